@@ -1,0 +1,99 @@
+"""Array libraries: which one an array belongs to, what to compute in, how to come and go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from array_api_compat import (
+    array_namespace,
+    device,
+    is_cupy_array,
+    is_numpy_array,
+    is_torch_array,
+)
+
+from primedpca.protocols import Array, Like
+
+__all__ = [
+    "describe",
+    "dtype_name",
+    "is_dense",
+    "is_numpy_array",
+    "is_sparse",
+    "like_block",
+    "namespace",
+    "to_numpy",
+    "work_dtype",
+]
+
+_FLOAT32 = {"bool", "uint8", "int8", "uint16", "int16", "float16", "bfloat16", "float32"}
+_FLOAT64 = {"uint32", "int32", "uint64", "int64", "float64", "longdouble", "float96", "float128"}
+
+
+def is_sparse(x: Any) -> bool:
+    """Whether ``x`` is a SciPy sparse matrix or array (SciPy is not imported to find out)."""
+    return type(x).__module__.startswith("scipy.sparse") and hasattr(x, "nnz")
+
+
+def is_dense(x: Any) -> bool:
+    """Whether ``x`` is a dense array of NumPy, PyTorch, CuPy or another array library."""
+    try:
+        array_namespace(x)
+    except TypeError:
+        return False
+    return not is_sparse(x)
+
+
+def namespace(x: Array) -> Any:
+    """The array API namespace of ``x``; NumPy's for SciPy sparse arrays."""
+    return array_namespace(np.empty(0) if is_sparse(x) else x)
+
+
+def dtype_name(dtype: Any) -> str:
+    """``"float32"`` for ``np.dtype("f4")``, ``torch.float32`` and their like."""
+    return dtype.name if isinstance(dtype, np.dtype) else str(dtype).rsplit(".", 1)[-1]
+
+
+def describe(x: Any) -> str:
+    """A few words on ``x`` for an error message."""
+    kind = type(x)
+    name = f"{kind.__module__.split('.')[0]}.{kind.__qualname__}"
+    return f"{name} of shape {tuple(x.shape)}" if hasattr(x, "shape") else name
+
+
+def work_dtype(dtype: Any) -> str:
+    """The type to compute in: float32 for anything that float32 holds exactly, else float64.
+
+    Raises
+    ------
+    TypeError
+        For complex numbers, text, dates and objects.
+    """
+    name = dtype_name(dtype)
+    if name in _FLOAT32:
+        return "float32"
+    if name in _FLOAT64:
+        return "float64"
+    if name.startswith("complex"):
+        raise ValueError(
+            f"Complex data not supported: `X` has dtype {name}, PCA here is for real numbers; "
+            "pass X.real and X.imag side by side if that is what you mean."
+        )
+    raise TypeError(
+        f"`X` has dtype {name}, which holds no real numbers; convert it to float32 or float64."
+    )
+
+
+def like_block(block: Any, n_features: int) -> Like:
+    """What arrays that are multiplied with ``block`` must look like."""
+    xp = namespace(block)
+    dtype = xp.empty(0, dtype=getattr(xp, work_dtype(block.dtype))).dtype
+    return Like(xp, None if is_sparse(block) else device(block), dtype, n_features)
+
+
+def to_numpy(x: Array) -> np.ndarray:
+    """``x`` in host memory."""
+    if is_torch_array(x):
+        return np.asarray(x.detach().cpu())
+    return np.asarray(x.get() if is_cupy_array(x) else x)

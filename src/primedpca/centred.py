@@ -1,0 +1,325 @@
+"""The data as an operator: centred, weighted, scaled, missing values filled; never formed.
+
+``M = W^(1/2) (X - 1 mean^T) S^-1`` with ``W`` the row weights, ``mean`` the weighted mean and
+``S`` the column scale.  Primings, refining and everything after see only this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from primedpca import frame as frames
+from primedpca.arrays import is_sparse, like_block, namespace, to_numpy
+from primedpca.engines import LocalEngine, as_engine, kernels
+from primedpca.engines.kernels import Columns
+from primedpca.frame import Frame
+from primedpca.protocols import Array, DataSource, Engine, Like, Parts
+from primedpca.sources import as_source
+from primedpca.sources.base import OneBlock, cut_evenly
+
+__all__ = ["Centred"]
+
+
+class Centred:
+    """A source as the matrix ``M``, ready to be multiplied.
+
+    Parameters
+    ----------
+    x : anything that :func:`~primedpca.as_source` reads
+    engine : Engine, optional
+    sample_weight : array of shape (n,), optional
+        Frequencies: a row of weight 2 is that row twice.
+    center : bool
+    scale : None, "std" or array of shape (d,)
+        What the centred columns are divided by; ``"std"`` as scikit-learn's StandardScaler.
+    missing : {"error", "mean"}
+
+    Attributes
+    ----------
+    shape : (n, d)
+    weight : float
+        The number of rows, or the sum of the weights.
+    passes : float
+        How often the data have been read so far.
+    """
+
+    def __init__(
+        self,
+        x: Any,
+        engine: Engine | None = None,
+        *,
+        sample_weight: Any = None,
+        center: bool = True,
+        scale: Any = None,
+        missing: str = "error",
+    ) -> None:
+        if missing not in ("error", "mean"):
+            raise ValueError(f"`missing`={missing!r} must be 'error' or 'mean'.")
+        self.source: DataSource = as_source(x)
+        self.engine = as_engine(engine)
+        self.center, self.missing = center, missing
+        self.shape = self.source.shape
+        self.passes = 0.0
+        block = frames.first_block(self)
+        self.like: Like = like_block(block, self.shape[1])
+        self.sparse = is_sparse(block)
+        self.root, self.weight = self._roots(sample_weight)
+        self.standardise = isinstance(scale, str)
+        self.frame = self._bare_frame(scale)
+
+    @classmethod
+    def given(cls, x: Any, mean: Any, scale: Any = None, missing: str = "error") -> Centred:
+        """New rows, seen with the mean and scale of an earlier fit."""
+        self = cls(x, scale=scale, missing=missing)
+        self.frame = frames.given(self, mean, self.frame.scale)
+        return self
+
+    # -- products ----------------------------------------------------------------------------
+
+    def covariance_product(self, vectors: Array) -> Array:
+        """``M^T M V / weight``, ``(d, p)``: one pass over rows, two over columns."""
+        if self.source.axis == 1:
+            return self.adjoint(self.forward(vectors)) / self.weight
+        parts, away = self._pass(kernels.product, vectors=vectors)
+        z, t = parts.sums
+        z = z if away is None else z - away[:, None] * t
+        return self.narrow(z / self.weight)
+
+    def projected_covariance(self, basis: Array) -> np.ndarray:
+        """``V^T M^T M V / weight``, ``(p, p)`` in float64 on the host: one pass."""
+        if self.source.axis == 1:
+            y = self.wide(self.forward(basis))
+            return to_numpy(y.T @ y) / self.weight
+        parts, _ = self._pass(kernels.projected, vectors=basis)
+        square, t = (to_numpy(part) / self.weight for part in parts.sums)
+        return square - np.outer(t, t) if self.center else square
+
+    def forward(self, vectors: Array) -> Array:
+        """``M V``, ``(n, p)``: one pass."""
+        parts, away = self._pass(kernels.forward, vectors=vectors, axis=self.source.axis)
+        y = (parts.stacks or parts.sums)[0]
+        if away is None:
+            return self.narrow(y)
+        lift = self.wide(away) @ self.wide(vectors)
+        return self.narrow(y - (lift if self.root is None else self.root[:, None] * lift))
+
+    def scores_and_squares(self, vectors: Array) -> tuple[Array, Array]:
+        """``M V``, ``(n, p)``, and the squared norms of the rows of ``M``, ``(n,)``: one pass."""
+        xp, offset = self.like.xp, self.learn().offset
+        if offset is not None:
+            vectors = xp.concat([vectors, offset[:, None]], axis=1)
+        operands = {"vectors": vectors, "axis": self.source.axis, "squares": True}
+        parts, _ = self._pass(kernels.forward, **operands)
+        y, squares = parts.stacks or parts.sums
+        if offset is None:
+            return self.narrow(y), squares
+        lift = self.wide(offset) @ self.wide(vectors)
+        squares = squares - 2 * y[:, -1] + lift[-1]
+        return self.narrow(y[:, :-1] - lift[:-1]), squares
+
+    def adjoint(self, left: Array) -> Array:
+        """``M^T U``, ``(d, p)``: one pass."""
+        self.learn()
+        parts, away = self._pass(kernels.adjoint, left=left, axis=self.source.axis)
+        z = (parts.stacks or parts.sums)[0]
+        if away is None:
+            return self.narrow(z)
+        return self.narrow(z - away[:, None] * (self.wide(left).T @ self._row_roots()))
+
+    def covariance(self) -> Array:
+        """``M^T M / weight``, ``(d, d)`` in float64: one pass over rows."""
+        if self.source.axis == 1:
+            return self._square_by_slices(1)
+        parts, away = self._pass(kernels.covariance, dtype=self.like.dtype, axis=0)
+        square = parts.sums[0] / self.weight
+        return square if away is None else square - away[:, None] * away
+
+    def gram(self) -> Array:
+        """``M M^T / weight``, ``(n, n)`` in float64: one pass over columns."""
+        if self.source.axis == 0:
+            return self._square_by_slices(0)
+        parts, away = self._pass(kernels.covariance, dtype=self.like.dtype, axis=1)
+        square = parts.sums[0] / self.weight
+        if away is None:
+            return square
+        # M = P A with the projection P = I - a a^T / weight, because M^T a = 0.
+        a = self._row_roots()
+        side = (square @ a) / self.weight
+        middle = (a @ side) / self.weight
+        return square - side[:, None] * a - a[:, None] * side + middle * (a[:, None] * a)
+
+    def _square_by_slices(self, axis: int) -> Array:
+        """The square matrix on the side across the blocks: two passes per slice of it."""
+        self.learn()
+        length, across = self.shape[axis], self.shape[1 - axis]
+        columns = []
+        for a, b in cut_evenly(length, max(64, 2**22 // across)):
+            unit = np.zeros((length, b - a))
+            unit[np.arange(a, b), np.arange(b - a)] = 1.0
+            piece = self.like.asarray(unit)
+            if axis == 0:
+                columns.append(self.wide(self.forward(self.adjoint(piece))))
+            else:
+                columns.append(self.wide(self.adjoint(self.forward(piece))))
+        square = self.like.xp.concat(columns, axis=1) / self.weight
+        return (square + square.T) / 2
+
+    # -- parts -------------------------------------------------------------------------------
+
+    def batches(
+        self, size: int, seed: int | None, epoch: int = 0, start: int = 0
+    ) -> Iterator[Centred]:
+        """Mini-batches as small operators that share mean and scale; every row once an epoch."""
+        self.learn()
+        for index, block in self.source.batches(size, seed, epoch, start):
+            self.passes += len(index) / self.shape[0]
+            yield self._part(OneBlock(block), index, LocalEngine(1))
+
+    def sample(self, share: float, seed: int) -> Centred:
+        """A random share of the rows, with the mean and scale of all of them."""
+        self.learn()
+        source: Any = self.source.sample(share, seed)
+        return self._part(source, source.index, self.engine)
+
+    def rows(self) -> Array:
+        """All rows of ``M``, dense: for small operators."""
+        self.learn()
+        block = frames.first_block(self)
+        a = kernels.prepare(block, self.like.dtype, self.frame.columns, self.root, self.frame.unit)
+        if not self.sparse:
+            return self.like.xp.asarray(a, copy=True)
+        dense = a.toarray()
+        if self.frame.offset is None:
+            return dense
+        return dense - np.outer(self.narrow(self._row_roots()), self.frame.offset)
+
+    def _part(self, source: Any, index: np.ndarray, engine: Engine) -> Centred:
+        part = object.__new__(Centred)
+        part.__dict__.update(self.__dict__)
+        part.source, part.engine, part.shape, part.passes = source, engine, source.shape, 0.0
+        part.weight = float(len(index))
+        if self.root is not None:
+            xp = self.like.xp
+            part.root = xp.take(self.root, xp.asarray(index, device=self.like.device), axis=0)
+            part.weight = float(xp.sum(part.root * part.root))
+        return part
+
+    # -- what a first pass learns ------------------------------------------------------------
+
+    def learn(self) -> Frame:
+        """The frame with its mean known; costs a pass unless one was made before."""
+        if self.frame.mean is None:
+            self.frame = frames.measure(self)
+        return self.frame
+
+    @property
+    def mean(self) -> Array:
+        """The weighted mean of the columns ``(d,)``; zero where nothing is centred."""
+        mean = self.learn().mean
+        return self.narrow(mean / self.frame.unit if self.center else mean * 0)
+
+    @property
+    def total(self) -> float:
+        """The mean squared norm of the rows of ``M``: the sum of all variances."""
+        return self.learn().total
+
+    def check_finite(self, result: Array) -> None:
+        """Refuse data whose products are not finite, and say why they are not."""
+        if not bool(self.like.xp.all(self.like.xp.isfinite(result))):
+            frames.refuse_non_finite(self)
+
+    def _pass(self, kernel: Any, **operands: Any) -> tuple[Parts, Array | None]:
+        """One pass, and the offset by which its results are still to be corrected."""
+        if self.frame.mean is None:
+            self.frame = frames.guess(self)
+        first, offset, more = self.frame.mean is None, self.frame.offset, {}
+        if kernel in (kernels.product, kernels.projected):
+            more["lift"] = None if first or offset is None else offset @ operands["vectors"]
+        if kernel is not kernels.adjoint:
+            more["gather"] = first
+        parts = self.run(kernel, operands | more)
+        if not first:
+            return parts, offset
+        if self.source.axis == 0:
+            *sums, norm, weighted = parts.sums
+            rest, shift = Parts(tuple(sums), parts.stacks), self.frame.columns.shift
+        else:
+            *sums, norm = parts.sums
+            *stacks, weighted, shift = parts.stacks
+            rest = Parts(tuple(sums), tuple(stacks))
+        if not frames.in_range(self, float(norm)):
+            return self._pass(kernel, **operands)
+        self.frame, away = frames.learn(self, float(norm), weighted, shift)
+        return rest, away
+
+    def run(self, kernel: Any, operands: dict[str, Any]) -> Parts:
+        """One sweep of the engine, every operand cut along the axis that it belongs to."""
+        by_column: dict[str, Any] = {"columns": self.frame.columns}
+        by_row: dict[str, Any] = {} if kernel is kernels.extent else {"root": self.root}
+        whole: dict[str, Any] = {"unit": self.frame.unit}
+        for name, value in operands.items():
+            {"vectors": by_column, "left": by_row}.get(name, whole)[name] = value
+        mine, others = (by_row, by_column) if self.source.axis == 0 else (by_column, by_row)
+        self.passes += 1
+        return self.engine.sweep(self.source, kernel, whole | others, mine)
+
+    # -- small things ------------------------------------------------------------------------
+
+    def narrow(self, x: Array) -> Array:
+        """``x`` in the dtype that blocks are multiplied in."""
+        return self.like.xp.astype(x, self.like.dtype, copy=False)
+
+    def wide(self, x: Array) -> Array:
+        """``x`` in float64."""
+        return self.like.xp.astype(x, self.like.xp.float64, copy=False)
+
+    def _row_roots(self) -> Array:
+        if self.root is not None:
+            return self.wide(self.root)
+        xp = self.like.xp
+        return xp.ones(self.shape[0], dtype=xp.float64, device=self.like.device)
+
+    def _roots(self, weight: Any) -> tuple[Array | None, float]:
+        n = self.shape[0]
+        if weight is None:
+            return None, float(n)
+        values = to_numpy(weight) if hasattr(weight, "shape") else np.asarray(weight)
+        values = values.astype(np.float64)
+        if values.shape != (n,):
+            raise ValueError(
+                f"`sample_weight` has shape {values.shape}, but `X` has {n} rows; give one "
+                "weight for each row."
+            )
+        bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
+        if bad.size:
+            raise ValueError(
+                f"`sample_weight`[{bad[0]}]={values[bad[0]]} must be finite and not negative."
+            )
+        total = float(values.sum())
+        if total <= 1.0:
+            raise ValueError(
+                f"`sample_weight` adds up to {total:g}; weights count rows, so their sum must "
+                "exceed 1, not be near zero."
+            )
+        return self.like.asarray(np.sqrt(values)), total
+
+    def _bare_frame(self, scale: Any) -> Frame:
+        if scale is None or scale is False:
+            return Frame()
+        if isinstance(scale, str):
+            if scale != "std":
+                raise ValueError(f"`scale`={scale!r} must be None, 'std' or one number a column.")
+            return Frame()
+        values = self.like.asarray(to_numpy(scale) if hasattr(scale, "shape") else scale)
+        if values.shape != (self.shape[1],):
+            raise ValueError(
+                f"`scale` has shape {tuple(values.shape)}, but `X` has {self.shape[1]} columns; "
+                "give one number for each column."
+            )
+        xp = namespace(values)
+        if not bool(xp.all(xp.isfinite(values) & (values > 0))):
+            raise ValueError("`scale` must be finite and positive in every entry.")
+        return Frame(Columns(factor=1 / values), scale=values)

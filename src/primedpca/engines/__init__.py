@@ -1,0 +1,22 @@
+"""Where blocks are worked on.  Add an engine: one file here and one branch below."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from primedpca.engines.local import LocalEngine
+from primedpca.protocols import Engine
+
+__all__ = ["LocalEngine", "as_engine"]
+
+
+def as_engine(engine: Any = None) -> Engine:
+    """The engine that ``engine`` names: ``None`` is this machine; an Engine is itself."""
+    if engine is None:
+        return LocalEngine()
+    if isinstance(engine, Engine):
+        return engine
+    raise ValueError(
+        f"`engine`={engine!r} is not available; use None for this machine or pass an object "
+        "with the `sweep` method of primedpca.protocols.Engine."
+    )

@@ -1,0 +1,190 @@
+"""This machine: blocks in parallel threads, one BLAS thread each, sums in a fixed tree."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from primedpca.arrays import is_sparse, namespace
+from primedpca.protocols import Array, Block, DataSource, Kernel, Parts
+
+__all__ = ["FixedTree", "LocalEngine", "cut", "one_blas_thread"]
+
+FAN_IN = 16
+
+
+@dataclass(frozen=True)
+class LocalEngine:
+    """Work on blocks in threads of this process.
+
+    Parameters
+    ----------
+    workers : int, optional
+        How many blocks at a time; by default as many as there are processors.  The result
+        does not depend on it.
+    """
+
+    workers: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
+
+    def __post_init__(self) -> None:
+        if self.workers < 1:
+            raise ValueError(f"`workers`={self.workers} must be at least 1.")
+
+    def sweep(
+        self,
+        source: DataSource,
+        kernel: Kernel,
+        whole: Mapping[str, Any],
+        mine: Mapping[str, Any],
+    ) -> Parts:
+        """One pass over all blocks; see :class:`primedpca.protocols.Engine`."""
+        tree = FixedTree()
+        with one_blas_thread():
+            for parts in self._results(source, kernel, whole, mine):
+                tree.add(parts)
+        return tree.total()
+
+    def _results(
+        self,
+        source: DataSource,
+        kernel: Kernel,
+        whole: Mapping[str, Any],
+        mine: Mapping[str, Any],
+    ) -> Iterator[Parts]:
+        def work(i: int, block: Block | None = None) -> Parts:
+            block = source.read(i) if block is None else block
+            start, stop = source.blocks[i]
+            with np.errstate(all="ignore"):  # overflow is looked for in the results
+                own = {name: cut(value, start, stop) for name, value in mine.items()}
+                return kernel(block, **whole, **own)
+
+        readable = hasattr(source, "read")
+        if self.workers == 1 or len(source.blocks) == 1 or source.device not in (None, "cpu"):
+            for i, block in source.scan():
+                yield work(i, block)
+            return
+        pool, waiting = _pool(self.workers), deque[Future[Parts]]()
+        # Whoever waits last is whoever was first: results are folded in block order.
+        for i, block in ((i, None) for i in source.local) if readable else source.scan():
+            waiting.append(pool.submit(work, i, block))
+            if len(waiting) > self.workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+@cache
+def _pool(workers: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(workers, thread_name_prefix="primedpca")
+
+
+# A forked child inherits the pool but none of its threads, and would wait for them for ever.
+os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
+def cut(value: Any, start: int, stop: int) -> Any:
+    """The entries ``start:stop`` of an array, or of every array in a named tuple."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, tuple):
+        return type(value)(*(cut(part, start, stop) for part in value))
+    return value[start:stop]
+
+
+class FixedTree:
+    """Adds parts in float64 in an order that depends on how many there are and nothing else.
+
+    Sixteen neighbours are added from left to right, then sixteen such sums, and so on: few
+    sums are alive at a time, and a cluster can add each sixteen where they are.
+    """
+
+    def __init__(self) -> None:
+        self._levels: list[tuple[int, tuple[Array, ...]]] = []
+        self._stacks: list[tuple[Array, ...]] = []
+
+    def add(self, parts: Parts) -> None:
+        """Add the parts of the next block."""
+        self._stacks.append(parts.stacks)
+        carried = parts.sums
+        for level in range(len(self._levels) + 1):
+            if level == len(self._levels):
+                self._levels.append((0, ()))
+            count, held = self._levels[level]
+            held = tuple(map(_add, held, carried)) if count else tuple(map(_wide, carried))
+            if count + 1 < FAN_IN:
+                self._levels[level] = (count + 1, held)
+                return
+            self._levels[level], carried = (0, ()), held
+
+    def total(self) -> Parts:
+        """All sums, and all stacks end to end."""
+        sums: tuple[Array, ...] = ()
+        for count, held in self._levels:
+            if count:
+                sums = tuple(map(_add, held, sums)) if sums else held
+        return Parts(sums, tuple(_concat(pieces) for pieces in zip(*self._stacks, strict=True)))
+
+
+def _wide(part: Array) -> Array:
+    xp = namespace(part)
+    return xp.astype(part, xp.float64)
+
+
+def _add(held: Array, part: Array) -> Array:
+    held += part  # ours since _wide made it
+    return held
+
+
+def _concat(pieces: tuple[Array, ...]) -> Array:
+    if len(pieces) == 1:
+        return pieces[0]
+    return namespace(pieces[0]).concat(list(pieces), axis=0)
+
+
+class _BlasLimit:
+    """BLAS gives other bits with other numbers of threads, so there is one, process-wide.
+
+    Counted, because two fits in two threads would otherwise restore each other's limit.
+    """
+
+    def __init__(self) -> None:
+        self.lock, self.users, self.undo = threading.Lock(), 0, None
+        self.controller: Any = None
+
+    def enter(self) -> None:
+        with self.lock:
+            self.users += 1
+            if self.users == 1:
+                if self.controller is None:
+                    from threadpoolctl import ThreadpoolController
+
+                    self.controller = ThreadpoolController()
+                self.undo = self.controller.limit(limits=1, user_api="blas")
+
+    def leave(self) -> None:
+        with self.lock:
+            self.users -= 1
+            if self.users == 0:
+                self.undo.restore_original_limits()
+
+
+_limit = _BlasLimit()
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Limit BLAS to one thread inside the ``with`` block, for this whole process."""
+    _limit.enter()
+    try:
+        yield
+    finally:
+        _limit.leave()

@@ -1,0 +1,166 @@
+"""The loop: run a priming step by step and show where it stands."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from primedpca.arrays import is_dense
+from primedpca.centred import Centred
+from primedpca.priming import as_priming
+from primedpca.protocols import Array, Priming, State
+from primedpca.result import DivergenceError, Snapshot
+
+__all__ = ["as_seed", "prime"]
+
+CHECK_EVERY = 25
+
+
+def prime(
+    X: Any,  # noqa: N803
+    priming: Any,
+    n_directions: int,
+    *,
+    batch_size: int = 1000,
+    max_passes: int = 60,
+    random_state: Any = None,
+    start: Array | None = None,
+    **preparation: Any,
+) -> Iterator[Snapshot]:
+    """Run a priming and yield a snapshot after every step.
+
+    Parameters
+    ----------
+    X : data of shape (n, d)
+        Anything that :func:`primedpca.as_source` reads, or a Centred.
+    priming : str, Priming, callable or array
+        Who looks for the span; see :mod:`primedpca.priming`.
+    n_directions : int
+        How many directions to look for, ``p = k + l``.
+    batch_size : int
+        Rows in a mini-batch, for primings that visit batches or rows.
+    max_passes : int
+        The most steps of a priming that visits the whole data (for the power method, of one
+        component).  Stochastic primings have ``steps`` of their own.
+    random_state : int, RandomState, Generator or None
+    start : array of shape (d, q), optional
+        Directions to start from.
+    **preparation
+        ``sample_weight``, ``center``, ``scale``, ``missing`` and ``engine``, as the estimator
+        has them.
+
+    Yields
+    ------
+    Snapshot
+        ``step``, ``passes``, ``seconds`` and ``directions`` ``(d, <= p)``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from primedpca import prime, refine
+    >>> X = np.random.default_rng(0).normal(size=(200, 8)) * np.arange(8, 0, -1)
+    >>> *_, last = prime(X, "oja", 4, batch_size=50, random_state=0)
+    >>> refine(X, last.directions, 2).components.shape
+    (2, 8)
+    """
+    data = X if isinstance(X, Centred) else Centred(X, **preparation)
+    priming = as_priming(priming)
+    for name, value in (("batch_size", batch_size), ("max_passes", max_passes)):
+        if value < 1:
+            raise ValueError(f"`{name}`={value} must be at least 1.")
+    if not 1 <= n_directions <= data.shape[1]:
+        raise ValueError(
+            f"`n_directions`={n_directions} must lie between 1 and n_features={data.shape[1]}."
+        )
+    if getattr(priming, "max_steps", 0) is None:
+        priming = dataclasses.replace(priming, max_steps=max_passes)  # type: ignore[type-var]
+    return _loop(data, priming, n_directions, batch_size, max_passes, as_seed(random_state), start)
+
+
+def _loop(
+    data: Centred,
+    priming: Priming,
+    n_directions: int,
+    batch_size: int,
+    max_passes: int,
+    seed: int,
+    start: Array | None,
+) -> Iterator[Snapshot]:
+    finished = getattr(priming, "finished", lambda state: False)
+    clock = time.perf_counter()
+    state = priming.init(data.like, n_directions, seed, start)
+    seconds, step = time.perf_counter() - clock, 0
+
+    def snapshot(state: State) -> Snapshot:
+        return Snapshot(step, data.passes, seconds, state, lambda: priming.directions(state, data))
+
+    if finished(state):
+        yield snapshot(state)
+        return
+    clock = time.perf_counter()
+    for part in _visits(data, priming, batch_size, max_passes, seed):
+        with np.errstate(all="ignore"):  # a diverging run is named below
+            state = priming.step(state, part)
+        step += 1
+        done = finished(state)
+        if done or step % CHECK_EVERY == 0:
+            _check_finite(state, step)
+        seconds += time.perf_counter() - clock
+        yield snapshot(state)
+        if done:
+            return
+        clock = time.perf_counter()
+
+
+def _visits(
+    data: Centred, priming: Priming, batch_size: int, max_passes: int, seed: int
+) -> Iterator[Centred]:
+    """What the priming is shown, visit by visit."""
+    if priming.visits == "whole":
+        own_end = hasattr(priming, "finished")
+        step = 0
+        while own_end or step < max_passes:
+            yield data
+            step += 1
+    elif priming.visits == "rows":
+        yield from data.batches(batch_size, None)
+    else:
+        epoch = 0
+        while hasattr(priming, "finished") or epoch < max_passes:
+            yield from data.batches(batch_size, seed, epoch)
+            epoch += 1
+
+
+def _check_finite(state: State, step: int) -> None:
+    for value in state:
+        if not is_dense(value):
+            continue
+        total = float(abs(value).sum())
+        if not np.isfinite(total):
+            rate = getattr(state, "rate", None)
+            raise DivergenceError(
+                f"the priming diverged within {step} steps"
+                + (f": `learning_rate`={rate:.3g} is too large for these data; try {rate / 10:.2g}"
+                   " or 'auto'." if rate else "; its state is not finite.")
+            )
+
+
+def as_seed(random_state: Any) -> int:
+    """A whole number from whatever scikit-learn and NumPy take as a source of randomness."""
+    if random_state is None:
+        return int(np.random.SeedSequence().generate_state(1)[0])
+    if isinstance(random_state, (int, np.integer)):
+        if random_state < 0:
+            raise ValueError(f"`random_state`={random_state} must not be negative.")
+        return int(random_state)
+    draw = getattr(random_state, "integers", None) or getattr(random_state, "randint", None)
+    if draw is None:
+        raise ValueError(
+            f"`random_state`={random_state!r} must be an integer, a numpy RandomState or "
+            "Generator, or None."
+        )
+    return int(draw(2**31))

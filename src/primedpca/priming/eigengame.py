@@ -1,0 +1,57 @@
+"""EigenGame: principal components as the Nash equilibrium of a game on the sphere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from primedpca.arrays import namespace
+from primedpca.priming.stochastic import Stochastic
+from primedpca.protocols import Array
+
+__all__ = ["EigenGame", "on_the_sphere", "tangent"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EigenGame(Stochastic):
+    r"""All players in parallel, each climbing its utility (section 2.3 of the paper).
+
+    Player :math:`j` has the utility
+
+    .. math:: U_j = v_j^T C v_j - \sum_{i<j} \frac{(v_j^T C v_i)^2}{v_i^T C v_i}
+
+    and the gradient
+
+    .. math:: \nabla U_j = 2 C \Big(v_j - \sum_{i<j} \frac{v_i^T C v_j}{v_i^T C v_i} v_i\Big).
+
+    For all players at once, with :math:`G = V^T C V`,
+
+    .. math:: \nabla U = 2\, C V\, (I - N), \qquad N = \mathrm{striu}(\mathrm{diag}(G)^{-1} G):
+
+    two products with the batch and one correction of order ``p``.  The part along each
+    :math:`v_j` is taken out, and every player is put back on the sphere after its step.
+
+    References
+    ----------
+    I. Gemp, B. McWilliams, C. Vernade, T. Graepel, "EigenGame: PCA as a Nash equilibrium", 2020.
+    """
+
+    def ascent(self, v: Array, z: Array, g: Array) -> Array:
+        """``2 C V (I - N)``, tangent to the sphere."""
+        xp = namespace(v)
+        own = xp.linalg.diagonal(g)
+        own = xp.where(own > 0, own, xp.ones_like(own))
+        return tangent(v, 2 * (z - z @ xp.triu(g / own[:, None], k=1)))
+
+    def keep(self, v: Array) -> Array:
+        """Back to the sphere."""
+        return on_the_sphere(v)
+
+
+def tangent(v: Array, g: Array) -> Array:
+    """``g`` without its part along ``v``, column by column (the Riemannian gradient)."""
+    return g - v * namespace(v).sum(v * g, axis=0)
+
+
+def on_the_sphere(v: Array) -> Array:
+    """Every column at length one."""
+    return v / namespace(v).linalg.vector_norm(v, axis=0)

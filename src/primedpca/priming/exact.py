@@ -1,0 +1,92 @@
+"""Full PCA, by the covariance matrix or by the Gram matrix, whichever is smaller."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+
+from primedpca.arrays import is_numpy_array, namespace, to_numpy
+from primedpca.orthonormal import complete
+from primedpca.protocols import Array, Like
+
+__all__ = ["Exact"]
+
+
+class ExactState(NamedTuple):
+    """Once done: the leading eigenvectors ``(d, p)`` and their eigenvalues, largest first."""
+
+    n_directions: int
+    basis: Array | None
+    variances: np.ndarray | None
+
+
+@dataclass(frozen=True)
+class Exact:
+    r"""The paper's "full PCA".
+
+    With :math:`d \le n`, eigenvectors of :math:`C = M^T M / n`.  Otherwise eigenvectors
+    :math:`u_i` of the Gram matrix :math:`M M^T / n`, with the same eigenvalues, and
+    :math:`M^T u_i / \|M^T u_i\|`.  The matrix is summed and decomposed in float64.
+    """
+
+    visits: ClassVar[Literal["whole"]] = "whole"
+
+    def init(
+        self, like: Like, n_directions: int, seed: Any, start: Array | None = None
+    ) -> ExactState:
+        """Nothing yet; a warm start has nothing to add."""
+        return ExactState(n_directions, None, None)
+
+    def step(self, state: ExactState, data: Any) -> ExactState:
+        """Everything, in one or two passes."""
+        n, d = data.shape
+        p = state.n_directions
+        if d <= n:
+            values, vectors = _eigh(data.covariance(), p)
+            return ExactState(p, data.narrow(vectors), values)
+        values, left = _eigh(data.gram(), p)
+        basis = data.adjoint(data.narrow(left))
+        return ExactState(p, self._right_vectors(basis, values, data), values)
+
+    def _right_vectors(self, images: Array, values: np.ndarray, data: Any) -> Array:
+        """Orthonormal vectors from ``M^T U``; where the variance is zero, any that fit."""
+        xp = namespace(images)
+        sizes = to_numpy(xp.linalg.vector_norm(images, axis=0)).astype(np.float64)
+        eps = float(xp.finfo(images.dtype).eps)
+        rank = int(np.sum(sizes > max(data.shape) * eps * sizes.max())) if sizes.max() > 0 else 0
+        q, r = xp.linalg.qr(images[:, :rank] / data.like.asarray(sizes[:rank]))
+        q = q * xp.where(xp.linalg.diagonal(r) < 0, -1, 1)
+        return complete(q, data.like, images.shape[1], 0)
+
+    def directions(self, state: ExactState, data: Any) -> Array:
+        """The eigenvectors."""
+        return state.basis
+
+    def refined(self, state: ExactState, data: Any) -> tuple[Array, np.ndarray]:
+        """The eigenvectors and eigenvalues: there is nothing to refine."""
+        assert state.variances is not None
+        return state.basis, state.variances
+
+    def finished(self, state: ExactState) -> bool:
+        """Whether the one step is done."""
+        return state.basis is not None
+
+
+def _eigh(matrix: Array, p: int) -> tuple[np.ndarray, Array]:
+    """The ``p`` largest eigenvalues, none below zero, and their eigenvectors."""
+    xp = namespace(matrix)
+    order = matrix.shape[0]
+    if is_numpy_array(matrix) and 4 * p < order:
+        from scipy.linalg import eigh
+
+        # A few vectors of a large matrix: most of the work of eigh is in the other ones.
+        values, vectors = eigh(
+            matrix, subset_by_index=(order - p, order - 1), driver="evr", overwrite_a=True
+        )
+        vectors = np.ascontiguousarray(vectors[:, ::-1])
+    else:
+        values, vectors = xp.linalg.eigh(matrix)
+        vectors = xp.flip(vectors, axis=1)[:, :p]
+    return np.maximum(to_numpy(values)[::-1][:p].astype(np.float64), 0.0), vectors

@@ -1,0 +1,36 @@
+"""EigenGame Unloaded (mu-EigenGame)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from primedpca.arrays import namespace
+from primedpca.priming.eigengame import on_the_sphere, tangent
+from primedpca.priming.stochastic import Stochastic
+from primedpca.protocols import Array
+
+__all__ = ["MuEigenGame"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MuEigenGame(Stochastic):
+    r"""EigenGame with updates that are unbiased under mini-batches.
+
+    .. math:: \Delta v_j \propto C v_j - \sum_{i<j} (v_i^T C v_j)\, v_i, \qquad
+              \Delta V = C V - V\, \mathrm{striu}(V^T C V),
+
+    made tangent to the sphere; every player is put back on it after its step.
+
+    References
+    ----------
+    I. Gemp, B. McWilliams, C. Vernade, T. Graepel, "EigenGame Unloaded: when playing games is
+    better than optimizing", 2021.
+    """
+
+    def ascent(self, v: Array, z: Array, g: Array) -> Array:
+        """``C V - V striu(G)``, tangent to the sphere."""
+        return tangent(v, z - v @ namespace(v).triu(g, k=1))
+
+    def keep(self, v: Array) -> Array:
+        """Back to the sphere."""
+        return on_the_sphere(v)

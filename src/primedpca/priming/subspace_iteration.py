@@ -1,0 +1,74 @@
+"""Subspace iteration, the block form of the power method."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+
+from primedpca.arrays import namespace, to_numpy
+from primedpca.orthonormal import random_basis, small_eigh
+from primedpca.protocols import Array, Like
+
+__all__ = ["SubspaceIteration"]
+
+
+class SubspaceState(NamedTuple):
+    """A basis ``(d, p)``, sorted by the variances of the last pass, and how far it moved."""
+
+    basis: Array
+    variances: np.ndarray
+    change: np.ndarray
+    step: int
+
+
+@dataclass(frozen=True)
+class SubspaceIteration:
+    r"""Multiply a whole basis by the covariance and make it orthonormal again.
+
+    .. math:: Z = C V, \qquad V^T Z = W \Theta W^T, \qquad V \leftarrow \mathrm{orth}(Z W).
+
+    The small eigenproblem costs no pass: it sorts the directions and tells, for each Ritz
+    vector :math:`u_i = V w_i`, the angle by which :math:`C` still turns it out of the span,
+    :math:`\arctan(\|C u_i - \theta_i u_i\| / \theta_i)`.
+
+    References
+    ----------
+    H. Rutishauser, "Simultaneous iteration method for symmetric matrices", 1970.
+    """
+
+    visits: ClassVar[Literal["whole"]] = "whole"
+
+    def init(
+        self, like: Like, n_directions: int, seed: Any, start: Array | None = None
+    ) -> SubspaceState:
+        """A random orthonormal basis."""
+        basis = random_basis(like, n_directions, seed, start)
+        return SubspaceState(basis, np.zeros(n_directions), np.full(n_directions, np.inf), 0)
+
+    def step(self, state: SubspaceState, data: Any) -> SubspaceState:
+        """One multiplication with all the data."""
+        v = state.basis
+        xp = namespace(v)
+        z = data.covariance_product(v)
+        inside = to_numpy(v.T @ z).astype(np.float64)
+        theta, w = small_eigh((inside + inside.T) / 2)
+        turn = data.like.asarray(w)
+        z = z @ turn
+        rest = z - (v @ turn) * data.like.asarray(theta)
+        moved = to_numpy(xp.linalg.vector_norm(rest, axis=0)).astype(np.float64)
+        # Below this everything is rounding: zero variance counts as settled.
+        floor = 8 * math.sqrt(v.shape[0]) * float(xp.finfo(v.dtype).eps) * theta[0]
+        change = np.where(moved <= floor, 0.0, np.arctan2(moved, theta))
+        basis = xp.linalg.qr(z)[0] if bool(xp.all(xp.isfinite(z))) else z
+        return SubspaceState(basis, theta, change, state.step + 1)
+
+    def directions(self, state: SubspaceState, data: Any) -> Array:
+        """The basis, best directions first."""
+        return state.basis
+
+    def change(self, state: SubspaceState) -> np.ndarray:
+        """The angle by which each direction still moves, ``(p,)``."""
+        return state.change

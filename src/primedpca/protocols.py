@@ -1,0 +1,133 @@
+"""The three seams of the library, their promises, and its notation.
+
+``n`` rows (samples), ``d`` columns (features), ``k`` components, ``l`` extra directions,
+``p = k + l``.  Three words name three invariants of a set of vectors:
+
+* **directions** ``(d, p)``: full rank, nothing else;
+* **basis** ``(d, p)``: orthonormal columns;
+* **components** ``(k, d)``: orthonormal rows, sorted by variance, signs fixed.
+
+A **pass** is one reading of all the data.  Inside the library covariances are divided by the
+number of rows (the sum of the weights) so that batches average cleanly;
+:func:`primedpca.result.decomposition` rescales to ``n - 1``.
+
+A new kind of data is a :class:`DataSource`, a new algorithm a :class:`Priming`, a new place to
+compute an :class:`Engine`: one file and one registry line each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
+
+__all__ = ["Array", "Block", "DataSource", "Engine", "Kernel", "Like", "Parts", "Priming", "State"]
+
+#: An array of any library that follows the array API standard.
+Array = Any
+#: Dense rows (or columns) of any array library, or a SciPy sparse array.
+Block = Any
+#: A named tuple of arrays and numbers, nothing else, so that it can be saved.
+State = Any
+
+
+@runtime_checkable
+class DataSource(Protocol):
+    """What the data is: blocks of rows (``axis`` 0) or of columns (``axis`` 1).
+
+    The cut into blocks is fixed by shape, dtype and storage, never by the number of workers.
+    Blocks are never written to.  A source that cannot be read twice in any order leaves out
+    ``read``.
+    """
+
+    shape: tuple[int, int]
+    dtype: Any
+    device: Any
+    axis: Literal[0, 1]
+    blocks: tuple[tuple[int, int], ...]
+    local: tuple[int, ...]
+
+    def scan(self, start: int = 0) -> Iterator[tuple[int, Block]]:
+        """Yield ``(i, block)`` in order, beginning with block ``start``."""
+
+    def read(self, i: int) -> Block:
+        """Block ``i``, at any time and in any order."""
+
+    def batches(
+        self, size: int, seed: int | None, epoch: int = 0, start: int = 0
+    ) -> Iterator[tuple[Any, Block]]:
+        """Yield ``(row numbers, rows)``: every row once an epoch, at most ``size`` at a time.
+
+        The order is drawn from ``(seed, epoch)``; ``seed=None`` keeps the rows in order.
+        ``start`` skips that many batches, so that an epoch can be re-entered.
+        """
+
+    def sample(self, share: float, seed: int) -> DataSource:
+        """A random share of the rows, itself a source."""
+
+
+class Parts(NamedTuple):
+    """What a kernel makes of one block: arrays to add up, and arrays to put end to end."""
+
+    sums: tuple[Array, ...] = ()
+    stacks: tuple[Array, ...] = ()
+
+
+Kernel = Callable[..., Parts]
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """Where blocks are worked on."""
+
+    def sweep(
+        self,
+        source: DataSource,
+        kernel: Kernel,
+        whole: Mapping[str, Any],
+        mine: Mapping[str, Any],
+    ) -> Parts:
+        """One pass: ``kernel(block, **whole, **mine)`` over all blocks of ``source``.
+
+        Of every array in ``mine`` a block gets the entries that belong to its own rows (or
+        columns, where the source is cut into columns).  ``sums`` are added in float64 and in a
+        tree that depends on the number of blocks alone; ``stacks`` are joined in block order.
+        """
+
+
+@dataclass(frozen=True)
+class Like:
+    """What a priming needs to know to make arrays that fit the data."""
+
+    xp: Any
+    device: Any
+    dtype: Any
+    n_features: int
+
+    def asarray(self, values: Any) -> Array:
+        """``values`` as an array of this library, device and dtype."""
+        return self.xp.asarray(values, dtype=self.dtype, device=self.device)
+
+
+class Priming(Protocol):
+    """Who looks for the span.  A frozen dataclass whose fields are its options.
+
+    ``visits`` says what one ``step`` is shown: ``"whole"`` (the data, to multiply with),
+    ``"batches"`` (one shuffled mini-batch), or ``"rows"`` (the next rows, each once).
+
+    Three members are optional.  ``finished(state) -> bool`` is the algorithm's own end;
+    ``change(state) -> float`` the angle by which the wanted span still moves, compared with
+    ``tol``; ``refined(state, data) -> (basis, variances)`` is for an algorithm whose vectors
+    are principal components of their own span already, so that refining would add nothing.
+    """
+
+    visits: ClassVar[Literal["whole", "batches", "rows"]]
+
+    def init(self, like: Like, n_directions: int, seed: int, start: Array | None = None) -> State:
+        """The first state; reads no data.  ``start`` ``(d, q)`` is a warm start."""
+
+    def step(self, state: State, data: Any) -> State:
+        """One visit to ``data``, a :class:`~primedpca.centred.Centred`."""
+
+    def directions(self, state: State, data: Any) -> Array:
+        """The directions found so far, ``(d, <= p)``; may cost one pass."""

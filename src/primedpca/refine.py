@@ -1,0 +1,123 @@
+"""Exact PCA in the span of given directions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from primedpca.arrays import describe
+from primedpca.centred import Centred
+from primedpca.orthonormal import basis_of, complete, fix_signs, small_eigh
+from primedpca.prime import as_seed
+from primedpca.priming import check_directions
+from primedpca.protocols import Array
+from primedpca.result import Decomposition
+
+__all__ = ["check_rows", "decomposition", "refine", "refine_span"]
+
+
+def refine(
+    X: Any,  # noqa: N803
+    directions: Array,
+    n_components: int | None = None,
+    *,
+    share: float = 1.0,
+    sample_weight: Any = None,
+    random_state: Any = None,
+    **preparation: Any,
+) -> Decomposition:
+    """Exact PCA inside ``span(directions)``: steps 2 to 4 of the paper's Algorithm 1.
+
+    With an orthonormal basis ``V`` of the span, the eigenvectors ``W`` of ``V^T C V`` give the
+    components ``(V W)^T``.
+
+    Parameters
+    ----------
+    X : data of shape (n, d)
+    directions : array of shape (d, q)
+        Any directions: they may be dependent, tiny, huge or badly scaled, and must span at
+        least ``n_components`` dimensions.
+    n_components : int, optional
+        By default as many as the directions span.
+    share : float in (0, 1]
+        Read only this share of the rows, drawn at random; mean and variances are theirs.
+    sample_weight : array of shape (n,), optional
+    random_state : int, RandomState, Generator or None
+        Draws the share.
+    **preparation
+        ``center``, ``scale``, ``missing`` and ``engine``, as the estimator has them.
+
+    Returns
+    -------
+    Decomposition
+        From one pass over the data.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from primedpca import refine
+    >>> X = np.random.default_rng(0).normal(size=(100, 5)) * [5, 4, 3, 2, 1]
+    >>> refine(X, np.eye(5)[:, :3], 2).components.shape
+    (2, 5)
+    """
+    if not 0 < share <= 1:
+        raise ValueError(f"`share`={share} must lie in (0, 1].")
+    if isinstance(X, Centred):
+        data = X.sample(share, as_seed(random_state)) if share < 1 else X
+    else:
+        data = Centred(X, sample_weight=sample_weight, **preparation)
+        if share < 1:
+            source: Any = data.source.sample(share, as_seed(random_state))
+            weight = None if sample_weight is None else np.asarray(sample_weight)[source.index]
+            data = Centred(source, sample_weight=weight, **preparation)
+    check_rows(data)
+    basis = basis_of(check_directions(directions, data.like))
+    rank = basis.shape[1]
+    if rank == 0:
+        raise ValueError("directions are all zero, so they span nothing; give non-zero ones.")
+    k = rank if n_components is None else n_components
+    if not 1 <= k <= rank:
+        raise ValueError(
+            f"`n_components`={k} must lie between 1 and {rank}, the number of dimensions that "
+            f"the directions ({describe(directions)}) span."
+        )
+    return refine_span(data, basis, k)
+
+
+def check_rows(data: Centred) -> None:
+    """Refuse data of a single row."""
+    if data.shape[0] < 2:
+        raise ValueError(
+            f"Found {data.shape[0]} sample in `X` while a minimum of 2 is required: one row has "
+            "no variance."
+        )
+
+
+def refine_span(data: Centred, basis: Array, n_components: int, seed: Any = 0) -> Decomposition:
+    """Exact PCA inside the span of an orthonormal basis, which is completed if it is narrow."""
+    basis = complete(basis, data.like, n_components, (seed, 3))
+    values, turn = small_eigh(data.projected_covariance(basis))
+    return decomposition(data, basis @ data.like.asarray(turn[:, :n_components]), values)
+
+
+def decomposition(data: Centred, basis: Array, variances: np.ndarray) -> Decomposition:
+    """The one place where variances are rescaled from ``n`` to ``n - 1`` and to the data's unit."""
+    k = basis.shape[1]
+    bessel = data.weight / (data.weight - 1)
+    with np.errstate(over="ignore"):
+        scaled = variances[:k] * bessel / data.frame.gain / data.frame.gain
+        total = np.float64(data.total) * bessel / data.frame.gain / data.frame.gain
+    if not (np.isfinite(scaled).all() and (math.isnan(total) or np.isfinite(total))):
+        raise ValueError(
+            "the variances of `X` exceed the range of float64; divide `X` by a large number."
+        )
+    return Decomposition(
+        components=fix_signs(basis.T),
+        explained_variance=scaled,
+        mean=data.mean,
+        scale=data.frame.scale,
+        total_variance=float(total),
+        n_samples=data.weight,
+    )

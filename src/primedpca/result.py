@@ -1,0 +1,119 @@
+"""What comes out: decompositions, snapshots, plans, and statuses with the words users read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from primedpca.protocols import Array, State
+
+__all__ = ["Decomposition", "DivergenceError", "Plan", "Snapshot", "Status"]
+
+
+class Status(Enum):
+    """How a fit ended; the value is the sentence the user reads."""
+
+    EXACT = "A full decomposition was made; nothing was approximated."
+    CONVERGED = "The span of the components moved by no more than `tol` in the last pass."
+    FINISHED = "The priming came to its own end and its span was refined."
+    MAX_PASSES = (
+        "`max_passes` were used up before the components settled; raise `max_passes`, raise "
+        "`tol`, or give more `extra_components`."
+    )
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class DivergenceError(ArithmeticError):
+    """A stochastic priming left the range of numbers; the message names a rate to try."""
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """Principal components and what belongs to them.
+
+    Attributes
+    ----------
+    components : array of shape (k, d)
+        Orthonormal rows, sorted by variance, signs fixed.
+    explained_variance : ndarray of shape (k,)
+        Variances in float64, divided by ``n - 1``.
+    mean : array of shape (d,)
+    scale : array of shape (d,) or None
+        What the centred columns were divided by.
+    total_variance : float
+        The sum of all ``d`` variances; NaN where only a share of the rows was read.
+    n_samples : float
+        The number of rows, or the sum of their weights.
+    """
+
+    components: Array
+    explained_variance: np.ndarray
+    mean: Array
+    scale: Array | None
+    total_variance: float
+    n_samples: float
+
+    @property
+    def singular_values(self) -> np.ndarray:
+        """Singular values of the centred data, ``(k,)``."""
+        return np.sqrt(self.explained_variance) * math.sqrt(self.n_samples - 1)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Where a priming stands after a step.
+
+    Attributes
+    ----------
+    step : int
+    passes : float
+        How often the data have been read, a mini-batch counting as its share of the rows.
+    seconds : float
+        Time spent in the steps; what is done between two snapshots does not count.
+    state : State
+        The priming's own state: arrays and numbers.
+    """
+
+    step: int
+    passes: float
+    seconds: float
+    state: State
+    find: Callable[[], Array]
+
+    @cached_property
+    def directions(self) -> Array:
+        """The directions found so far, ``(d, <= p)``; looked up when first asked for."""
+        return self.find()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What would be done, and why.
+
+    Attributes
+    ----------
+    priming : object
+        A :class:`~primedpca.protocols.Priming`.
+    n_components, n_directions : int
+        ``k`` and ``p = k + l``.
+    reason : str
+    """
+
+    priming: Any
+    n_components: int
+    n_directions: int
+    reason: str
+
+    def __str__(self) -> str:
+        extra = self.n_directions - self.n_components
+        beside = f" and {extra} extra directions" if extra else ""
+        name = type(self.priming).__name__
+        return f"{self.n_components} components{beside} by {name}: {self.reason}."

@@ -1,0 +1,103 @@
+"""What the data is: one file per kind of data, and :func:`as_source` to find the right one.
+
+Add a kind of data: write a class with the members of
+:class:`primedpca.protocols.DataSource` (``BlockSource`` gives most of them) and add a line to
+the registry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from primedpca.arrays import describe, is_dense, is_sparse, work_dtype
+from primedpca.protocols import DataSource
+from primedpca.sources.base import BlockSource
+from primedpca.sources.dense import DenseSource
+from primedpca.sources.frames import frame_source, is_frame
+from primedpca.sources.raw_file import memmap_source
+
+__all__ = ["BlockSource", "as_source"]
+
+
+def _sparse_source(x: Any) -> DataSource:
+    from primedpca.sources.sparse import SparseSource
+
+    return SparseSource(x)
+
+
+def _is_file_backed(x: Any) -> bool:
+    return isinstance(x, np.memmap) and x.ndim == 2 and getattr(x, "filename", None) is not None
+
+
+#: Who reads what: the first whose test says yes.
+REGISTRY: list[tuple[Callable[[Any], bool], Callable[[Any], DataSource]]] = [
+    (_is_file_backed, memmap_source),
+    (is_sparse, _sparse_source),
+    (is_frame, frame_source),
+    (is_dense, DenseSource),
+]
+
+
+def as_source(x: Any) -> DataSource:
+    """The data ``x`` as a source of blocks.
+
+    Parameters
+    ----------
+    x : array, sparse matrix, data frame, DataSource or nested list
+        NumPy arrays (any layout, any real dtype, memory-mapped), SciPy sparse matrices and
+        arrays, PyTorch tensors and CuPy arrays, pandas and polars frames.
+
+    Returns
+    -------
+    DataSource
+        Nothing is copied, except for frames of mixed columns and for sparse formats other
+        than CSR and CSC.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from primedpca import as_source
+    >>> as_source(np.ones((5, 3)))
+    DenseSource(numpy, 5 x 3, float64)
+    """
+    if isinstance(x, DataSource):
+        return x
+    if isinstance(x, (list, tuple)):
+        x = np.asarray(x)
+    if isinstance(x, (str, bytes)) or np.isscalar(x) or x is None:
+        raise TypeError(f"`X`={x!r} is no data that can be read; pass an array or a frame.")
+    make = next((make for test, make in REGISTRY if test(x)), None)
+    if make is None:
+        if not hasattr(x, "__array__"):
+            raise TypeError(
+                f"`X` is a {describe(x)}, which no source reads; convert it with numpy.asarray."
+            )
+        x, make = np.asarray(x), DenseSource
+    if not is_frame(x) and not hasattr(x, "indptr"):
+        _check_dense(x)
+    source = make(x)
+    if 0 in source.shape:
+        n, d = source.shape
+        what = "sample" if n == 0 else "feature"
+        raise ValueError(
+            f"Found array with 0 {what}(s) (shape={source.shape}) while a minimum of 1 is "
+            "required: `X` is empty."
+        )
+    return source
+
+
+def _check_dense(x: Any) -> None:
+    if getattr(x, "layout", None) is not None and "sparse" in str(x.layout):
+        raise TypeError(
+            "`X` is a sparse torch tensor, which is not read; pass a scipy.sparse matrix or "
+            "X.to_dense()."
+        )
+    if len(x.shape) != 2:
+        raise ValueError(
+            f"`X` must have two dimensions, (n_samples, n_features); got shape {tuple(x.shape)}. "
+            "Reshape your data: X.reshape(-1, 1) for one feature, X.reshape(1, -1) for one sample."
+        )
+    work_dtype(x.dtype)

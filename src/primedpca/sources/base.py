@@ -1,0 +1,176 @@
+"""What all sources share: the cut into blocks, mini-batches, and a share of the rows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import numpy as np
+
+from primedpca.arrays import namespace
+from primedpca.protocols import Block, DataSource
+
+__all__ = ["BlockSource", "MemorySource", "OneBlock", "Subset", "cut_evenly", "take_rows"]
+
+BLOCK_BYTES = 2**22  # as prepared: large enough for BLAS, small enough for the cache
+GROUP_BYTES = 2**27  # rows gathered at a time where mini-batches cut across the blocks
+
+
+def cut_evenly(length: int, step: int) -> tuple[tuple[int, int], ...]:
+    """Cut ``range(length)`` into the fewest pieces of at most ``step``, near equal in length."""
+    pieces = max(1, -(-length // max(step, 1)))
+    edges = [length * i // pieces for i in range(pieces + 1)]
+    return tuple(zip(edges[:-1], edges[1:], strict=True))
+
+
+class BlockSource(ABC):
+    """The parts of a :class:`~primedpca.protocols.DataSource` that follow from ``read``.
+
+    A subclass sets ``shape``, ``dtype``, ``axis`` and ``blocks`` and gives ``read``.  It
+    overrides :meth:`rows` where rows can be had without reading whole blocks.
+    """
+
+    shape: tuple[int, int]
+    dtype: Any
+    device: Any = None
+    axis: Literal[0, 1] = 0
+    blocks: tuple[tuple[int, int], ...]
+
+    @property
+    def local(self) -> tuple[int, ...]:
+        """The numbers of the blocks that this process can read: here, all."""
+        return tuple(range(len(self.blocks)))
+
+    @abstractmethod
+    def read(self, i: int) -> Block:
+        """Block ``i``."""
+
+    def scan(self, start: int = 0) -> Iterator[tuple[int, Block]]:
+        """Yield ``(i, block)`` in order."""
+        for i in range(start, len(self.blocks)):
+            yield i, self.read(i)
+
+    def rows(self, index: np.ndarray) -> Block:
+        """The rows with these numbers, in this order, from as few blocks as hold them."""
+        if self.axis == 1:
+            pieces = [take_rows(block, index) for _, block in self.scan()]
+            return _join(pieces, axis=1)
+        owner = np.searchsorted([stop for _, stop in self.blocks], index, side="right")
+        places = [np.flatnonzero(owner == i) for i in np.unique(owner)]
+        pieces = [
+            take_rows(self.read(int(owner[place[0]])), index[place] - self.blocks[owner[place[0]]][0])
+            for place in places
+        ]
+        return take_rows(_join(pieces, axis=0), np.argsort(np.concatenate(places)))
+
+    def batches(
+        self, size: int, seed: int | None, epoch: int = 0, start: int = 0
+    ) -> Iterator[tuple[np.ndarray, Block]]:
+        """Mini-batches from groups of neighbouring rows, so that a block is read once or twice."""
+        n, d = self.shape
+        cuts = cut_evenly(n, size)
+        width = max(b - a for a, b in cuts)
+        per_group = max(1, GROUP_BYTES // (8 * max(d, 1) * width))
+        rng = None if seed is None else np.random.default_rng((seed, 1, epoch))
+        order = np.arange(n)
+        groups = [cuts[i : i + per_group] for i in range(0, len(cuts), per_group)]
+        for group in [groups[i] for i in rng.permutation(len(groups))] if rng else groups:
+            first, last = group[0][0], group[-1][1]
+            index = order[first:last]
+            if rng is not None:
+                index = rng.permutation(index)
+            if start >= len(group):
+                start -= len(group)
+                continue
+            held = self.rows(index)
+            for a, b in group[start:]:
+                place = np.arange(a - first, b - first)
+                yield index[place], take_rows(held, place)
+            start = 0
+
+    def sample(self, share: float, seed: int) -> DataSource:
+        """A random share of the rows (at least two), read through this source."""
+        n = self.shape[0]
+        count = min(n, max(2, round(share * n)))
+        chosen = np.random.default_rng((seed, 2)).choice(n, count, replace=False)
+        return Subset(self, np.sort(chosen))
+
+
+class MemorySource(BlockSource):
+    """A source whose rows can be gathered at no more than the cost of copying them."""
+
+    def batches(
+        self, size: int, seed: int | None, epoch: int = 0, start: int = 0
+    ) -> Iterator[tuple[np.ndarray, Block]]:
+        """Mini-batches of a fresh permutation of all rows every epoch."""
+        n = self.shape[0]
+        order = np.arange(n)
+        if seed is not None:
+            order = np.random.default_rng((seed, 1, epoch)).permutation(n)
+        for a, b in cut_evenly(n, size)[start:]:
+            yield order[a:b], self.rows(order[a:b])
+
+
+class Subset(BlockSource):
+    """Some rows of another source."""
+
+    def __init__(self, source: BlockSource, index: np.ndarray) -> None:
+        self.source, self.index = source, index
+        self.shape = (index.size, source.shape[1])
+        self.dtype, self.device, self.axis = source.dtype, source.device, source.axis
+        if source.axis == 1:
+            self.blocks, self._owner = source.blocks, list(range(len(source.blocks)))
+            return
+        edges = np.searchsorted(index, [start for start, _ in source.blocks] + [source.shape[0]])
+        pairs = [(i, int(a), int(b)) for i, (a, b) in enumerate(zip(edges, edges[1:], strict=False))]
+        self._owner = [i for i, a, b in pairs if a < b]
+        self.blocks = tuple((a, b) for _, a, b in pairs if a < b)
+
+    def read(self, i: int) -> Block:
+        """Those of the rows that lie in one block of the source below."""
+        owner = self._owner[i]
+        block = self.source.read(owner)
+        if self.axis == 1:
+            return take_rows(block, self.index)
+        start, stop = self.blocks[i]
+        return take_rows(block, self.index[start:stop] - self.source.blocks[owner][0])
+
+    def rows(self, index: np.ndarray) -> Block:
+        """Rows by their number in the subset."""
+        return self.source.rows(self.index[index])
+
+
+def take_rows(block: Block, index: np.ndarray) -> Block:
+    """Some rows of a block, gathered."""
+    if isinstance(block, np.ndarray) or hasattr(block, "indptr"):
+        return block[index]
+    xp = namespace(block)
+    return xp.take(block, xp.asarray(index, device=block.device), axis=0)
+
+
+def _join(pieces: list[Block], axis: int) -> Block:
+    if len(pieces) == 1:
+        return pieces[0]
+    if hasattr(pieces[0], "indptr"):
+        from scipy.sparse import hstack, vstack
+
+        return (vstack if axis == 0 else hstack)(pieces, format="csr")
+    return namespace(pieces[0]).concat(pieces, axis=axis)
+
+
+class OneBlock(MemorySource):
+    """Rows that are at hand already, as a source of one block."""
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+        self.shape, self.dtype = (int(block.shape[0]), int(block.shape[1])), block.dtype
+        self.blocks = ((0, self.shape[0]),)
+
+    def read(self, i: int) -> Block:
+        """The block."""
+        return self.block
+
+    def rows(self, index: np.ndarray) -> Block:
+        """Some of its rows."""
+        return take_rows(self.block, index)

@@ -1,0 +1,63 @@
+"""pandas and polars frames (and whatever else narwhals reads)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from primedpca.protocols import DataSource
+from primedpca.sources.dense import DenseSource
+from primedpca.sources.sparse import SparseSource
+
+__all__ = ["frame_source", "is_frame"]
+
+
+def is_frame(x: Any) -> bool:
+    """Whether ``x`` is a data frame of a library that narwhals knows and that is loaded."""
+    library = type(x).__module__.split(".")[0]
+    return library in ("pandas", "polars", "pyarrow", "modin", "cudf") and hasattr(x, "columns")
+
+
+def frame_source(x: Any) -> DataSource:
+    """A frame's numbers; every column must be numeric, missing entries become NaN.
+
+    A pandas frame of one dtype is read where it lies; other frames take one dense copy.
+    """
+    try:
+        import narwhals.stable.v2 as nw
+    except ImportError as error:
+        raise ImportError(
+            "Reading data frames needs narwhals: pip install 'primedpca[frames]'."
+        ) from error
+    frame = nw.from_native(x, eager_only=True)
+    if all(hasattr(t, "fill_value") for t in getattr(x, "dtypes", ())) and frame.columns:
+        return SparseSource(x.sparse.to_coo())
+    text = [
+        name
+        for name, dtype in frame.schema.items()
+        if not (dtype.is_numeric() or dtype == nw.Boolean)
+    ]
+    if text:
+        names = ", ".join(repr(name) for name in text[:5]) + (" ..." if len(text) > 5 else "")
+        raise ValueError(
+            f"`X` has {len(text)} column(s) that hold no numbers (first: {names}); "
+            "drop or encode them."
+        )
+    return DenseSource(_numbers(frame.to_numpy(), frame))
+
+
+def _numbers(values: np.ndarray, frame: Any) -> np.ndarray:
+    """Nullable columns arrive as objects: turn each into floats with NaN for what is missing."""
+    if values.dtype != object:
+        return values
+    columns = [
+        frame[name].cast(_float64()).to_numpy().astype(np.float64) for name in frame.columns
+    ]
+    return np.stack(columns, axis=1)
+
+
+def _float64() -> Any:
+    import narwhals.stable.v2 as nw
+
+    return nw.Float64

@@ -1,0 +1,87 @@
+"""SciPy sparse matrices and arrays, never densified."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from primedpca.arrays import work_dtype
+from primedpca.protocols import Block
+from primedpca.sources.base import MemorySource
+
+__all__ = ["SparseSource"]
+
+BLOCK_ENTRIES = 2**19
+OUTPUT_RATIO = 8  # a block's product is written out whole, so it must hold many more entries
+
+
+class SparseSource(MemorySource):
+    """Compressed rows are read as rows, compressed columns as columns.
+
+    The other formats (COO, LIL, DOK, DIA, BSR) are converted to compressed rows once, which
+    takes a copy; so does merging duplicate entries.
+    """
+
+    def __init__(self, x: Any) -> None:
+        if x.ndim != 2:
+            raise ValueError(f"`X` must have two dimensions, got {x.ndim}.")
+        work_dtype(x.dtype)
+        x = x if x.format in ("csr", "csc") else sp.csr_array(x)
+        _check_structure(x)
+        if not x.has_canonical_format:
+            x = x.copy()
+            x.sum_duplicates()
+        self._x = x
+        self.shape, self.dtype = (int(x.shape[0]), int(x.shape[1])), x.dtype
+        self.axis = 0 if x.format == "csr" else 1
+        entries = max(BLOCK_ENTRIES, OUTPUT_RATIO * self.shape[1 - self.axis])
+        pieces = max(1, round(x.nnz / entries))
+        wanted = np.searchsorted(x.indptr, np.linspace(0, x.nnz, pieces + 1)[1:-1])
+        edges = np.unique([0, *wanted, self.shape[self.axis]])
+        self.blocks = tuple((int(a), int(b)) for a, b in zip(edges[:-1], edges[1:], strict=True))
+
+    @property
+    def array(self) -> Any:
+        """The matrix itself."""
+        return self._x
+
+    def read(self, i: int) -> Block:
+        """A view of the block: its entries are not copied."""
+        start, stop = self.blocks[i]
+        x, (a, b) = self._x, self._x.indptr[[start, stop]]
+        shape = (stop - start, x.shape[1]) if self.axis == 0 else (x.shape[0], stop - start)
+        data = x.data[a:b]
+        data.flags.writeable = False
+        kind = sp.csr_array if self.axis == 0 else sp.csc_array
+        indptr = x.indptr[start : stop + 1] - a
+        return kind((data, x.indices[a:b], indptr), shape=shape, copy=False)
+
+    def rows(self, index: np.ndarray) -> Block:
+        """The rows themselves, as compressed rows."""
+        return sp.csr_array(self._x[index])
+
+    def __repr__(self) -> str:
+        n, d = self.shape
+        return f"SparseSource({self._x.format}, {n} x {d}, {self._x.nnz} entries, {self.dtype})"
+
+
+def _check_structure(x: Any) -> None:
+    """Refuse indices that point outside: the products would read foreign memory."""
+    minor, major = x.shape[::-1] if x.format == "csr" else x.shape
+    steps = np.diff(x.indptr)
+    if x.indptr.size != major + 1 or x.indptr[0] != 0 or (steps < 0).any():
+        raise ValueError("`X` is a damaged sparse matrix: its `indptr` does not ascend from 0.")
+    if x.indptr[-1] > min(x.indices.size, x.data.size):
+        raise ValueError(
+            f"`X` is a damaged sparse matrix: `indptr` ends at {x.indptr[-1]}, but "
+            f"{min(x.indices.size, x.data.size)} entries are stored."
+        )
+    used = x.indices[: x.indptr[-1]]
+    if used.size and (used.min() < 0 or used.max() >= minor):
+        bad = used.min() if used.min() < 0 else used.max()
+        raise ValueError(
+            f"`X` is a damaged sparse matrix: it stores an entry at index {bad}, outside "
+            f"0..{minor - 1}; rebuild it, for example from its COO parts."
+        )
