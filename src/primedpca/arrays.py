@@ -17,6 +17,7 @@ from primedpca.protocols import Array, Like
 
 __all__ = [
     "describe",
+    "device",
     "dtype_name",
     "is_dense",
     "is_numpy_array",

@@ -82,11 +82,15 @@ class Centred:
     def covariance_product(self, vectors: Array) -> Array:
         """``M^T M V / weight``, ``(d, p)``: one pass over rows, two over columns."""
         if self.source.axis == 1:
-            return self.adjoint(self.forward(vectors)) / self.weight
+            z = self.adjoint(self.forward(vectors))
+            z /= self.weight
+            return z
         parts, away = self._pass(kernels.product, vectors=vectors)
         z, t = parts.sums
-        z = z if away is None else z - away[:, None] * t
-        return self.narrow(z / self.weight)
+        if away is not None:
+            subtract_outer(z, away, t)
+        z /= self.weight  # sums are ours
+        return self.narrow(z)
 
     def projected_covariance(self, basis: Array) -> np.ndarray:
         """``V^T M^T M V / weight``, ``(p, p)`` in float64 on the host: one pass."""
@@ -101,10 +105,10 @@ class Centred:
         """``M V``, ``(n, p)``: one pass."""
         parts, away = self._pass(kernels.forward, vectors=vectors, axis=self.source.axis)
         y = (parts.stacks or parts.sums)[0]
-        if away is None:
-            return self.narrow(y)
-        lift = self.wide(away) @ self.wide(vectors)
-        return self.narrow(y - (lift if self.root is None else self.root[:, None] * lift))
+        if away is not None:
+            lift = self.wide(away) @ self.wide(vectors)
+            y = y - (lift if self.root is None else self.root[:, None] * lift)
+        return self.narrow(y)
 
     def scores_and_squares(self, vectors: Array) -> tuple[Array, Array]:
         """``M V``, ``(n, p)``, and the squared norms of the rows of ``M``, ``(n,)``: one pass."""
@@ -125,9 +129,9 @@ class Centred:
         self.learn()
         parts, away = self._pass(kernels.adjoint, left=left, axis=self.source.axis)
         z = (parts.stacks or parts.sums)[0]
-        if away is None:
-            return self.narrow(z)
-        return self.narrow(z - away[:, None] * (self.wide(left).T @ self._row_roots()))
+        if away is not None:
+            subtract_outer(z, away, self.wide(left).T @ self._row_roots())
+        return self.narrow(z)
 
     def covariance(self) -> Array:
         """``M^T M / weight``, ``(d, d)`` in float64: one pass over rows."""
@@ -323,3 +327,9 @@ class Centred:
         if not bool(xp.all(xp.isfinite(values) & (values > 0))):
             raise ValueError("`scale` must be finite and positive in every entry.")
         return Frame(Columns(factor=1 / values), scale=values)
+
+
+def subtract_outer(z: Array, u: Array, v: Array) -> None:
+    """``z -= u v^T`` in place, a few rows at a time, so that no second ``z`` is alive."""
+    for a, b in cut_evenly(z.shape[0], max(1, 2**18 // z.shape[1])):
+        z[a:b] -= u[a:b, None] * v

@@ -103,7 +103,9 @@ def _far_from_zero(block: Any, means: np.ndarray, unit: float) -> bool:
     return False
 
 
-def learn(data: Centred, norm: float, sums: Array, shift: Array | None) -> tuple[Frame, Array | None]:
+def learn(
+    data: Centred, norm: float, sums: Array, shift: Array | None
+) -> tuple[Frame, Array | None]:
     """The frame after a first pass, and how far its guess was away from the mean."""
     frame = data.frame
     away = data.wide(sums) / data.weight
@@ -207,7 +209,8 @@ def refuse_non_finite(data: Centred) -> None:
 
 def _extent(data: Centred) -> tuple[float, float]:
     """The largest entry as stored and as prepared; refuses what is no number."""
-    operands = {"dtype": data.like.dtype, "missing": data.missing == "mean"}
+    skip = data.missing == "mean"
+    operands = {"dtype": data.like.dtype, "missing": skip, "axis": data.source.axis}
     parts = data.run(kernels.extent, operands)
     if parts.sums[0] > 0:
         _refuse(data, int(parts.sums[0]))

@@ -33,7 +33,8 @@ def angles(components: Any, reference: Any) -> np.ndarray:
     """
     u, v = _pair(components, reference)
     v = np.where((u * v).sum(axis=1, keepdims=True) < 0, -v, v)
-    return 2 * np.arctan2(np.linalg.norm(u - v, axis=1), np.linalg.norm(u + v, axis=1))
+    found = 2 * np.arctan2(np.linalg.norm(u - v, axis=1), np.linalg.norm(u + v, axis=1))
+    return np.minimum(found, np.pi / 2)
 
 
 def longest_correct_streak(components: Any, reference: Any, threshold: float) -> int:

@@ -7,10 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from primedpca.arrays import namespace, to_numpy
+from primedpca.arrays import device, dtype_name, namespace, to_numpy
 from primedpca.protocols import Array, Like
 
-__all__ = ["basis_of", "complete", "fix_signs", "random_basis", "small_eigh"]
+__all__ = [
+    "as_components",
+    "basis_of",
+    "complete",
+    "orthonormalise",
+    "random_basis",
+    "small_eigh",
+]
 
 
 def unit_columns(directions: Array) -> Array:
@@ -44,8 +51,8 @@ def basis_of(directions: Array) -> Array:
     columns = unit_columns(directions)
     if columns.shape[1] == 0:
         return columns
-    q, r = xp.linalg.qr(columns)
-    left, values, _ = np.linalg.svd(to_numpy(r).astype(np.float64))
+    q, r = orthonormalise(columns)
+    left, values, _ = np.linalg.svd(r.astype(np.float64))
     floor = 8 * math.sqrt(columns.shape[1]) * float(xp.finfo(columns.dtype).eps)
     keep = left[:, values > floor * values[0]]
     return q @ xp.asarray(keep, dtype=q.dtype, device=q.device)
@@ -64,19 +71,77 @@ def complete(basis: Array, like: Like, n_directions: int, seed: Any) -> Array:
     missing = n_directions - basis.shape[1]
     if missing <= 0:
         return basis
-    draws = np.random.default_rng(seed).standard_normal((like.n_features, missing))
-    fresh = like.asarray(draws)
+    kind = np.dtype(dtype_name(like.dtype))
+    rng = np.random.default_rng(seed)
+    fresh = like.asarray(rng.standard_normal((like.n_features, missing), dtype=kind))
+    if basis.shape[1] == 0:
+        return orthonormalise(fresh)[0]
     for _ in range(2):  # twice is enough
-        fresh = like.xp.linalg.qr(fresh - basis @ (basis.T @ fresh))[0]
+        fresh -= basis @ (basis.T @ fresh)
+        fresh = orthonormalise(fresh)[0]
     return like.xp.concat([basis, fresh], axis=1)
 
 
-def fix_signs(components: Array) -> Array:
-    """Make the entry of largest size in every row positive, as scikit-learn 1.5 and later."""
-    xp = namespace(components)
-    top = xp.argmax(xp.abs(components), axis=1)
-    picked = xp.take_along_axis(components, top[:, None], axis=1)
-    return components * xp.where(picked < 0, -1, 1)
+def as_components(basis: Array) -> Array:
+    """The columns of ``basis`` as rows ``(k, d)``, the entry of largest size in each positive.
+
+    The rule of scikit-learn 1.5 and later.  Row by row, so that a basis of gigabytes costs one
+    copy.
+    """
+    xp = namespace(basis)
+    components = xp.asarray(basis.T, copy=True)
+    for i in range(components.shape[0]):
+        row = components[i]
+        if float(row[int(xp.argmax(xp.abs(row)))]) < 0:
+            components[i] = -row
+    return components
+
+
+def orthonormalise(a: Array) -> tuple[Array, Array]:
+    """QR: an orthonormal ``(d, p)`` and the upper ``(p, p)``, its diagonal not negative.
+
+    ``a`` may be overwritten.  Twice Cholesky QR with the Gram matrix in float64: products of
+    tall matrices instead of Householder's many small steps, in place and a few rows at a time.
+    Columns too near to dependence for that go to LAPACK.
+    """
+    first = _cholesky_step(a)
+    second = None if first is None else _cholesky_step(a)
+    if first is None or second is None:
+        q, r = namespace(a).linalg.qr(a)
+        sign = namespace(a).where(namespace(a).linalg.diagonal(r) < 0, -1, 1)
+        return q * sign, to_numpy(r * sign[:, None])
+    return a, second @ first
+
+
+def _cholesky_step(a: Array) -> np.ndarray | None:
+    """Make the columns nearly orthonormal in place; ``None`` if they are nearly dependent."""
+    xp = namespace(a)
+    if a.shape[1] == 0 or a.shape[0] < a.shape[1]:
+        return None
+    gram = np.zeros((a.shape[1], a.shape[1]))
+    for rows in _slices(a):
+        wide = xp.astype(a[rows], xp.float64, copy=False)
+        gram += to_numpy(wide.T @ wide)
+    size = np.sqrt(np.diag(gram))
+    if not (np.isfinite(size).all() and (size > 0).all()):
+        return None
+    try:
+        upper = np.linalg.cholesky(gram / np.outer(size, size)).T
+    except np.linalg.LinAlgError:
+        return None
+    if np.diag(upper).min() < 1e-5:
+        return None
+    upper = upper * size
+    inverse = xp.asarray(np.linalg.inv(upper), device=device(a))
+    for rows in _slices(a):
+        a[rows] = xp.astype(xp.astype(a[rows], xp.float64, copy=False) @ inverse, a.dtype)
+    return upper
+
+
+def _slices(a: Array) -> list[slice]:
+    """Rows a few megabytes at a time; all of them on an accelerator."""
+    step = a.shape[0] if str(device(a)) != "cpu" else max(1, 2**18 // max(a.shape[1], 1))
+    return [slice(i, i + step) for i in range(0, a.shape[0], step)]
 
 
 def small_eigh(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -91,8 +91,7 @@ def _extra(extra_components: int | str, priming: Any, k: int) -> int:
         return max(10, k) if isinstance(priming, SubspaceIteration) else 4
     if not _is_whole(extra_components) or extra_components < 0:
         raise ValueError(
-            f"`extra_components`={extra_components!r} must be 'auto' or a whole number, at "
-            "least 0."
+            f"`extra_components`={extra_components!r} must be 'auto' or a whole number, at least 0."
         )
     return int(extra_components)
 
@@ -107,9 +106,7 @@ def _check_count(n_components: Any, data: Centred) -> int:
             "to a number of components; give a whole number, 'mle' or None."
         )
     if not _is_whole(n_components):
-        raise ValueError(
-            f"`n_components`={n_components!r} must be a whole number, 'mle' or None."
-        )
+        raise ValueError(f"`n_components`={n_components!r} must be a whole number, 'mle' or None.")
     if not 1 <= n_components <= m:
         raise ValueError(
             f"`n_components`={n_components} must lie between 1 and min(n_samples, n_features)="

@@ -144,8 +144,12 @@ def _check_finite(state: State, step: int) -> None:
             rate = getattr(state, "rate", None)
             raise DivergenceError(
                 f"the priming diverged within {step} steps"
-                + (f": `learning_rate`={rate:.3g} is too large for these data; try {rate / 10:.2g}"
-                   " or 'auto'." if rate else "; its state is not finite.")
+                + (
+                    f": `learning_rate`={rate:.3g} is too large for these data; try {rate / 10:.2g}"
+                    " or 'auto'."
+                    if rate
+                    else "; its state is not finite."
+                )
             )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from primedpca.arrays import describe
 from primedpca.centred import Centred
-from primedpca.orthonormal import basis_of, complete, fix_signs, small_eigh
+from primedpca.orthonormal import as_components, basis_of, complete, small_eigh
 from primedpca.prime import as_seed
 from primedpca.priming import check_directions
 from primedpca.protocols import Array
@@ -114,7 +114,7 @@ def decomposition(data: Centred, basis: Array, variances: np.ndarray) -> Decompo
             "the variances of `X` exceed the range of float64; divide `X` by a large number."
         )
     return Decomposition(
-        components=fix_signs(basis.T),
+        components=as_components(basis),
         explained_variance=scaled,
         mean=data.mean,
         scale=data.frame.scale,

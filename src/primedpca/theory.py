@@ -23,7 +23,7 @@ from primedpca.protocols import Array
 
 __all__ = ["Counterexample", "Refining", "counterexample", "when_refining_helps"]
 
-#: The truth is a full decomposition, which takes about a minute and 1 GB at this many features.
+#: The truth is a full decomposition, which takes seconds to minutes and 1.5 GB at this size.
 MAX_FEATURES = 5000
 
 
@@ -147,35 +147,38 @@ def when_refining_helps(
     >>> found.safe(np.pi / 8).tolist()
     [True, True]
     """
-    data = X if isinstance(X, Centred) else Centred(X, **preparation)
+    # A Centred is prepared already: given more options, it is refused as a source.
+    data = X if isinstance(X, Centred) and not preparation else Centred(X, **preparation)
     _check_features(data)
     # First in the type of the data, so that the span is the one that `refine` works in.
     given = check_directions(directions, data.like)
     basis = basis_of(to_numpy(basis_of(given)).astype(np.float64))
     k = _checked_count(n_components, basis, directions)
     square = to_numpy(data.covariance())
-    covariance = (square + square.T) / 2
+    return _compare((square + square.T) / 2, to_numpy(given)[:, :k], basis)
+
+
+def _compare(covariance: np.ndarray, directions: np.ndarray, basis: np.ndarray) -> Refining:
+    """Directions ``(d, k)``, refined in the span of ``basis`` ``(d, p)``, against the truth."""
+    k = directions.shape[1]
     values, vectors = small_eigh(covariance)
+    if values[0] <= 0:
+        raise ValueError("`X` has no variance; give at least two rows that differ.")
     truth = vectors[:, :k]
-    # A backward stable eigensolver is exact for a matrix this near, in units of lambda_1.
-    rounding = 10 * len(values) * float(np.finfo(np.float64).eps)
     inside = basis.T @ covariance @ basis
     ritz_values, turn = small_eigh(inside)
     sines, cosines = _parts(truth, basis)
     gamma = np.linalg.norm(basis.T @ covariance - inside @ basis.T, ord=2)
+    # A stable eigensolver is exact for a matrix this near, relative to lambda_1.
+    rounding = 10 * len(values) * float(np.finfo(np.float64).eps)
     gaps = _distances_to_others(values[:k], ritz_values)
-    reach = _tilt(gamma * sines, gaps, rounding * values[0])
+    tilt = _tilt(gamma * sines, gaps, rounding * values[0])
     return Refining(
         condition_angles=_missed(inside, basis.T @ truth, rounding),
-        angles_before=_angles_before(to_numpy(given), truth),
-        angles_after=np.minimum(angles((basis @ turn[:, :k]).T, truth.T), np.pi / 2),
+        angles_before=_angles_before(directions, truth),
+        angles_after=_angles(basis @ turn[:, :k], truth),
         angles_to_span=np.arctan2(sines, cosines),
-        # sin^2 = sines^2 + reach^2 and cos^2 = cosines^2 - reach^2; arcsin alone would lose
-        # half of the digits near pi/2.
-        angle_bounds=np.arctan2(
-            np.hypot(sines, reach) + rounding,
-            np.sqrt(np.maximum(cosines**2 - reach**2 - rounding, 0.0)),
-        ),
+        angle_bounds=_bounds(sines, cosines, tilt, rounding),
     )
 
 
@@ -190,6 +193,8 @@ def _check_features(data: Centred) -> None:
 def _checked_count(n_components: int | None, basis: np.ndarray, directions: Array) -> int:
     rank = basis.shape[1]
     k = rank if n_components is None else n_components
+    if rank == 0:
+        raise ValueError("directions are all zero, so they span nothing; give non-zero ones.")
     if not 1 <= k <= rank:
         raise ValueError(
             f"`n_components`={k} must lie between 1 and {rank}, the number of dimensions that "
@@ -209,7 +214,8 @@ def _distances_to_others(values: np.ndarray, ritz_values: np.ndarray) -> np.ndar
     """``delta_i``: from ``values[i]`` to the nearest Ritz value other than the i-th."""
     distances = np.abs(values[:, None] - ritz_values)
     np.fill_diagonal(distances, np.inf)
-    return distances.min(axis=1)
+    nearest: np.ndarray = distances.min(axis=1)
+    return nearest
 
 
 def _tilt(pull: np.ndarray, gaps: np.ndarray, rounding: float) -> np.ndarray:
@@ -217,6 +223,16 @@ def _tilt(pull: np.ndarray, gaps: np.ndarray, rounding: float) -> np.ndarray:
     tilt = np.full_like(gaps, np.inf)
     np.divide(pull + rounding, gaps - rounding, out=tilt, where=gaps > rounding)
     return tilt
+
+
+def _bounds(
+    sines: np.ndarray, cosines: np.ndarray, tilt: np.ndarray, rounding: float
+) -> np.ndarray:
+    """``arcsin(sqrt(sines^2 + tilt^2))``; pi/2 where that exceeds 1."""
+    # From sine and cosine both: the arc sine alone loses half of the digits near pi/2.
+    cosine = np.sqrt(np.maximum(cosines**2 - tilt**2 - rounding, 0.0))
+    bounds: np.ndarray = np.arctan2(np.hypot(sines, tilt) + rounding, cosine)
+    return bounds
 
 
 def _missed(inside: np.ndarray, projected: np.ndarray, rounding: float) -> np.ndarray:
@@ -230,12 +246,13 @@ def _missed(inside: np.ndarray, projected: np.ndarray, rounding: float) -> np.nd
         ``P e_i``.  A projection that is zero up to rounding has no direction: pi/2.
     """
     missed = np.full(projected.shape[1], np.pi / 2)
+    slack = rounding * np.linalg.norm(inside, ord=2)
     rest = np.eye(len(inside))
     for i, vector in enumerate(projected.T):
         values, turn = small_eigh(rest.T @ inside @ rest)
-        ties = values >= values[0] * (1 - rounding)
         if np.linalg.norm(vector) > rounding:
-            missed[i] = np.arctan2(*_parts(vector, rest @ turn[:, ties]))
+            best = rest @ turn[:, values >= values[0] - slack]
+            missed[i] = np.arctan2(*_parts(vector, best))
         left = vector @ rest
         if np.linalg.norm(left) > rounding:
             rest = rest @ null_space(left[None])
@@ -243,9 +260,15 @@ def _missed(inside: np.ndarray, projected: np.ndarray, rounding: float) -> np.nd
 
 
 def _angles_before(directions: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """The angle of each direction to its component; pi/2 for a column of zeros."""
+    """``angles_before``; a column of zeros has no direction: pi/2."""
     found = np.full(truth.shape[1], np.pi / 2)
-    there = directions[:, : len(found)].any(axis=0)
+    there = directions.any(axis=0)
     if there.any():
-        found[there] = angles(directions[:, : len(found)][:, there].T, truth[:, there].T)
+        found[there] = _angles(directions[:, there], truth[:, there])
     return found
+
+
+def _angles(columns: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    # The measured angle of orthogonal vectors may exceed pi/2 by a rounding.
+    measured: np.ndarray = np.minimum(angles(columns.T, truth.T), np.pi / 2)
+    return measured

@@ -19,7 +19,7 @@ from primedpca.protocols import Array, Block, Parts
 __all__ = [
     "Columns",
     "adjoint",
-        "covariance",
+    "covariance",
     "extent",
     "forward",
     "moments",
@@ -347,10 +347,13 @@ def _sparse_moments(a: Block, weight: Array | None, shift: Array) -> tuple[np.nd
     )
 
 
-def extent(block: Block, *, dtype: Any, columns: Columns, unit: float, missing: bool) -> Parts:
+def extent(
+    block: Block, *, dtype: Any, columns: Columns, unit: float, missing: bool, axis: int
+) -> Parts:
     """How many entries are no finite numbers; the largest size as stored, and as prepared.
 
-    Missing values are let pass where ``missing``.
+    Missing values are let pass where ``missing``.  Sizes are those of the whole block, once
+    for each of its rows (columns).
     """
     columns = own_shift(block, dtype, columns, unit)
     raw = block.data if is_sparse(block) else block
@@ -360,12 +363,14 @@ def extent(block: Block, *, dtype: Any, columns: Columns, unit: float, missing: 
     wide = xp.astype(raw, xp.float64)
     bad = xp.isinf(wide) if missing else ~xp.isfinite(wide)
     count = xp.sum(xp.astype(bad, xp.float64))
-    return Parts((count,), (_peak(xp, wide), _peak(xp, xp.astype(ready, xp.float64))))
+    sizes = (_peak(wide), _peak(xp.astype(ready, xp.float64)))
+    return Parts((count,), tuple(xp.full((block.shape[axis],), size) for size in sizes))
 
 
-def _peak(xp: Any, values: Array) -> Array:
+def _peak(values: Array) -> float:
+    """The largest size among the finite entries."""
     if 0 in values.shape:
-        return xp.zeros(1, dtype=xp.float64)
+        return 0.0
+    xp = namespace(values)
     sizes = xp.abs(values)
-    sizes = xp.where(xp.isfinite(sizes), sizes, xp.zeros_like(sizes))
-    return xp.reshape(xp.max(sizes), (1,))
+    return float(xp.max(xp.where(xp.isfinite(sizes), sizes, xp.zeros_like(sizes))))

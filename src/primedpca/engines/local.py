@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from primedpca.arrays import is_sparse, namespace
+from primedpca.arrays import device, namespace
 from primedpca.protocols import Array, Block, DataSource, Kernel, Parts
 
 __all__ = ["FixedTree", "LocalEngine", "cut", "one_blas_thread"]
@@ -47,10 +47,11 @@ class LocalEngine:
         mine: Mapping[str, Any],
     ) -> Parts:
         """One pass over all blocks; see :class:`primedpca.protocols.Engine`."""
-        tree = FixedTree()
+        tree = FixedTree(source.blocks)
         with one_blas_thread():
             for parts in self._results(source, kernel, whole, mine):
                 tree.add(parts)
+                del parts  # or the sum and the next part would be alive beside it
         return tree.total()
 
     def _results(
@@ -76,7 +77,7 @@ class LocalEngine:
         # Whoever waits last is whoever was first: results are folded in block order.
         for i, block in ((i, None) for i in source.local) if readable else source.scan():
             waiting.append(pool.submit(work, i, block))
-            if len(waiting) > self.workers:
+            if len(waiting) == self.workers:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
@@ -105,15 +106,22 @@ class FixedTree:
 
     Sixteen neighbours are added from left to right, then sixteen such sums, and so on: few
     sums are alive at a time, and a cluster can add each sixteen where they are.
+
+    Parameters
+    ----------
+    blocks : tuple of (start, stop)
+        Where the stacks of each block belong.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, blocks: tuple[tuple[int, int], ...]) -> None:
+        self._blocks = blocks
         self._levels: list[tuple[int, tuple[Array, ...]]] = []
-        self._stacks: list[tuple[Array, ...]] = []
+        self._stacks: list[Array] = []
+        self._count = 0
 
     def add(self, parts: Parts) -> None:
         """Add the parts of the next block."""
-        self._stacks.append(parts.stacks)
+        self._stack(parts.stacks)
         carried = parts.sums
         for level in range(len(self._levels) + 1):
             if level == len(self._levels):
@@ -125,13 +133,27 @@ class FixedTree:
                 return
             self._levels[level], carried = (0, ()), held
 
+    def _stack(self, parts: tuple[Array, ...]) -> None:
+        start, stop = self._blocks[self._count]
+        if self._count == 0:
+            length = self._blocks[-1][1]
+            self._stacks = [_room(part, length) for part in parts]
+        for whole, part in zip(self._stacks, parts, strict=True):
+            whole[start:stop] = part
+        self._count += 1
+
     def total(self) -> Parts:
         """All sums, and all stacks end to end."""
         sums: tuple[Array, ...] = ()
         for count, held in self._levels:
             if count:
                 sums = tuple(map(_add, held, sums)) if sums else held
-        return Parts(sums, tuple(_concat(pieces) for pieces in zip(*self._stacks, strict=True)))
+        return Parts(sums, tuple(self._stacks))
+
+
+def _room(part: Array, length: int) -> Array:
+    shape = (length, *part.shape[1:])
+    return namespace(part).empty(shape, dtype=part.dtype, device=device(part))
 
 
 def _wide(part: Array) -> Array:
@@ -142,12 +164,6 @@ def _wide(part: Array) -> Array:
 def _add(held: Array, part: Array) -> Array:
     held += part  # ours since _wide made it
     return held
-
-
-def _concat(pieces: tuple[Array, ...]) -> Array:
-    if len(pieces) == 1:
-        return pieces[0]
-    return namespace(pieces[0]).concat(list(pieces), axis=0)
 
 
 class _BlasLimit:

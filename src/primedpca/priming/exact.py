@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from primedpca.arrays import is_numpy_array, namespace, to_numpy
-from primedpca.orthonormal import complete
+from primedpca.orthonormal import complete, orthonormalise
 from primedpca.protocols import Array, Like
 
 __all__ = ["Exact"]
@@ -52,13 +52,13 @@ class Exact:
 
     def _right_vectors(self, images: Array, values: np.ndarray, data: Any) -> Array:
         """Orthonormal vectors from ``M^T U``; where the variance is zero, any that fit."""
-        xp = namespace(images)
+        xp, p = namespace(images), images.shape[1]
         sizes = to_numpy(xp.linalg.vector_norm(images, axis=0)).astype(np.float64)
         eps = float(xp.finfo(images.dtype).eps)
-        rank = int(np.sum(sizes > max(data.shape) * eps * sizes.max())) if sizes.max() > 0 else 0
-        q, r = xp.linalg.qr(images[:, :rank] / data.like.asarray(sizes[:rank]))
-        q = q * xp.where(xp.linalg.diagonal(r) < 0, -1, 1)
-        return complete(q, data.like, images.shape[1], 0)
+        rank = int(np.sum((values > eps * values[0]) & (sizes > 0)))
+        images = images[:, :rank] if rank < p else images
+        images /= data.like.asarray(sizes[:rank])
+        return complete(orthonormalise(images)[0], data.like, p, 0)
 
     def directions(self, state: ExactState, data: Any) -> Array:
         """The eigenvectors."""

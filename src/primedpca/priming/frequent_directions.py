@@ -66,7 +66,9 @@ class FrequentDirections:
                 f"`sketch_size`={size} is less than the {n_directions} directions looked for; "
                 "make it larger."
             )
-        return SketchState(like.asarray(np.zeros((2 * size, like.n_features))), 0, 0.0, 0, n_directions)
+        return SketchState(
+            like.asarray(np.zeros((2 * size, like.n_features))), 0, 0.0, 0, n_directions
+        )
 
     def step(self, state: SketchState, data: Any) -> SketchState:
         """Take in the next rows."""
@@ -116,4 +118,6 @@ def _shrink(state: SketchState) -> SketchState:
     rows = factor[:, None] * (left[:, : kept.size].T @ state.sketch)
     blank = xp.zeros_like(state.sketch[rows.shape[0] :])
     sketch = xp.concat([rows, blank], axis=0)
-    return SketchState(sketch, rows.shape[0], state.loss + lost, state.shrinks + 1, state.n_directions)
+    return SketchState(
+        sketch, rows.shape[0], state.loss + lost, state.shrinks + 1, state.n_directions
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from primedpca.arrays import namespace
+from primedpca.orthonormal import orthonormalise
 from primedpca.priming.stochastic import Stochastic
 from primedpca.protocols import Array
 
@@ -34,4 +34,4 @@ class Krasulina(Stochastic):
 
     def keep(self, v: Array) -> Array:
         """Orthonormal again."""
-        return namespace(v).linalg.qr(v)[0]
+        return orthonormalise(v)[0]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from primedpca.arrays import namespace
-from primedpca.orthonormal import random_basis
+from primedpca.orthonormal import orthonormalise, random_basis
 from primedpca.protocols import Array, Like
 
 __all__ = ["PowerMethod"]
@@ -81,7 +81,7 @@ class PowerMethod:
             later = vectors[:, j + 1 :]
             for _ in range(2):
                 later = later - vectors[:, : j + 1] @ (vectors[:, : j + 1].T @ later)
-                later = xp.linalg.qr(later)[0]
+                later = orthonormalise(later)[0]
             vectors = xp.concat([vectors[:, : j + 1], later], axis=1)
         return PowerState(vectors, j + 1, 0, unsettled + (not settled))
 

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from primedpca.arrays import to_numpy
-from primedpca.orthonormal import random_basis
+from primedpca.orthonormal import orthonormalise, random_basis
 from primedpca.protocols import Array, Like
 
 __all__ = ["SGDState", "Stochastic"]
@@ -115,9 +115,8 @@ class Stochastic(ABC):
 
 def _largest_variance(data: Any, vectors: Array) -> float:
     """The largest variance of a batch, nearly: of a small block after two multiplications."""
-    xp = data.like.xp
     for _ in range(2):
-        vectors = xp.linalg.qr(data.covariance_product(vectors))[0]
+        vectors = orthonormalise(data.covariance_product(vectors))[0]
     inside = to_numpy(vectors.T @ data.covariance_product(vectors)).astype(np.float64)
     if not np.isfinite(inside).all():
         return 1.0

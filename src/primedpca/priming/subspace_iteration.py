@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from primedpca.arrays import namespace, to_numpy
-from primedpca.orthonormal import random_basis, small_eigh
+from primedpca.orthonormal import orthonormalise, random_basis, small_eigh
 from primedpca.protocols import Array, Like
 
 __all__ = ["SubspaceIteration"]
@@ -57,12 +56,14 @@ class SubspaceIteration:
         theta, w = small_eigh((inside + inside.T) / 2)
         turn = data.like.asarray(w)
         z = z @ turn
-        rest = z - (v @ turn) * data.like.asarray(theta)
+        rest = v @ turn
+        rest *= data.like.asarray(-theta)
+        rest += z
         moved = to_numpy(xp.linalg.vector_norm(rest, axis=0)).astype(np.float64)
         # Below this everything is rounding: zero variance counts as settled.
-        floor = 8 * math.sqrt(v.shape[0]) * float(xp.finfo(v.dtype).eps) * theta[0]
+        floor = 32 * float(xp.finfo(v.dtype).eps) * theta[0]
         change = np.where(moved <= floor, 0.0, np.arctan2(moved, theta))
-        basis = xp.linalg.qr(z)[0] if bool(xp.all(xp.isfinite(z))) else z
+        basis = orthonormalise(z)[0] if bool(xp.all(xp.isfinite(z))) else z
         return SubspaceState(basis, theta, change, state.step + 1)
 
     def directions(self, state: SubspaceState, data: Any) -> Array:

@@ -59,7 +59,9 @@ class BlockSource(ABC):
         owner = np.searchsorted([stop for _, stop in self.blocks], index, side="right")
         places = [np.flatnonzero(owner == i) for i in np.unique(owner)]
         pieces = [
-            take_rows(self.read(int(owner[place[0]])), index[place] - self.blocks[owner[place[0]]][0])
+            take_rows(
+                self.read(int(owner[place[0]])), index[place] - self.blocks[owner[place[0]]][0]
+            )
             for place in places
         ]
         return take_rows(_join(pieces, axis=0), np.argsort(np.concatenate(places)))
@@ -123,7 +125,9 @@ class Subset(BlockSource):
             self.blocks, self._owner = source.blocks, list(range(len(source.blocks)))
             return
         edges = np.searchsorted(index, [start for start, _ in source.blocks] + [source.shape[0]])
-        pairs = [(i, int(a), int(b)) for i, (a, b) in enumerate(zip(edges, edges[1:], strict=False))]
+        pairs = [
+            (i, int(a), int(b)) for i, (a, b) in enumerate(zip(edges, edges[1:], strict=False))
+        ]
         self._owner = [i for i, a, b in pairs if a < b]
         self.blocks = tuple((a, b) for _, a, b in pairs if a < b)
 

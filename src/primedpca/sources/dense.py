@@ -52,4 +52,6 @@ class DenseSource(MemorySource):
 
     def __repr__(self) -> str:
         library = namespace(self._x).__name__.rsplit(".", 1)[-1]
-        return f"DenseSource({library}, {self.shape[0]} x {self.shape[1]}, {dtype_name(self.dtype)})"
+        return (
+            f"DenseSource({library}, {self.shape[0]} x {self.shape[1]}, {dtype_name(self.dtype)})"
+        )

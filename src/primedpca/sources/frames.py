@@ -51,9 +51,7 @@ def _numbers(values: np.ndarray, frame: Any) -> np.ndarray:
     """Nullable columns arrive as objects: turn each into floats with NaN for what is missing."""
     if values.dtype != object:
         return values
-    columns = [
-        frame[name].cast(_float64()).to_numpy().astype(np.float64) for name in frame.columns
-    ]
+    columns = [frame[name].cast(_float64()).to_numpy().astype(np.float64) for name in frame.columns]
     return np.stack(columns, axis=1)
 
 

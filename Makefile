@@ -1,0 +1,38 @@
+# Everything happens in a virtual environment of its own; nothing else is touched.
+VENV ?= .venv
+BIN := $(VENV)/bin
+PYTHON ?= python3
+
+.PHONY: demo test test-slow lint types clean
+
+demo: $(VENV)/.installed
+	$(BIN)/primedpca demo
+
+test: $(VENV)/.installed-test lint types
+	$(BIN)/pytest -n 2
+
+# Minutes, and the real data that PRIMEDPCA_DATA points at.
+test-slow: $(VENV)/.installed-test
+	$(BIN)/pytest -m slow
+
+lint: $(VENV)/.installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.installed-test
+	$(BIN)/mypy
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+$(VENV)/.installed: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet -e .
+	touch $@
+
+$(VENV)/.installed-test: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet -e '.[test]'
+	touch $@ $(VENV)/.installed
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache dist

@@ -1,0 +1,43 @@
+"""The command line: parse, call, print; no mathematics."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    help="Top-k principal components of data of any kind and size.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+
+@app.callback()
+def _root() -> None:
+    """Top-k principal components of data of any kind and size."""
+
+
+@app.command()
+def demo(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show what refining buys: the paper's primings before and after, on data that ship along.
+
+    Example: primedpca demo
+    """
+    from primedpca.cli.demo import show
+    from primedpca.experiments.demo import run_demo
+
+    if as_json:
+        print(json.dumps({"rows": [row.as_dict() for row in run_demo()]}))
+    else:
+        show(run_demo())
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

@@ -1,0 +1,45 @@
+"""The table of ``primedpca demo``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from primedpca.experiments.demo import N_COMPONENTS, STEPS, Row
+
+__all__ = ["show"]
+
+
+def show(rows: Iterable[Row]) -> None:
+    """Say how to read the table, then print it."""
+    console = Console(highlight=False)
+    console.print(
+        f"Finding {N_COMPONENTS} principal components with the paper's three primings.\n"
+        f"  streak  how many, counted from the first, are within 22.5° (pi/8) of the truth\n"
+        f"  worst   the angle of the worst of the {N_COMPONENTS}\n"
+        "Each cell reads: before refining → refined → refined with 2 → with 4 extra directions.\n"
+        f"EigenGame and Oja see {STEPS} mini-batches of 1000 rows; refining is one more pass.\n"
+    )
+    table = Table(box=None, pad_edge=False)
+    for name, justify in (("priming", "left"), ("steps", "right"), ("streak", "right")):
+        table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    table.add_column("worst", justify="right", no_wrap=True)
+    seen = ""
+    with console.status("working"):
+        for row in rows:
+            if row.data != seen:
+                table.add_row(*([] if not seen else [""]))
+                table.add_row(f"[bold]{escape(row.data)}[/]")
+                seen = row.data
+            streaks = " → ".join(_streak(value) for value in (row.streak_before, *row.streaks))
+            angles = " → ".join(f"{angle:4.1f}°" for angle in (row.angle_before, *row.angles))
+            table.add_row(row.priming, str(row.steps), streaks, angles)
+    console.print(table)
+
+
+def _streak(value: int) -> str:
+    colour = "green" if value == N_COMPONENTS else "yellow" if value >= N_COMPONENTS / 2 else "red"
+    return f"[{colour}]{value:2d}[/]"
