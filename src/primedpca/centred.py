@@ -71,6 +71,18 @@ class Centred:
         self.frame = self._bare_frame(scale)
 
     @classmethod
+    def of(cls, x: Any, **preparation: Any) -> Centred:
+        """``x`` itself if it is a Centred, which brings its own preparation; else a new one."""
+        if not isinstance(x, Centred):
+            return cls(x, **preparation)
+        asked = {name for name, value in preparation.items() if value is not None}
+        if asked:
+            raise TypeError(
+                f"`{min(asked)}` cannot be changed for data that are prepared already (a Centred)."
+            )
+        return x
+
+    @classmethod
     def given(cls, x: Any, mean: Any, scale: Any = None, missing: str = "error") -> Centred:
         """New rows, seen with the mean and scale of an earlier fit."""
         self = cls(x, scale=scale, missing=missing)
@@ -222,7 +234,7 @@ class Centred:
     @property
     def mean(self) -> Array:
         """The weighted mean of the columns ``(d,)``; zero where nothing is centred."""
-        mean = self.learn().mean
+        mean: Any = self.learn().mean
         return self.narrow(mean / self.frame.unit if self.center else mean * 0)
 
     @property

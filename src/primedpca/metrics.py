@@ -76,7 +76,7 @@ def captured_variance(X: Any, components: Any, **preparation: Any) -> np.ndarray
     -------
     ndarray of shape (k,)
     """
-    data = X if isinstance(X, Centred) else Centred(X, **preparation)
+    data = Centred.of(X, **preparation)
     units = _units(components)
     if units.shape[1] != data.shape[1]:
         raise ValueError(

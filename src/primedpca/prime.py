@@ -67,7 +67,7 @@ def prime(
     >>> refine(X, last.directions, 2).components.shape
     (2, 8)
     """
-    data = X if isinstance(X, Centred) else Centred(X, **preparation)
+    data = Centred.of(X, **preparation)
     priming = as_priming(priming)
     for name, value in (("batch_size", batch_size), ("max_passes", max_passes)):
         if value < 1:

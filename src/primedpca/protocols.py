@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 __all__ = ["Array", "Block", "DataSource", "Engine", "Kernel", "Like", "Parts", "Priming", "State"]
 
@@ -40,12 +40,29 @@ class DataSource(Protocol):
     ``read``.
     """
 
-    shape: tuple[int, int]
-    dtype: Any
-    device: Any
-    axis: Literal[0, 1]
-    blocks: tuple[tuple[int, int], ...]
-    local: tuple[int, ...]
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of all the data."""
+
+    @property
+    def dtype(self) -> Any:
+        """The type of the entries as they are stored."""
+
+    @property
+    def device(self) -> Any:
+        """Where blocks arrive: ``None`` is host memory."""
+
+    @property
+    def axis(self) -> Literal[0, 1]:
+        """Whether blocks hold rows or columns."""
+
+    @property
+    def blocks(self) -> tuple[tuple[int, int], ...]:
+        """Start and stop of every block along the axis."""
+
+    @property
+    def local(self) -> tuple[int, ...]:
+        """The numbers of the blocks that this process can read."""
 
     def scan(self, start: int = 0) -> Iterator[tuple[int, Block]]:
         """Yield ``(i, block)`` in order, beginning with block ``start``."""
@@ -121,7 +138,9 @@ class Priming(Protocol):
     are principal components of their own span already, so that refining would add nothing.
     """
 
-    visits: ClassVar[Literal["whole", "batches", "rows"]]
+    @property
+    def visits(self) -> Literal["whole", "batches", "rows"]:
+        """What one step is shown."""
 
     def init(self, like: Like, n_directions: int, seed: int, start: Array | None = None) -> State:
         """The first state; reads no data.  ``start`` ``(d, q)`` is a warm start."""

@@ -42,7 +42,7 @@ def refine(
     n_components : int, optional
         By default as many as the directions span.
     share : float in (0, 1]
-        Read only this share of the rows, drawn at random; mean and variances are theirs.
+        Project only this share of the rows, drawn at random, about the mean of all of them.
     sample_weight : array of shape (n,), optional
     random_state : int, RandomState, Generator or None
         Draws the share.
@@ -64,14 +64,9 @@ def refine(
     """
     if not 0 < share <= 1:
         raise ValueError(f"`share`={share} must lie in (0, 1].")
-    if isinstance(X, Centred):
-        data = X.sample(share, as_seed(random_state)) if share < 1 else X
-    else:
-        data = Centred(X, sample_weight=sample_weight, **preparation)
-        if share < 1:
-            source: Any = data.source.sample(share, as_seed(random_state))
-            weight = None if sample_weight is None else np.asarray(sample_weight)[source.index]
-            data = Centred(source, sample_weight=weight, **preparation)
+    data = Centred.of(X, sample_weight=sample_weight, **preparation)
+    if share < 1:
+        data = data.sample(share, as_seed(random_state))
     check_rows(data)
     basis = basis_of(check_directions(directions, data.like))
     rank = basis.shape[1]

@@ -148,7 +148,7 @@ def when_refining_helps(
     [True, True]
     """
     # A Centred is prepared already: given more options, it is refused as a source.
-    data = X if isinstance(X, Centred) and not preparation else Centred(X, **preparation)
+    data = Centred.of(X, **preparation)
     _check_features(data)
     # First in the type of the data, so that the span is the one that `refine` works in.
     given = check_directions(directions, data.like)

@@ -1,4 +1,4 @@
-"""This machine: blocks in parallel threads, one BLAS thread each, sums in a fixed tree."""
+"""On this machine: blocks in parallel threads, one BLAS thread each, sums in a fixed tree."""
 
 from __future__ import annotations
 
@@ -173,7 +173,8 @@ class _BlasLimit:
     """
 
     def __init__(self) -> None:
-        self.lock, self.users, self.undo = threading.Lock(), 0, None
+        self.lock, self.users = threading.Lock(), 0
+        self.undo: Any = None
         self.controller: Any = None
 
     def enter(self) -> None:

@@ -24,8 +24,8 @@ class Oja(Stochastic):
     .. math:: \Delta V = \alpha\, \big(C V - V\, \mathrm{triu}(V^T C V)\big),
 
     where :math:`w_m` are the columns of ``V`` and :math:`\alpha` is ``learning_rate``.  The
-    vectors reach unit length by themselves; a rate near the reciprocal of the largest variance throws them
-    out of bounds, which is reported.
+    vectors reach unit length by themselves; a rate near the reciprocal of the largest variance
+    throws them out of bounds, which is reported.
 
     References
     ----------

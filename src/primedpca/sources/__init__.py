@@ -69,19 +69,18 @@ def as_source(x: Any) -> DataSource:
         x = np.asarray(x)
     if isinstance(x, (str, bytes)) or np.isscalar(x) or x is None:
         raise TypeError(f"`X`={x!r} is no data that can be read; pass an array or a frame.")
-    make = next((make for test, make in REGISTRY if test(x)), None)
-    if make is None:
+    if not any(test(x) for test, _ in REGISTRY):
         if not hasattr(x, "__array__"):
             raise TypeError(
                 f"`X` is a {describe(x)}, which no source reads; convert it with numpy.asarray."
             )
-        x, make = np.asarray(x), DenseSource
+        x = np.asarray(x)
+    make = next(make for test, make in REGISTRY if test(x))
     if not is_frame(x) and not hasattr(x, "indptr"):
         _check_dense(x)
     source = make(x)
     if 0 in source.shape:
-        n, d = source.shape
-        what = "sample" if n == 0 else "feature"
+        what = "sample" if source.shape[0] == 0 else "feature"
         raise ValueError(
             f"Found array with 0 {what}(s) (shape={source.shape}) while a minimum of 1 is "
             "required: `X` is empty."

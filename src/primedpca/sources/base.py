@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -21,7 +22,7 @@ def cut_evenly(length: int, step: int) -> tuple[tuple[int, int], ...]:
     """Cut ``range(length)`` into the fewest pieces of at most ``step``, near equal in length."""
     pieces = max(1, -(-length // max(step, 1)))
     edges = [length * i // pieces for i in range(pieces + 1)]
-    return tuple(zip(edges[:-1], edges[1:], strict=True))
+    return tuple(pairwise(edges))
 
 
 class BlockSource(ABC):
@@ -125,9 +126,7 @@ class Subset(BlockSource):
             self.blocks, self._owner = source.blocks, list(range(len(source.blocks)))
             return
         edges = np.searchsorted(index, [start for start, _ in source.blocks] + [source.shape[0]])
-        pairs = [
-            (i, int(a), int(b)) for i, (a, b) in enumerate(zip(edges, edges[1:], strict=False))
-        ]
+        pairs = [(i, int(a), int(b)) for i, (a, b) in enumerate(pairwise(edges))]
         self._owner = [i for i, a, b in pairs if a < b]
         self.blocks = tuple((a, b) for _, a, b in pairs if a < b)
 

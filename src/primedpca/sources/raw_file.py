@@ -100,9 +100,9 @@ class RawFileSource(BlockSource):
         return f"RawFileSource({self.path!r}, {n} x {d}, {dtype_name(self.dtype)})"
 
 
-def memmap_source(x: np.memmap) -> RawFileSource:
+def memmap_source(x: Any) -> RawFileSource:
     """The file behind a memory map, or behind any slice of one."""
-    base = np.frombuffer(x._mmap, np.uint8).__array_interface__["data"][0]  # type: ignore[attr-defined]
+    base = np.frombuffer(x._mmap, np.uint8).__array_interface__["data"][0]
     mapped_from = x.offset - x.offset % mmap.ALLOCATIONGRANULARITY
     offset = mapped_from + x.__array_interface__["data"][0] - base
     return RawFileSource(x.filename, x.shape, x.dtype, x.strides, offset)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ class SparseSource(MemorySource):
         pieces = max(1, round(x.nnz / entries))
         wanted = np.searchsorted(x.indptr, np.linspace(0, x.nnz, pieces + 1)[1:-1])
         edges = np.unique([0, *wanted, self.shape[self.axis]])
-        self.blocks = tuple((int(a), int(b)) for a, b in zip(edges[:-1], edges[1:], strict=True))
+        self.blocks = tuple((int(a), int(b)) for a, b in pairwise(edges))
 
     @property
     def array(self) -> Any:

@@ -1,0 +1,132 @@
+"""Every source, priming and known problem; the contracts run all of them through the same promises.
+
+A newcomer adds one line here and is tested like the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import scipy.sparse as sp
+import torch
+
+from primedpca.priming import (
+    EigenGame,
+    Exact,
+    FrequentDirections,
+    Krasulina,
+    MuEigenGame,
+    Oja,
+    PowerMethod,
+    SubspaceIteration,
+)
+
+# -- tolerances: from the type, named once ---------------------------------------------------
+
+EPS = {np.dtype("float32"): 2.0**-23, np.dtype("float64"): 2.0**-52}
+#: DESIGN: the error of variances, relative to the largest.
+VARIANCE_ERROR = {np.dtype("float32"): 1e-5, np.dtype("float64"): 1e-10}
+
+
+def angle_error(dtype: Any, gap: float, d: int) -> float:
+    """What rounding may turn a component by: a few ulps for each feature, over the gap."""
+    return 50 * np.sqrt(d) * EPS[np.dtype(dtype)] / gap
+
+
+# -- problems with a known answer ------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Data ``X`` (float64) whose covariance, divided by n - 1, has a planted spectrum."""
+
+    name: str
+    X: np.ndarray
+    components: np.ndarray
+    variances: np.ndarray
+
+    @property
+    def gap(self) -> float:
+        """The smallest gap between neighbours among the first six, relative to the largest."""
+        return float(-np.diff(self.variances[:6]).max() / self.variances[0])
+
+
+def planted(name: str, n: int, d: int, spectrum: np.ndarray, mean: float = 0.0) -> Problem:
+    """Rows with exactly this spectrum (as many values as there are non-zero ones)."""
+    rng = np.random.default_rng(len(name))
+    r = spectrum.size
+    noise = rng.standard_normal((n, r))
+    scores = np.linalg.qr(noise - noise.mean(axis=0))[0]
+    axes = np.linalg.qr(rng.standard_normal((d, r)))[0].T
+    X = scores * np.sqrt(spectrum * (n - 1)) @ axes + mean * rng.standard_normal(d)
+    return Problem(name, X, axes, spectrum)
+
+
+PROBLEMS = [
+    planted("tall, geometric", 240, 24, 0.7 ** np.arange(24)),
+    planted("tall, linear, far from zero", 240, 24, np.linspace(10, 1, 24), mean=100.0),
+    planted("wide, geometric", 40, 150, 0.6 ** np.arange(39), mean=1.0),
+    planted("tall, rank 8", 120, 20, 0.5 ** np.arange(8)),
+]
+
+# -- sources ---------------------------------------------------------------------------------
+
+
+def _strided(X: np.ndarray) -> np.ndarray:
+    wide = np.zeros((X.shape[0] * 2, X.shape[1] * 3), X.dtype)
+    wide[::2, ::3] = X
+    return wide[::2, ::3]
+
+
+def _read_only(X: np.ndarray) -> np.ndarray:
+    X = X.copy()
+    X.flags.writeable = False
+    return X
+
+
+def _memmap(X: np.ndarray, folder: Any, order: str) -> np.memmap:
+    path = folder / f"{order}.bin"
+    held = np.memmap(path, X.dtype, "w+", 64, X.shape, order)
+    held[...] = X
+    held.flush()
+    return np.memmap(path, X.dtype, "r", 64, X.shape, order)
+
+
+#: name -> (data, folder for files) -> what a user would pass as X.
+SOURCES = {
+    "numpy": lambda X, folder: X,
+    "numpy, columns first": lambda X, folder: np.asfortranarray(X),
+    "numpy, strided": lambda X, folder: _strided(X),
+    "numpy, reversed": lambda X, folder: np.ascontiguousarray(X[::-1, ::-1])[::-1, ::-1],
+    "numpy, read-only": lambda X, folder: _read_only(X),
+    "numpy, big-endian": lambda X, folder: X.astype(X.dtype.newbyteorder(">")),
+    "memory map, rows": lambda X, folder: _memmap(X, folder, "C"),
+    "memory map, columns": lambda X, folder: _memmap(X, folder, "F"),
+    "csr": lambda X, folder: sp.csr_array(X),
+    "csc": lambda X, folder: sp.csc_array(X),
+    "csr matrix": lambda X, folder: sp.csr_matrix(X),
+    "coo": lambda X, folder: sp.coo_array(X),
+    "lil": lambda X, folder: sp.lil_array(X),
+    "torch": lambda X, folder: torch.tensor(X),
+    "torch, transposed": lambda X, folder: torch.tensor(np.ascontiguousarray(X.T)).T,
+    "pandas": lambda X, folder: pd.DataFrame(X, columns=[f"c{j}" for j in range(X.shape[1])]),
+    "polars": lambda X, folder: pl.DataFrame(X, schema=[f"c{j}" for j in range(X.shape[1])]),
+}
+
+# -- primings --------------------------------------------------------------------------------
+
+#: name -> the priming and whether it converges to rounding (the others go on wandering).
+PRIMINGS = {
+    "exact": (Exact(), True),
+    "subspace_iteration": (SubspaceIteration(), True),
+    "power_method": (PowerMethod(epsilon=1e-9, max_steps=400), True),
+    "oja": (Oja(steps=300), False),
+    "eigengame": (EigenGame(steps=300), False),
+    "mu_eigengame": (MuEigenGame(steps=300), False),
+    "krasulina": (Krasulina(steps=300), False),
+    "frequent_directions": (FrequentDirections(sketch_size=60), False),
+}
