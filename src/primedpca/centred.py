@@ -6,15 +6,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from primedpca import frame as frames
-from primedpca.arrays import is_sparse, like_block, namespace, to_numpy
+from primedpca.arrays import is_sparse, like_block, to_numpy
 from primedpca.engines import LocalEngine, as_engine, kernels
-from primedpca.engines.kernels import Columns
+from primedpca.engines.prepare import Columns, prepare
 from primedpca.frame import Frame
 from primedpca.protocols import Array, DataSource, Engine, Like, Parts
 from primedpca.sources import as_source
@@ -66,9 +67,9 @@ class Centred:
         block = frames.first_block(self)
         self.like: Like = like_block(block, self.shape[1])
         self.sparse = is_sparse(block)
-        self.root, self.weight = self._roots(sample_weight)
+        self.root, self.weight = frames.roots_of(sample_weight, self)
         self.standardise = isinstance(scale, str)
-        self.frame = self._bare_frame(scale)
+        self.frame = frames.before_any_pass(self, scale)
 
     @classmethod
     def of(cls, x: Any, **preparation: Any) -> Centred:
@@ -200,11 +201,22 @@ class Centred:
         source: Any = self.source.sample(share, seed)
         return self._part(source, source.index, self.engine)
 
+    def widened(self) -> Centred:
+        """The same operator, multiplied in float64 whatever the type of the data."""
+        frame = self.learn()
+        shift, fill, factor, _ = (self.wide(part) for part in frame.columns)
+        part = self._copy()
+        part.like = dataclasses.replace(self.like, dtype=self.wide(self.like.asarray([])).dtype)
+        part.root = self.wide(self.root)
+        columns, offset = Columns(shift, fill, factor), self.wide(frame.offset)
+        part.frame = dataclasses.replace(frame, columns=columns, offset=offset)
+        return part
+
     def rows(self) -> Array:
         """All rows of ``M``, dense: for small operators."""
         self.learn()
         block = frames.first_block(self)
-        a = kernels.prepare(block, self.like.dtype, self.frame.columns, self.root, self.frame.unit)
+        a = prepare(block, self.like.dtype, self.frame.columns, self.root, self.frame.unit)
         if not self.sparse:
             return self.like.xp.asarray(a, copy=True)
         dense = a.toarray()
@@ -212,9 +224,13 @@ class Centred:
             return dense
         return dense - np.outer(self.narrow(self._row_roots()), self.frame.offset)
 
+    def _copy(self) -> Centred:
+        copy = object.__new__(Centred)
+        copy.__dict__.update(self.__dict__)
+        return copy
+
     def _part(self, source: Any, index: np.ndarray, engine: Engine) -> Centred:
-        part = object.__new__(Centred)
-        part.__dict__.update(self.__dict__)
+        part = self._copy()
         part.source, part.engine, part.shape, part.passes = source, engine, source.shape, 0.0
         part.weight = float(len(index))
         if self.root is not None:
@@ -289,7 +305,9 @@ class Centred:
         return self.like.xp.astype(x, self.like.dtype, copy=False)
 
     def wide(self, x: Array) -> Array:
-        """``x`` in float64."""
+        """``x`` in float64; ``None`` and flags are left as they are."""
+        if x is None or isinstance(x, bool):
+            return x
         return self.like.xp.astype(x, self.like.xp.float64, copy=False)
 
     def _row_roots(self) -> Array:
@@ -297,48 +315,6 @@ class Centred:
             return self.wide(self.root)
         xp = self.like.xp
         return xp.ones(self.shape[0], dtype=xp.float64, device=self.like.device)
-
-    def _roots(self, weight: Any) -> tuple[Array | None, float]:
-        n = self.shape[0]
-        if weight is None:
-            return None, float(n)
-        values = to_numpy(weight) if hasattr(weight, "shape") else np.asarray(weight)
-        values = values.astype(np.float64)
-        if values.shape != (n,):
-            raise ValueError(
-                f"`sample_weight` has shape {values.shape}, but `X` has {n} rows; give one "
-                "weight for each row."
-            )
-        bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
-        if bad.size:
-            raise ValueError(
-                f"`sample_weight`[{bad[0]}]={values[bad[0]]} must be finite and not negative."
-            )
-        total = float(values.sum())
-        if total <= 1.0:
-            raise ValueError(
-                f"`sample_weight` adds up to {total:g}; weights count rows, so their sum must "
-                "exceed 1, not be near zero."
-            )
-        return self.like.asarray(np.sqrt(values)), total
-
-    def _bare_frame(self, scale: Any) -> Frame:
-        if scale is None or scale is False:
-            return Frame()
-        if isinstance(scale, str):
-            if scale != "std":
-                raise ValueError(f"`scale`={scale!r} must be None, 'std' or one number a column.")
-            return Frame()
-        values = self.like.asarray(to_numpy(scale) if hasattr(scale, "shape") else scale)
-        if values.shape != (self.shape[1],):
-            raise ValueError(
-                f"`scale` has shape {tuple(values.shape)}, but `X` has {self.shape[1]} columns; "
-                "give one number for each column."
-            )
-        xp = namespace(values)
-        if not bool(xp.all(xp.isfinite(values) & (values > 0))):
-            raise ValueError("`scale` must be finite and positive in every entry.")
-        return Frame(Columns(factor=1 / values), scale=values)
 
 
 def subtract_outer(z: Array, u: Array, v: Array) -> None:

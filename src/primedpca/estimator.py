@@ -16,21 +16,24 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from primedpca import gaussian
 from primedpca.arrays import is_dense, is_sparse, namespace, to_numpy
+from primedpca.attributes import attributes, deviations, write_scores
 from primedpca.centred import Centred
-from primedpca.planning import likeliest_dimension, make_plan
+from primedpca.gaussian import Model, Probabilistic
+from primedpca.options import check_options
+from primedpca.planning import all_for_mle, likeliest_dimension, make_plan
 from primedpca.prime import as_seed
 from primedpca.protocols import DataSource
 from primedpca.refine import check_rows
-from primedpca.result import Decomposition, Status
+from primedpca.result import Status
 from primedpca.solve import Solution, solve
 from primedpca.sources import as_source
+from primedpca.sources.on_device import on_device
 
 __all__ = ["PrimedPCA"]
 
 
-class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Probabilistic, BaseEstimator):
     r"""Principal component analysis, primed and then refined.
 
     A priming finds ``k + l`` rough directions, and an exact PCA inside their span gives the
@@ -188,7 +191,7 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         -------
         PrimedPCA
         """
-        self._check_options()
+        check_options(self.get_params(deep=False))
         data = Centred(
             self._source(X, reset=True),
             self.engine,
@@ -198,8 +201,8 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             missing=self.missing,
         )
         check_rows(data)
-        guess = self.n_components == "mle" if isinstance(self.n_components, str) else False
-        wanted = self._all_for_mle(data) if guess else self.n_components
+        guess = isinstance(self.n_components, str) and self.n_components == "mle"
+        wanted = all_for_mle(data) if guess else self.n_components
         plan = make_plan(data, wanted, self.priming, self.extra_components)
         solution = solve(
             data,
@@ -216,36 +219,6 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self._keep(solution, data, guess)
         return self
 
-    def _check_options(self) -> None:
-        """Refuse what is out of range, and what this version does not do."""
-        if not (isinstance(self.tol, (int, float)) and 0 < self.tol < math.pi / 2):
-            raise ValueError(f"`tol`={self.tol!r} must be an angle between 0 and pi/2 radians.")
-        if not 0 < self.refine_share <= 1:
-            raise ValueError(f"`refine_share`={self.refine_share} must lie in (0, 1].")
-        later = {
-            "certificate": self.certificate not in ("auto", "none"),
-            "failure_probability": self.failure_probability != 1e-6,
-            "max_memory": self.max_memory is not None,
-            "checkpoint": self.checkpoint is not None,
-        }
-        for name, asked in later.items():
-            if asked:
-                raise ValueError(
-                    f"`{name}`={getattr(self, name)!r} is not available in this version of "
-                    "primedpca; leave it at its default."
-                )
-
-    def _all_for_mle(self, data: Centred) -> int:
-        n, d = data.shape
-        if n < d:
-            raise ValueError(
-                f"`n_components`='mle' needs n_samples >= n_features, got {n} < {d}; give a "
-                "whole number."
-            )
-        if d < 2:
-            raise ValueError("`n_components`='mle' needs at least 2 features; give 1.")
-        return d
-
     def _warm_directions(self) -> np.ndarray | None:
         if not (self.warm_start and hasattr(self, "components_")):
             return None
@@ -261,33 +234,17 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         )
 
     def _keep(self, solution: Solution, data: Centred, guess: bool) -> None:
-        found, status = solution.decomposition, solution.status
+        found = solution.decomposition
         k = found.explained_variance.size
         if guess:
             k = likeliest_dimension(found.explained_variance, found.n_samples)
-        dtype = to_numpy(found.components).dtype
-        self.components_ = np.ascontiguousarray(to_numpy(found.components)[:k])
-        self.mean_ = to_numpy(found.mean)
-        self.scale_ = None if found.scale is None else to_numpy(found.scale)
-        self.n_components_, self.n_samples_ = k, data.shape[0]
-        self._keep_variances(found, k, dtype)
-        self.status_, self.n_passes_ = status, solution.passes
-        self.converged_ = status is not Status.MAX_PASSES
+        for name, value in attributes(found, k, data.shape).items():
+            setattr(self, name, value)
+        self.status_, self.n_passes_ = solution.status, solution.passes
+        self.converged_ = solution.status is not Status.MAX_PASSES
         self.history_ = solution.history
         if not self.converged_:
-            warnings.warn(str(status), ConvergenceWarning, stacklevel=3)
-
-    def _keep_variances(self, found: Decomposition, k: int, dtype: Any) -> None:
-        variances, total = found.explained_variance[:k], found.total_variance
-        self.explained_variance_ = _fitting(variances, dtype)
-        ratio = variances / total if total > 0 else np.zeros_like(variances)
-        self.explained_variance_ratio_ = ratio.astype(dtype)
-        self.singular_values_ = _fitting(found.singular_values[:k], dtype)
-        left = min(self.n_samples_, self.n_features_in_) - k
-        rest = max(0.0, total - float(variances.sum()))
-        # A rest below rounding is no noise, but what is left of the sum.
-        rest = 0.0 if rest <= 10 * np.finfo(dtype).eps * total else rest
-        self.noise_variance_ = rest / left if left else 0.0
+            warnings.warn(str(self.status_), ConvergenceWarning, stacklevel=3)
 
     # -- using -------------------------------------------------------------------------------
 
@@ -308,13 +265,15 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         check_is_fitted(self)
         source = self._source(X, reset=False)
         data = Centred.given(source, self.mean_, self.scale_, self.missing)
-        weights = self.components_ / self._whitening()[:, None] if self.whiten else self.components_
+        weights = (
+            self.components_ / deviations(self.explained_variance_, self.components_.dtype)[:, None]
+            if self.whiten
+            else self.components_
+        )
         scores = data.forward(data.like.asarray(weights.T))
         data.check_finite(scores)
         scores = scores if _is_tensor(X) else to_numpy(scores)
-        if out is None:
-            return scores
-        return _write(out, scores)
+        return scores if out is None else write_scores(out, scores)
 
     def inverse_transform(self, X: Any) -> Any:  # noqa: N803
         """Rows in the space of the data from scores ``X`` of shape (n_samples, n_components_)."""
@@ -325,52 +284,29 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 f"`X` must have shape (n_samples, n_components_={self.n_components_}), got "
                 f"{tuple(scores.shape)}."
             )
-        weights = self.components_ * self._whitening()[:, None] if self.whiten else self.components_
+        weights = (
+            self.components_ * deviations(self.explained_variance_, self.components_.dtype)[:, None]
+            if self.whiten
+            else self.components_
+        )
         back = weights if self.scale_ is None else weights * self.scale_
         xp = namespace(scores)
         where = {} if xp is np else {"device": scores.device}
         return scores @ xp.asarray(back, **where) + xp.asarray(self.mean_, **where)
 
-    def score(self, X: Any, y: Any = None) -> float:  # noqa: N803
-        """The mean log-likelihood of the rows under the probabilistic PCA model."""
-        return float(np.mean(self.score_samples(X)))
-
-    def score_samples(self, X: Any) -> np.ndarray:  # noqa: N803
-        """The log-likelihood of each row under the probabilistic PCA model.
-
-        Needs no matrix of order ``n_features``.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
+    def _model(self) -> Model:
         check_is_fitted(self)
-        data = Centred.given(self._source(X, reset=False), self.mean_, self.scale_, self.missing)
-        return gaussian.log_likelihood(self._model(), data)
-
-    def get_covariance(self) -> np.ndarray:
-        """The covariance of the probabilistic PCA model, ``(n_features, n_features)``."""
-        check_is_fitted(self)
-        return gaussian.covariance(self._model())
-
-    def get_precision(self) -> np.ndarray:
-        """The inverse of :meth:`get_covariance`."""
-        check_is_fitted(self)
-        return gaussian.precision(self._model())
-
-    def _model(self) -> gaussian.Model:
-        return gaussian.Model(
+        return Model(
             self.components_.astype(np.float64),
             self.explained_variance_.astype(np.float64),
             self.noise_variance_,
             self.scale_,
         )
 
-    def _whitening(self) -> np.ndarray:
-        """Standard deviations; 1 where the variance is nothing but rounding."""
-        deviation = np.sqrt(self.explained_variance_)
-        floor = np.finfo(self.components_.dtype).eps * deviation.max(initial=0.0)
-        return np.where(deviation > floor, deviation, 1.0).astype(self.components_.dtype)
+    def _seen(self, X: Any) -> Centred:  # noqa: N803
+        """New rows as the fitted model sees them."""
+        source = self._source(X, reset=False)
+        return Centred.given(source, self.mean_, self.scale_, self.missing)
 
     @property
     def _n_features_out(self) -> int:
@@ -390,7 +326,7 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 self.n_features_in_ = source.shape[1]
             else:
                 _check_n_features(self, np.broadcast_to(0, source.shape), reset=False)
-            return self._placed(source)
+            return on_device(source, self.device)
         checked = validate_data(
             self,
             X,
@@ -400,31 +336,7 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             dtype="numeric",
             ensure_all_finite=False,
         )
-        return self._placed(as_source(checked))
-
-    def _placed(self, source: DataSource) -> DataSource:
-        if self.device is None or str(self.device) == str(source.device or "cpu"):
-            return source
-        if not hasattr(source, "array") or is_sparse(source.array):
-            raise ValueError(
-                f"`device`={self.device!r} takes dense data in memory, not {source!r}; leave "
-                "`device` at None."
-            )
-        try:
-            import torch
-        except ImportError as error:
-            raise ImportError(
-                f"`device`={self.device!r} needs PyTorch: pip install 'primedpca[torch]'."
-            ) from error
-        with warnings.catch_warnings():
-            # PyTorch warns that it cannot mark its view as read-only; nothing here writes to it.
-            warnings.simplefilter("ignore", UserWarning)
-            try:
-                return as_source(torch.as_tensor(source.array, device=self.device))
-            except (RuntimeError, AssertionError) as error:
-                raise ValueError(
-                    f"`device`={self.device!r} cannot be used here: {error}"
-                ) from error
+        return on_device(as_source(checked), self.device)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -434,23 +346,5 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return tags
 
 
-def _fitting(values: np.ndarray, dtype: Any) -> np.ndarray:
-    """``values`` in ``dtype``, or in float64 where they would not survive it."""
-    info = np.finfo(dtype)
-    sizes = np.abs(values[values != 0])
-    fits = sizes.size == 0 or (sizes.max() <= info.max and sizes.max() >= info.tiny)
-    return values.astype(dtype) if fits else values
-
-
 def _is_tensor(x: Any) -> bool:
     return is_dense(x) and not isinstance(x, np.ndarray)
-
-
-def _write(out: Any, scores: Any) -> Any:
-    if not hasattr(out, "shape") or tuple(out.shape) != tuple(scores.shape):
-        raise ValueError(
-            f"`out` must be an array of shape {tuple(scores.shape)}, got "
-            f"{getattr(out, 'shape', repr(out))}."
-        )
-    out[...] = scores
-    return out

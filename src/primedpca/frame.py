@@ -16,18 +16,18 @@ import numpy as np
 
 from primedpca.arrays import dtype_name, is_sparse, namespace, to_numpy
 from primedpca.engines import kernels
-from primedpca.engines.kernels import Columns
+from primedpca.engines.prepare import Columns, positions, stored_means
 from primedpca.protocols import Array
 
 if TYPE_CHECKING:
     from primedpca.centred import Centred
 
-__all__ = ["Frame", "given", "guess", "in_range", "learn", "measure"]
+__all__ = ["Frame", "before_any_pass", "given", "guess", "in_range", "learn", "measure", "roots_of"]
 
 #: Sizes within which no sum of squares leaves the range of the type, and its largest exponent.
 SAFE = {"float32": (2.0**-40, 2.0**40, 120), "float64": (2.0**-300, 2.0**300, 1000)}
 #: Stored entries of a full sparse column are shifted where its mean exceeds its spread so often.
-FAR = 8.0
+FAR = 2.0
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,49 @@ class Frame:
     total: float = math.nan
 
 
+def before_any_pass(data: Centred, scale: Any) -> Frame:
+    """The frame with nothing known but a scale that the user gave."""
+    if scale is None or isinstance(scale, str):
+        if scale not in (None, "std"):
+            raise ValueError(f"`scale`={scale!r} must be None, 'std' or one number a column.")
+        return Frame()
+    values = data.like.asarray(to_numpy(scale))
+    if values.shape != (data.shape[1],):
+        raise ValueError(
+            f"`scale` has shape {tuple(values.shape)}, but `X` has {data.shape[1]} columns; "
+            "give one number for each column."
+        )
+    xp = namespace(values)
+    if not bool(xp.all(xp.isfinite(values) & (values > 0))):
+        raise ValueError("`scale` must be finite and positive in every entry.")
+    return Frame(Columns(factor=1 / values), scale=values)
+
+
+def roots_of(weight: Any, data: Centred) -> tuple[Array | None, float]:
+    """The square roots of the row weights ``(n,)`` and the sum of the weights."""
+    n = data.shape[0]
+    if weight is None:
+        return None, float(n)
+    values = to_numpy(weight).astype(np.float64)
+    if values.shape != (n,):
+        raise ValueError(
+            f"`sample_weight` has shape {values.shape}, but `X` has {n} rows; give one weight "
+            "for each row."
+        )
+    bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
+    if bad.size:
+        raise ValueError(
+            f"`sample_weight`[{bad[0]}]={values[bad[0]]} must be finite and not negative."
+        )
+    total = float(values.sum())
+    if total <= 1.0:
+        raise ValueError(
+            f"`sample_weight` adds up to {total:g}; weights count rows, so their sum must "
+            "exceed 1, not be near zero."
+        )
+    return data.like.asarray(np.sqrt(values)), total
+
+
 def given(data: Centred, mean: Array, scale: Array | None) -> Frame:
     """The frame of an earlier fit, for new rows."""
     shift, wide = data.like.asarray(mean), data.wide(data.like.asarray(mean))
@@ -82,7 +125,7 @@ def guess(data: Centred) -> Frame:
     if data.source.axis == 1:
         return replace(frame, columns=frame.columns._replace(shift=None, own=True))
     block = first_block(data)
-    shift = kernels.stored_means(block, data.like.dtype, frame.unit)
+    shift = stored_means(block, data.like.dtype, frame.unit)
     if not data.sparse:
         return replace(frame, columns=frame.columns._replace(shift=shift))
     return measure(data) if _far_from_zero(block, shift, frame.unit) else frame
@@ -133,7 +176,7 @@ def measure(data: Centred) -> Frame:
     frame, axis, xp = data.frame, data.source.axis, data.like.xp
     shift = None
     if axis == 0:
-        shift = kernels.stored_means(first_block(data), data.like.dtype, frame.unit)
+        shift = stored_means(first_block(data), data.like.dtype, frame.unit)
     data.frame = replace(frame, columns=Columns(shift=shift, own=axis == 1))
     parts = data.run(kernels.moments, {"dtype": data.like.dtype, "axis": axis})
     there, sums, squares, stored, absent, *own = map(
@@ -247,7 +290,7 @@ def _refuse(data: Centred, count: int) -> None:
             continue
         if is_sparse(block):
             place = int(np.flatnonzero(bad)[0])
-            position = [int(part[place]) for part in kernels.positions(block)]
+            position = [int(part[place]) for part in positions(block)]
             value = values[place]
         else:
             position = [int(part) for part in np.argwhere(bad)[0]]

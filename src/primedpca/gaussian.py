@@ -14,7 +14,7 @@ import numpy as np
 
 from primedpca.arrays import to_numpy
 
-__all__ = ["Model", "covariance", "log_likelihood", "precision"]
+__all__ = ["Model", "Probabilistic", "covariance", "log_likelihood", "precision"]
 
 
 class Model(NamedTuple):
@@ -47,11 +47,14 @@ def precision(model: Model) -> np.ndarray:
 
 
 def log_likelihood(model: Model, data: Any) -> np.ndarray:
-    """The log density of every row of ``data``, ``(n,)``: in one pass and without ``(d, d)``."""
+    """The log density of every row of ``data``, ``(n,)``: in one pass and without ``(d, d)``.
+
+    ``data`` multiplies in float64: the distance from the span is a small difference.
+    """
     _check_definite(model)
     k, d = model.components.shape
     scores, squares = data.scores_and_squares(data.like.asarray(model.components.T))
-    scores, squares = to_numpy(scores).astype(np.float64), to_numpy(squares)
+    scores, squares = to_numpy(scores), to_numpy(squares)
     distance = (scores**2 / model.variances).sum(axis=1)
     log_det = float(np.log(model.variances).sum())
     if model.noise > 0:
@@ -69,3 +72,31 @@ def _check_definite(model: Model) -> None:
             "the fitted model has no variance in some directions (rank-deficient data), so it "
             "has no density and its covariance no inverse; lower `n_components`."
         )
+
+
+class Probabilistic:
+    """The methods of an estimator that has a ``_model`` and sees new rows with ``_seen``."""
+
+    def score(self, X: Any, y: Any = None) -> float:  # noqa: N803
+        """The mean log-likelihood of the rows under the probabilistic PCA model."""
+        return float(np.mean(self.score_samples(X)))
+
+    def score_samples(self: Any, X: Any) -> np.ndarray:  # noqa: N803
+        """The log-likelihood of each row under the probabilistic PCA model.
+
+        Needs no matrix of order ``n_features``.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        model = self._model()
+        return log_likelihood(model, self._seen(X).widened())
+
+    def get_covariance(self: Any) -> np.ndarray:
+        """The covariance of the probabilistic PCA model, ``(n_features, n_features)``."""
+        return covariance(self._model())
+
+    def get_precision(self: Any) -> np.ndarray:
+        """The inverse of :meth:`get_covariance`."""
+        return precision(self._model())

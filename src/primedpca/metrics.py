@@ -83,7 +83,8 @@ def captured_variance(X: Any, components: Any, **preparation: Any) -> np.ndarray
             f"`components` have {units.shape[1]} features, but `X` has {data.shape[1]}."
         )
     inside = data.projected_covariance(data.like.asarray(units.T))
-    return np.diag(inside) * data.weight / (data.weight - 1) / data.frame.gain**2
+    # By one gain at a time: its square may leave the range of float64.
+    return np.diag(inside) * data.weight / (data.weight - 1) / data.frame.gain / data.frame.gain
 
 
 def subspace_error(components: Any, reference: Any) -> float:

@@ -106,11 +106,13 @@ def orthonormalise(a: Array) -> tuple[Array, Array]:
     """
     first = _cholesky_step(a)
     second = None if first is None else _cholesky_step(a)
-    if first is None or second is None:
-        q, r = namespace(a).linalg.qr(a)
-        sign = namespace(a).where(namespace(a).linalg.diagonal(r) < 0, -1, 1)
-        return q * sign, to_numpy(r * sign[:, None])
-    return a, second @ first
+    if first is not None and second is not None:
+        return a, second @ first
+    xp = namespace(a)
+    q, r = xp.linalg.qr(a)
+    sign = xp.astype(xp.where(xp.linalg.diagonal(r) < 0, -1, 1), a.dtype)
+    q, r = q * sign, to_numpy(r * sign[:, None])
+    return q, r if first is None else r @ first
 
 
 def _cholesky_step(a: Array) -> np.ndarray | None:
@@ -119,20 +121,22 @@ def _cholesky_step(a: Array) -> np.ndarray | None:
     if a.shape[1] == 0 or a.shape[0] < a.shape[1]:
         return None
     gram = np.zeros((a.shape[1], a.shape[1]))
-    for rows in _slices(a):
-        wide = xp.astype(a[rows], xp.float64, copy=False)
-        gram += to_numpy(wide.T @ wide)
+    with np.errstate(over="ignore", invalid="ignore"):  # looked for below
+        for rows in _slices(a):
+            wide = xp.astype(a[rows], xp.float64, copy=False)
+            gram += to_numpy(wide.T @ wide)
     size = np.sqrt(np.diag(gram))
     if not (np.isfinite(size).all() and (size > 0).all()):
         return None
     try:
-        upper = np.linalg.cholesky(gram / np.outer(size, size)).T
+        upper = np.linalg.cholesky(gram / size / size[:, None]).T
+        inverse = np.linalg.inv(upper)
     except np.linalg.LinAlgError:
         return None
-    if np.diag(upper).min() < 1e-5:
+    # The inverse, because the diagonal of a triangle can hide how near to dependence it is.
+    if not np.abs(inverse).max() <= 1e5:
         return None
-    upper = upper * size
-    inverse = xp.asarray(np.linalg.inv(upper), device=device(a))
+    upper, inverse = upper * size, xp.asarray(inverse / size[:, None], device=device(a))
     for rows in _slices(a):
         a[rows] = xp.astype(xp.astype(a[rows], xp.float64, copy=False) @ inverse, a.dtype)
     return upper

@@ -11,7 +11,7 @@ from primedpca.centred import Centred
 from primedpca.priming import Exact, SubspaceIteration, as_priming
 from primedpca.result import Plan
 
-__all__ = ["likeliest_dimension", "make_plan", "plan"]
+__all__ = ["all_for_mle", "likeliest_dimension", "make_plan", "plan"]
 
 SMALL = 1024  # up to this order a full decomposition costs no more than a few passes
 
@@ -41,8 +41,8 @@ def plan(
     --------
     >>> import numpy as np
     >>> from primedpca import plan
-    >>> print(plan(np.ones((60, 5)), 2))
-    2 components by Exact: the smaller side of the data is only 5.
+    >>> print(plan(np.ones((600, 50)), 2))
+    2 components by Exact: the smaller side of the data is only 50.
     """
     return make_plan(Centred(X), n_components, priming, extra_components)
 
@@ -117,6 +117,17 @@ def _check_count(n_components: Any, data: Centred) -> int:
 
 def _is_whole(value: Any) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def all_for_mle(data: Centred) -> int:
+    """How many components the search for the likeliest number must start from: all."""
+    n, d = data.shape
+    if n < d or d < 2:
+        raise ValueError(
+            f"`n_components`='mle' needs at least 2 features and as many samples as features, "
+            f"got {n} x {d}; give a whole number."
+        )
+    return d
 
 
 def likeliest_dimension(spectrum: np.ndarray, n_samples: float) -> int:

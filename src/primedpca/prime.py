@@ -11,7 +11,9 @@ import numpy as np
 
 from primedpca.arrays import is_dense
 from primedpca.centred import Centred
-from primedpca.priming import as_priming
+from primedpca.orthonormal import random_basis
+from primedpca.priming import as_priming, check_directions
+from primedpca.priming.stochastic import fitting_rate
 from primedpca.protocols import Array, Priming, State
 from primedpca.result import DivergenceError, Snapshot
 
@@ -78,6 +80,7 @@ def prime(
         )
     if getattr(priming, "max_steps", 0) is None:
         priming = dataclasses.replace(priming, max_steps=max_passes)  # type: ignore[type-var]
+    start = None if start is None else check_directions(start, data.like)
     return _loop(data, priming, n_directions, batch_size, max_passes, as_seed(random_state), start)
 
 
@@ -105,10 +108,10 @@ def _loop(
     for part in _visits(data, priming, batch_size, max_passes, seed):
         with np.errstate(all="ignore"):  # a diverging run is named below
             state = priming.step(state, part)
-        step += 1
-        done = finished(state)
-        if done or step % CHECK_EVERY == 0:
-            _check_finite(state, step)
+            step += 1
+            done = finished(state)
+            if done or step % CHECK_EVERY == 0:
+                _check_finite(state, step, part)
         seconds += time.perf_counter() - clock
         yield snapshot(state)
         if done:
@@ -121,9 +124,9 @@ def _visits(
 ) -> Iterator[Centred]:
     """What the priming is shown, visit by visit."""
     if priming.visits == "whole":
-        own_end = hasattr(priming, "finished")
+        own_count = hasattr(priming, "max_steps")
         step = 0
-        while own_end or step < max_passes:
+        while own_count or step < max_passes:
             yield data
             step += 1
     elif priming.visits == "rows":
@@ -135,22 +138,18 @@ def _visits(
             epoch += 1
 
 
-def _check_finite(state: State, step: int) -> None:
-    for value in state:
-        if not is_dense(value):
-            continue
-        total = float(abs(value).sum())
-        if not np.isfinite(total):
-            rate = getattr(state, "rate", None)
-            raise DivergenceError(
-                f"the priming diverged within {step} steps"
-                + (
-                    f": `learning_rate`={rate:.3g} is too large for these data; try {rate / 10:.2g}"
-                    " or 'auto'."
-                    if rate
-                    else "; its state is not finite."
-                )
-            )
+def _check_finite(state: State, step: int, data: Centred) -> None:
+    arrays = [value for value in state if is_dense(value)]
+    if all(np.isfinite(float(abs(value).sum())) for value in arrays):
+        return
+    rate = getattr(state, "rate", None)
+    if not rate:
+        raise DivergenceError(f"the priming diverged within {step} steps; its state is not finite.")
+    smaller = min(rate / 10, fitting_rate(data, random_basis(data.like, 1, 0)))
+    raise DivergenceError(
+        f"the priming diverged within {step} steps: `learning_rate`={rate:.3g} is too large for "
+        f"these data; try {smaller:.2g} or 'auto'."
+    )
 
 
 def as_seed(random_state: Any) -> int:

@@ -65,8 +65,6 @@ def refine(
     if not 0 < share <= 1:
         raise ValueError(f"`share`={share} must lie in (0, 1].")
     data = Centred.of(X, sample_weight=sample_weight, **preparation)
-    if share < 1:
-        data = data.sample(share, as_seed(random_state))
     check_rows(data)
     basis = basis_of(check_directions(directions, data.like))
     rank = basis.shape[1]
@@ -78,7 +76,7 @@ def refine(
             f"`n_components`={k} must lie between 1 and {rank}, the number of dimensions that "
             f"the directions ({describe(directions)}) span."
         )
-    return refine_span(data, basis, k)
+    return refine_span(data, basis, k, as_seed(random_state) if share < 1 else 0, share)
 
 
 def check_rows(data: Centred) -> None:
@@ -90,10 +88,14 @@ def check_rows(data: Centred) -> None:
         )
 
 
-def refine_span(data: Centred, basis: Array, n_components: int, seed: Any = 0) -> Decomposition:
+def refine_span(
+    data: Centred, basis: Array, n_components: int, seed: int, share: float = 1.0
+) -> Decomposition:
     """Exact PCA inside the span of an orthonormal basis, which is completed if it is narrow."""
     basis = complete(basis, data.like, n_components, (seed, 3))
-    values, turn = small_eigh(data.projected_covariance(basis))
+    part = data if share == 1.0 else data.sample(share, seed)
+    values, turn = small_eigh(part.projected_covariance(basis))
+    data.passes += 0.0 if part is data else part.shape[0] / data.shape[0]
     return decomposition(data, basis @ data.like.asarray(turn[:, :n_components]), values)
 
 

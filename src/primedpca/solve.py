@@ -12,7 +12,7 @@ from primedpca.centred import Centred
 from primedpca.engines.local import one_blas_thread
 from primedpca.orthonormal import basis_of
 from primedpca.prime import prime
-from primedpca.priming import Exact
+from primedpca.priming import Exact, Given
 from primedpca.protocols import Array
 from primedpca.refine import decomposition, refine_span
 from primedpca.result import Decomposition, Plan, Snapshot, Status
@@ -62,7 +62,8 @@ def solve(
             if settled:
                 break
         found = _refine(data, plan, snapshot, refine_share, seed)
-    return Solution(found, _status(plan, snapshot, settled, data), data.passes, history)
+    status = _status(plan, snapshot, settled, data.shape[1], refine_share)
+    return Solution(found, status, data.passes, history)
 
 
 def _row(snapshot: Snapshot, plan: Plan) -> dict[str, Any]:
@@ -84,16 +85,18 @@ def _refine(
         basis, variances = plan.priming.refined(snapshot.state, data)
         return decomposition(data, basis[:, :k], variances)
     basis = basis_of(snapshot.directions)
-    part = data if share == 1.0 else data.sample(share, seed)
-    found = refine_span(part, basis, k, seed)
-    data.passes += 0 if part is data else share
-    return found
+    if isinstance(plan.priming, Given) and basis.shape[1] < k:
+        raise ValueError(
+            f"the directions given as `priming` span {basis.shape[1]} dimensions, too few for "
+            f"`n_components`={k}; give more, or lower it."
+        )
+    return refine_span(data, basis, k, seed, share)
 
 
-def _status(plan: Plan, snapshot: Snapshot, settled: bool, data: Centred) -> Status:
+def _status(plan: Plan, snapshot: Snapshot, settled: bool, d: int, share: float) -> Status:
     if isinstance(plan.priming, Exact):
-        return Status.EXACT
-    if plan.n_directions == min(data.shape):
+        return Status.EXACT if share == 1.0 else Status.FINISHED
+    if plan.n_directions == d:
         return Status.CONVERGED  # the span is the whole space, and refining in it is exact
     if hasattr(plan.priming, "change"):
         return Status.CONVERGED if settled else Status.MAX_PASSES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Annotated
 
 import typer
@@ -13,6 +14,7 @@ app = typer.Typer(
     help="Top-k principal components of data of any kind and size.",
     no_args_is_help=True,
     add_completion=False,
+    pretty_exceptions_enable=False,
 )
 
 
@@ -39,5 +41,9 @@ def demo(
 
 
 def main() -> None:
-    """Run the command line."""
-    app()
+    """Run the command line; what data or request refuse is one sentence and exit code 1."""
+    try:
+        app()
+    except (ValueError, TypeError, ArithmeticError, OSError, ImportError) as error:
+        print(f"primedpca: {error}", file=sys.stderr)
+        sys.exit(1)

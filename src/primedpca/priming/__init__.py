@@ -25,6 +25,7 @@ __all__ = [
     "EigenGame",
     "Exact",
     "FrequentDirections",
+    "Given",
     "Krasulina",
     "MuEigenGame",
     "Oja",

@@ -89,7 +89,7 @@ class FrequentDirections:
         """The leading right singular vectors of the sketch."""
         squares, vectors = _decompose(state.sketch)
         count = min(state.n_directions, squares.size)
-        return (vectors[:, :count].T @ state.sketch).T if count else state.sketch.T
+        return (vectors[:, :count].T @ state.sketch).T if count else state.sketch[:1].T
 
     def slack(self, state: SketchState) -> float:
         """What was shrunk off in all: a bound on what the sketch has lost."""
@@ -102,7 +102,9 @@ def _decompose(sketch: Array) -> tuple[np.ndarray, Array]:
     wide = xp.astype(sketch, xp.float64)
     squares, left = small_eigh(to_numpy(wide @ wide.T))
     kept = squares > squares[0] * squares.size * np.finfo(np.float64).eps
-    vectors = xp.asarray(left[:, kept], dtype=sketch.dtype, device=sketch.device)
+    vectors = xp.asarray(
+        np.ascontiguousarray(left[:, kept]), dtype=sketch.dtype, device=sketch.device
+    )
     return squares[kept], vectors
 
 

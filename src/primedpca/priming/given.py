@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from primedpca.arrays import to_numpy
+import numpy as np
+
+from primedpca.arrays import dtype_name, namespace, to_numpy
 from primedpca.protocols import Array, Like
 
 __all__ = ["FromFunction", "Given"]
@@ -84,13 +86,13 @@ def check_directions(directions: Any, like: Like) -> Array:
             f"directions have shape {tuple(values.shape)}, but `X` has {like.n_features} "
             f"features; {hint}."
         )
-    import numpy as np
-
     if type(values).__module__.split(".")[0] != like.xp.__name__.split(".")[-1]:
         values = to_numpy(values)
-    found = like.asarray(values)
-    if not bool(like.xp.all(like.xp.isfinite(found))):
-        host = to_numpy(found)
-        i, j = np.argwhere(~np.isfinite(host))[0]
-        raise ValueError(f"directions must be finite; entry ({i}, {j}) is {host[i, j]}.")
-    return found
+    xp = namespace(values)
+    if not bool(xp.all(xp.isfinite(values))):
+        i, j = np.argwhere(~np.isfinite(to_numpy(values)))[0]
+        raise ValueError(f"directions must be finite; entry ({i}, {j}) is {values[i, j]}.")
+    if dtype_name(values.dtype) == "float64" and dtype_name(like.dtype) == "float32":
+        peak = xp.max(xp.abs(values), axis=0)  # only the span counts, and 1e300 is no float32
+        values = values / xp.where(peak > 0, peak, xp.ones_like(peak))
+    return like.asarray(values)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from primedpca.arrays import to_numpy
 from primedpca.orthonormal import orthonormalise, random_basis
 from primedpca.protocols import Array, Like
 
-__all__ = ["SGDState", "Stochastic"]
+__all__ = ["SGDState", "Stochastic", "fitting_rate"]
 
 
 #: Of the largest variance.  From 0.03 to 0.3 all four algorithms learn on steep, linear and
@@ -64,7 +65,7 @@ class Stochastic(ABC):
 
     def __post_init__(self) -> None:
         rate = self.learning_rate
-        if rate != "auto" and not (isinstance(rate, (int, float)) and 0 < rate < np.inf):
+        if rate != "auto" and not (isinstance(rate, Real) and 0 < rate < np.inf):
             raise ValueError(
                 f"`learning_rate`={rate!r} must be positive and finite, or 'auto', which fits "
                 "it to the data."
@@ -87,7 +88,7 @@ class Stochastic(ABC):
     def step(self, state: SGDState, data: Any) -> SGDState:
         """One mini-batch."""
         v, u, t, rate = state
-        rate = rate or RELATIVE_RATE / _largest_variance(data, v)
+        rate = rate or fitting_rate(data, v)
         horizon = self.steps / 10
         eta = rate if self.schedule == "constant" else rate * horizon / (horizon + t)
         z = data.covariance_product(v)
@@ -113,11 +114,15 @@ class Stochastic(ABC):
         return v
 
 
-def _largest_variance(data: Any, vectors: Array) -> float:
-    """The largest variance of a batch, nearly: of a small block after two multiplications."""
+def fitting_rate(data: Any, vectors: Array) -> float:
+    """A rate that fits a batch: 0.1 over its largest variance.
+
+    That is found, nearly, in the span of ``vectors`` after two multiplications.
+    """
     for _ in range(2):
         vectors = orthonormalise(data.covariance_product(vectors))[0]
     inside = to_numpy(vectors.T @ data.covariance_product(vectors)).astype(np.float64)
     if not np.isfinite(inside).all():
-        return 1.0
-    return float(np.linalg.eigvalsh((inside + inside.T) / 2)[-1]) or 1.0
+        return RELATIVE_RATE
+    largest = float(np.linalg.eigvalsh((inside + inside.T) / 2)[-1])
+    return RELATIVE_RATE / (largest or 1.0)

@@ -53,11 +53,12 @@ class SparseSource(MemorySource):
         start, stop = self.blocks[i]
         x, (a, b) = self._x, self._x.indptr[[start, stop]]
         shape = (stop - start, x.shape[1]) if self.axis == 0 else (x.shape[0], stop - start)
-        data = x.data[a:b]
-        data.flags.writeable = False
-        kind = sp.csr_array if self.axis == 0 else sp.csc_array
-        indptr = x.indptr[start : stop + 1] - a
-        return kind((data, x.indices[a:b], indptr), shape=shape, copy=False)
+        block = (sp.csr_array if self.axis == 0 else sp.csc_array)(shape, dtype=x.dtype)
+        # Set, not passed in: the constructor would copy what is less than half of its base.
+        block.data, block.indices = x.data[a:b], x.indices[a:b]
+        block.data.flags.writeable = block.indices.flags.writeable = False
+        block.indptr = x.indptr[start : stop + 1] - a
+        return block
 
     def rows(self, index: np.ndarray) -> Block:
         """The rows themselves, as compressed rows."""

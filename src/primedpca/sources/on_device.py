@@ -1,0 +1,36 @@
+"""Dense data in memory, moved to where they are to be worked on."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from primedpca.arrays import is_sparse
+from primedpca.protocols import DataSource
+from primedpca.sources.dense import DenseSource
+
+__all__ = ["on_device"]
+
+
+def on_device(source: Any, device: Any) -> DataSource:
+    """``source`` on ``device`` (such as ``"cuda"``), as a PyTorch tensor; ``None`` leaves it."""
+    if device is None or str(device) == str(source.device or "cpu"):
+        return source
+    if not hasattr(source, "array") or is_sparse(source.array):
+        raise ValueError(
+            f"`device`={device!r} takes dense data in memory, not {source!r}; leave `device` at "
+            "None."
+        )
+    try:
+        import torch
+    except ImportError as error:
+        raise ImportError(
+            f"`device`={device!r} needs PyTorch: pip install 'primedpca[torch]'."
+        ) from error
+    with warnings.catch_warnings():
+        # PyTorch warns that it cannot mark its view as read-only; nothing here writes to it.
+        warnings.simplefilter("ignore", UserWarning)
+        try:
+            return DenseSource(torch.as_tensor(source.array, device=device))
+        except (RuntimeError, AssertionError) as error:
+            raise ValueError(f"`device`={device!r} cannot be used here: {error}") from error

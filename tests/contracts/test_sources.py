@@ -1,0 +1,248 @@
+"""What every source promises (:class:`primedpca.protocols.DataSource`), whatever the data are."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pytest
+import torch
+from catalogue import SOURCES
+
+from primedpca import PrimedPCA, as_source, prime
+from primedpca.arrays import dtype_name, is_sparse, to_numpy
+from primedpca.priming import FrequentDirections, Oja, SubspaceIteration
+from primedpca.protocols import DataSource
+from primedpca.sources import base, dense, raw_file, sparse
+
+SHAPES = {"tall": (75, 6), "wide": (6, 75)}
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """Many blocks and several groups of batches, although the data are small."""
+    monkeypatch.setattr(dense, "BLOCK_BYTES", 2**10)
+    monkeypatch.setattr(sparse, "BLOCK_ENTRIES", 32)
+    monkeypatch.setattr(sparse, "OUTPUT_RATIO", 1)
+    monkeypatch.setattr(raw_file, "READ_BYTES", 2**9)
+    monkeypatch.setattr(base, "GROUP_BYTES", 2**10)
+
+
+@pytest.fixture(params=SHAPES)
+def shape(request):
+    return SHAPES[request.param]
+
+
+@pytest.fixture(params=["float64", "float32"])
+def X(request, shape):  # noqa: N802
+    """Distinct rows, half of the entries zero."""
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal(shape).astype(request.param) * (rng.random(shape) < 0.5)
+    values[:, 0] = np.arange(1, shape[0] + 1)
+    return values
+
+
+@pytest.fixture(params=SOURCES)
+def given(request, X, tmp_path):
+    """What a user would pass."""
+    return SOURCES[request.param](X, tmp_path)
+
+
+@pytest.fixture
+def source(given):
+    return as_source(given)
+
+
+def dense_array(block):
+    return block.toarray() if is_sparse(block) else to_numpy(block)
+
+
+def assembled(source):
+    pieces = [dense_array(block) for _, block in source.scan()]
+    return np.concatenate(pieces, axis=source.axis)
+
+
+def check_blocks(source, X):
+    """Everything that is promised of blocks."""
+    assert isinstance(source, DataSource)
+    assert source.shape == X.shape
+    assert dtype_name(source.dtype) == X.dtype.name
+    assert source.device in (None, "cpu")
+    assert source.axis in (0, 1)
+    assert source.local == tuple(range(len(source.blocks)))
+    edge = 0
+    for start, stop in source.blocks:
+        assert start == edge
+        assert stop > start
+        edge = stop
+    assert edge == X.shape[source.axis]
+    for i, block in source.scan():
+        start, stop = source.blocks[i]
+        expected = X[start:stop] if source.axis == 0 else X[:, start:stop]
+        np.testing.assert_array_equal(dense_array(block), expected)
+    np.testing.assert_array_equal(assembled(source), X)
+
+
+def check_batches(source, X, size):
+    """Everything that is promised of mini-batches of one size."""
+    n = X.shape[0]
+
+    def epoch(*arguments):
+        return list(source.batches(size, *arguments))
+
+    for seed in (None, 3):
+        batches = epoch(seed)
+        numbers = [np.asarray(index) for index, _ in batches]
+        sizes = [index.size for index in numbers]
+        assert max(sizes) <= size
+        assert max(sizes) - min(sizes) <= 1
+        assert len(sizes) == -(-n // size)
+        np.testing.assert_array_equal(np.sort(np.concatenate(numbers)), np.arange(n))
+        for index, (_, rows) in zip(numbers, batches, strict=True):
+            np.testing.assert_array_equal(dense_array(rows), X[index])
+        if seed is None:
+            np.testing.assert_array_equal(np.concatenate(numbers), np.arange(n))
+
+
+def order_of(source, size, seed, epoch=0, start=0):
+    return [np.asarray(index).tolist() for index, _ in source.batches(size, seed, epoch, start)]
+
+
+# -- blocks -----------------------------------------------------------------------------------
+
+
+def test_blocks(source, X):
+    check_blocks(source, X)
+    assert len(source.blocks) > 1
+
+
+def test_the_cut_is_fixed(given):
+    assert as_source(given).blocks == as_source(given).blocks
+
+
+def test_scan_equals_read(source):
+    scanned = {i: dense_array(block).copy() for i, block in source.scan()}
+    assert list(scanned) == list(range(len(source.blocks)))
+    for i in reversed(source.local):  # in any order
+        np.testing.assert_array_equal(dense_array(source.read(i)), scanned[i])
+
+
+@pytest.mark.parametrize("start", [0, 1, 2])
+def test_scan_can_be_entered_anywhere(source, start):
+    start = min(start, len(source.blocks) - 1)
+    found = list(source.scan(start))
+    assert [i for i, _ in found] == list(range(start, len(source.blocks)))
+    for i, block in found:
+        np.testing.assert_array_equal(dense_array(block), dense_array(source.read(i)))
+
+
+def test_a_source_is_its_own_source(source):
+    assert as_source(source) is source
+
+
+def test_numpy_blocks_are_read_only(source):
+    _, block = next(source.scan())
+    for values in (block.data, block.indices) if is_sparse(block) else (block,):
+        if isinstance(values, np.ndarray):
+            with pytest.raises(ValueError, match="read-only"):
+                values[...] = 1
+
+
+# -- X stays as it is -------------------------------------------------------------------------
+
+
+def fingerprint(given):
+    """A hash of every byte that belongs to what the user passed."""
+    if isinstance(given, np.ndarray):
+        parts = [given]
+    elif isinstance(given, torch.Tensor):
+        parts = [given.numpy()]
+    elif hasattr(given, "columns"):
+        parts = [given.to_numpy(), np.array(list(given.columns), "U9")]
+    elif hasattr(given, "indptr"):
+        parts = [given.data, given.indices, given.indptr]
+    elif given.format == "lil":
+        parts = [np.array(repr((given.data, given.rows)))]
+    else:
+        parts = [given.data, *given.coords]
+    state = hashlib.sha256()
+    for part in parts:
+        state.update(repr((part.shape, part.dtype)).encode() + part.tobytes())
+    return state.hexdigest()
+
+
+def test_fitting_leaves_the_data_alone(given):
+    before = fingerprint(given)
+    PrimedPCA(3, random_state=0).fit(given).transform(given)
+    assert fingerprint(given) == before
+
+
+@pytest.mark.parametrize(
+    "priming", [Oja(steps=10), FrequentDirections(sketch_size=4), SubspaceIteration()]
+)
+def test_priming_leaves_the_data_alone(given, priming):
+    before = fingerprint(given)
+    *_, last = prime(given, priming, 2, batch_size=4, max_passes=2, random_state=0)
+    assert last.directions.shape[1] == 2
+    assert fingerprint(given) == before
+
+
+# -- mini-batches -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 4, 7, 1000])
+def test_batches(source, X, size):
+    check_batches(source, X, size)
+
+
+def test_the_order_is_drawn_from_seed_and_epoch(source):
+    first = order_of(source, 4, seed=3)
+    assert order_of(source, 4, seed=3) == first
+    assert order_of(source, 4, seed=4) != first
+    assert order_of(source, 4, seed=3, epoch=1) != first
+    assert order_of(source, 4, seed=3, epoch=1) == order_of(source, 4, seed=3, epoch=1)
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_an_epoch_can_be_reentered(source, X, seed):
+    whole = list(source.batches(2, seed, 5))
+    for start in range(len(whole) + 1):
+        rest = list(source.batches(2, seed, 5, start))
+        assert len(rest) == len(whole) - start
+        for (index, rows), (same, again) in zip(whole[start:], rest, strict=True):
+            np.testing.assert_array_equal(index, same)
+            np.testing.assert_array_equal(dense_array(rows), dense_array(again))
+
+
+# -- a share of the rows ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", [0.01, 0.5, 0.8, 1.0])
+def test_sample(source, X, share):
+    part = source.sample(share, 7)
+    n = X.shape[0]
+    assert part.shape == (max(2, round(share * n)), X.shape[1])
+    rows = assembled(part)
+    numbers = rows[:, 0].astype(int) - 1  # the first column counts the rows
+    assert np.unique(numbers).size == numbers.size
+    np.testing.assert_array_equal(rows, X[numbers])
+    check_blocks(part, rows)
+    check_batches(part, rows, 4)
+    assert order_of(part, 4, 3, 1, 1) == order_of(part, 4, 3, 1)[1:]
+
+
+def test_a_sample_is_drawn_from_the_seed(source):
+    one, again = (assembled(source.sample(0.5, 7)) for _ in range(2))
+    np.testing.assert_array_equal(one, again)
+    others = [assembled(source.sample(0.5, seed)) for seed in range(5)]
+    assert any((other != one).any() for other in others)
+
+
+def test_a_sample_of_a_sample(source, X):
+    part = source.sample(0.8, 1)
+    rows = assembled(part)
+    smaller = part.sample(0.7, 2)
+    numbers = assembled(smaller)[:, 0]
+    assert smaller.shape[0] == round(0.7 * rows.shape[0])
+    assert np.isin(numbers, rows[:, 0]).all()
+    np.testing.assert_array_equal(assembled(smaller), X[numbers.astype(int) - 1])

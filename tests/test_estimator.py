@@ -1,0 +1,438 @@
+"""PrimedPCA as a scikit-learn user meets it."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse as sp
+import torch
+from catalogue import PRIMINGS, PROBLEMS, SOURCES
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
+from sklearn.decomposition import PCA
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import estimator_html_repr
+from sklearn.utils.estimator_checks import (
+    check_sample_weight_equivalence_on_dense_data,
+    check_sample_weight_equivalence_on_sparse_data,
+    parametrize_with_checks,
+)
+
+from primedpca import PrimedPCA
+from primedpca.engines import LocalEngine
+from primedpca.priming import REGISTRY, EigenGame, Oja, SubspaceIteration
+
+BUNDLED = {f.__name__: f for f in (load_digits, load_iris, load_breast_cancer, load_wine)}
+REASON = "the default number of components differs, because the fits have different row counts"
+
+
+@parametrize_with_checks(
+    [PrimedPCA(), *(PrimedPCA(priming=name) for name in sorted(REGISTRY))],
+    expected_failed_checks=lambda estimator: {
+        "check_sample_weight_equivalence_on_dense_data": REASON,
+        "check_sample_weight_equivalence_on_sparse_data": REASON,
+    },
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("name", ["auto", "exact", "subspace_iteration"])
+def test_weights_are_repeated_rows(name):
+    estimator = PrimedPCA(5, priming=name, tol=1e-9, max_passes=500)
+    check_sample_weight_equivalence_on_dense_data("PrimedPCA", estimator)
+    check_sample_weight_equivalence_on_sparse_data("PrimedPCA", estimator)
+
+
+# -- against scikit-learn's full solver ------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["auto", "exact", "subspace_iteration"])
+@pytest.mark.parametrize("k", [2, 5, 10])
+@pytest.mark.parametrize("data", BUNDLED)
+def test_equals_the_full_solver(data, k, way):
+    X = BUNDLED[data]().data.astype(np.float64)
+    if k > min(X.shape):
+        return
+    ours = PrimedPCA(k, tol=1e-8, priming=way, random_state=0).fit(X)
+    theirs = PCA(k, svd_solver="full").fit(X)
+    for name in (
+        "components_",
+        "explained_variance_",
+        "explained_variance_ratio_",
+        "singular_values_",
+        "mean_",
+        "noise_variance_",
+        "n_components_",
+        "n_samples_",
+        "n_features_in_",
+    ):
+        np.testing.assert_allclose(
+            getattr(ours, name), getattr(theirs, name), rtol=1e-6, atol=1e-6, err_msg=name
+        )
+    scores = theirs.transform(X)
+    np.testing.assert_allclose(ours.transform(X), scores, atol=1e-6 * np.abs(scores).max())
+    np.testing.assert_allclose(
+        ours.inverse_transform(scores), theirs.inverse_transform(scores), atol=1e-6 * X.max()
+    )
+    np.testing.assert_allclose(ours.score_samples(X), theirs.score_samples(X), rtol=1e-6, atol=1e-6)
+    assert ours.score(X) == pytest.approx(theirs.score(X), rel=1e-6)
+    cov = theirs.get_covariance()
+    np.testing.assert_allclose(ours.get_covariance(), cov, atol=1e-6 * cov.max())
+    np.testing.assert_allclose(ours.get_precision() @ cov, np.eye(X.shape[1]), atol=1e-4)
+
+
+def test_mle_and_none_as_scikit_learn():
+    X = load_wine().data
+    assert PrimedPCA("mle").fit(X).n_components_ == PCA("mle").fit(X).n_components_
+    X = load_digits().data
+    assert PrimedPCA().fit(X).n_components_ == 64
+    rng = np.random.default_rng(0)
+    planted = rng.standard_normal((500, 12)) * np.r_[10, 8, 6, 5, np.ones(8)]
+    ours, theirs = PrimedPCA("mle").fit(planted), PCA("mle", svd_solver="full").fit(planted)
+    assert ours.n_components_ == theirs.n_components_ == 4
+    assert ours.noise_variance_ == pytest.approx(theirs.noise_variance_)
+
+
+@pytest.mark.parametrize("whiten", [False, True])
+def test_whitening_and_back(whiten):
+    X = load_iris().data
+    ours, theirs = PrimedPCA(3, whiten=whiten).fit(X), PCA(3, whiten=whiten).fit(X)
+    np.testing.assert_allclose(ours.transform(X), theirs.transform(X), atol=1e-9)
+    np.testing.assert_allclose(ours.fit_transform(X), theirs.fit_transform(X), atol=1e-9)
+    back = ours.inverse_transform(ours.transform(X))
+    np.testing.assert_allclose(back, theirs.inverse_transform(theirs.transform(X)), atol=1e-9)
+
+
+def test_whitening_does_not_blow_up_what_has_no_variance():
+    X = np.zeros((20, 4))
+    X[:, 0] = np.arange(20)
+    scores = PrimedPCA(whiten=True).fit_transform(X)
+    assert np.abs(scores).max() < 10
+
+
+def test_scale_std_is_a_standard_scaler_before():
+    X = load_wine().data
+    ours = PrimedPCA(4, scale="std").fit(X)
+    scaler = StandardScaler().fit(X)
+    theirs = PCA(4).fit(scaler.transform(X))
+    np.testing.assert_allclose(ours.components_, theirs.components_, atol=1e-10)
+    np.testing.assert_allclose(ours.explained_variance_, theirs.explained_variance_)
+    np.testing.assert_allclose(ours.explained_variance_ratio_, theirs.explained_variance_ratio_)
+    np.testing.assert_allclose(ours.scale_, scaler.scale_)
+    np.testing.assert_allclose(ours.transform(X), theirs.transform(scaler.transform(X)), atol=1e-9)
+    same = PrimedPCA(4, scale=scaler.scale_).fit(sp.csr_array(X))
+    np.testing.assert_allclose(same.components_, ours.components_, atol=1e-9)
+    # The density is that of the data as they were: changing units changes it by the Jacobian.
+    jacobian = np.log(scaler.scale_).sum()
+    assert ours.score(X) == pytest.approx(theirs.score(scaler.transform(X)) - jacobian)
+    back = PrimedPCA(scale="std").fit(X)
+    np.testing.assert_allclose(back.inverse_transform(back.transform(X)), X, atol=1e-8)
+    precision = np.linalg.inv(ours.get_covariance())
+    np.testing.assert_allclose(ours.get_precision(), precision, rtol=1e-5, atol=1e-9)
+
+
+def test_constant_columns_survive_scaling():
+    X = np.random.default_rng(0).standard_normal((50, 4))
+    X[:, 2] = 3.5
+    pca = PrimedPCA(scale="std").fit(X)
+    assert pca.scale_[2] == 1
+    assert np.isfinite(pca.transform(X)).all()
+
+
+def test_without_centring():
+    X = np.random.default_rng(0).random((80, 6))
+    pca = PrimedPCA(3, center=False).fit(X)
+    _, s, vt = np.linalg.svd(X, full_matrices=False)
+    np.testing.assert_allclose(pca.singular_values_, s[:3])
+    np.testing.assert_allclose(np.abs(pca.components_), np.abs(vt[:3]), atol=1e-12)
+    assert (pca.mean_ == 0).all()
+    np.testing.assert_allclose(pca.transform(X), X @ pca.components_.T)
+
+
+def test_missing_values_become_the_mean():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, 8)) * np.arange(8, 0, -1) + 10
+    X[rng.random(X.shape) < 0.1] = np.nan
+    filled = np.where(np.isnan(X), np.nanmean(X, axis=0), X)
+    ours, theirs = PrimedPCA(3, missing="mean").fit(X), PCA(3).fit(filled)
+    np.testing.assert_allclose(ours.components_, theirs.components_, atol=1e-9)
+    np.testing.assert_allclose(ours.explained_variance_, theirs.explained_variance_)
+    np.testing.assert_allclose(ours.transform(X), theirs.transform(filled), atol=1e-9)
+    with pytest.raises(ValueError, match="NaN"):
+        ours.set_params(missing="error").transform(X)
+
+
+# -- every kind of data ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda p: p.name)
+def test_every_source_fits_transforms_and_scores_alike(kind, problem, tmp_path):
+    X = SOURCES[kind](problem.X, tmp_path)
+    pca = PrimedPCA(4).fit(X)
+    dense = PCA(4, svd_solver="full").fit(problem.X)
+    np.testing.assert_allclose(pca.components_, dense.components_, atol=1e-6)
+    np.testing.assert_allclose(pca.explained_variance_, problem.variances[:4], rtol=1e-8)
+    scores = pca.transform(X)
+    kind_of_scores = torch.Tensor if kind.startswith("torch") else np.ndarray
+    assert isinstance(scores, kind_of_scores)
+    np.testing.assert_allclose(np.asarray(scores), dense.transform(problem.X), atol=1e-5)
+    if not (kind == "memory map" or problem.name.endswith("rank 8")):
+        np.testing.assert_allclose(pca.score(X), dense.score(problem.X), rtol=1e-6)
+    for name in ("components_", "mean_", "explained_variance_", "singular_values_"):
+        assert isinstance(getattr(pca, name), np.ndarray)
+
+
+def test_tensors_go_in_and_come_back():
+    X = torch.randn(60, 7, dtype=torch.float32, generator=torch.Generator().manual_seed(0))
+    pca = PrimedPCA(3).fit(X)
+    scores = pca.transform(X)
+    back = pca.inverse_transform(scores)
+    assert isinstance(back, torch.Tensor)
+    assert back.dtype == torch.float32
+    np.testing.assert_allclose(
+        pca.inverse_transform(scores.numpy()), back.numpy(), rtol=1e-4, atol=1e-5
+    )
+    same = PrimedPCA(3, device="cpu").fit(X.numpy())
+    np.testing.assert_allclose(same.components_, pca.components_, atol=1e-5)
+
+
+def test_frames_keep_their_names():
+    X = pd.DataFrame(load_iris().data, columns=["a", "b", "c", "d"])
+    pca = PrimedPCA(2).fit(X)
+    assert list(pca.feature_names_in_) == ["a", "b", "c", "d"]
+    assert list(pca.get_feature_names_out()) == ["primedpca0", "primedpca1"]
+    with pytest.raises(ValueError, match="feature names"):
+        pca.transform(X[["b", "a", "c", "d"]])
+    out = pca.set_output(transform="pandas").transform(X)
+    assert list(out.columns) == ["primedpca0", "primedpca1"]
+    out = PrimedPCA(2).set_output(transform="polars").fit_transform(pl.from_pandas(X))
+    assert out.columns == ["primedpca0", "primedpca1"]
+
+
+# -- scikit-learn's machinery ----------------------------------------------------------------
+
+
+def test_clone_pickle_and_pipelines():
+    X, y = load_digits(return_X_y=True)
+    pca = PrimedPCA(10, priming=Oja(steps=50), random_state=3)
+    assert clone(pca).get_params() == pca.get_params()
+    fitted = clone(pca).fit(X)
+    again = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(again.transform(X), fitted.transform(X))
+    model = make_pipeline(PrimedPCA(20), LogisticRegression(max_iter=2000)).fit(X / 16, y)
+    assert model.score(X / 16, y) > 0.9
+    assert "PrimedPCA" in estimator_html_repr(model)
+    assert "PrimedPCA" in repr(pca)
+
+
+def test_grid_search_over_priming_objects_and_names():
+    X = load_iris().data
+    grid = {"priming": ["exact", "oja", EigenGame(steps=20), SubspaceIteration()]}
+    search = GridSearchCV(PrimedPCA(2, random_state=0), grid, cv=2).fit(X)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+
+
+@pytest.mark.parametrize("name", PRIMINGS)
+def test_same_seed_same_bits(name):
+    X = load_wine().data
+    priming = PRIMINGS[name][0]
+    first, second = (PrimedPCA(3, priming=priming, random_state=7).fit(X) for _ in range(2))
+    np.testing.assert_array_equal(first.components_, second.components_)
+    np.testing.assert_array_equal(first.explained_variance_, second.explained_variance_)
+
+
+def test_directions_functions_and_objects_as_priming():
+    X = load_wine().data
+    truth = PCA(3, svd_solver="full").fit(X).components_
+    span = truth.T @ np.linalg.qr(np.random.default_rng(0).standard_normal((3, 3)))[0]
+    for priming in (span, lambda X, n: span, torch.tensor(span)):
+        pca = PrimedPCA(3, priming=priming).fit(X)
+        np.testing.assert_allclose(pca.components_, truth, atol=1e-9)
+    seen = []
+    PrimedPCA(2, priming=lambda X, n: seen.append((type(X), n)) or span).fit(sp.csr_array(X))
+    assert seen == [(sp.csr_array, 6)]
+
+
+def test_warm_start_saves_passes():
+    X = PROBLEMS[1].X
+    pca = PrimedPCA(4, priming="subspace_iteration", random_state=0, max_passes=200).fit(X)
+    cold = pca.n_passes_
+    warm = pca.set_params(warm_start=True).fit(X).n_passes_
+    assert warm < cold
+
+
+def test_refine_share_uses_a_share_of_the_rows():
+    X = np.random.default_rng(0).standard_normal((4000, 10)) * np.arange(10, 0, -1)
+    whole = PrimedPCA(3, priming="oja", random_state=0).fit(X)
+    share = PrimedPCA(3, priming="oja", refine_share=0.1, random_state=0).fit(X)
+    assert share.n_passes_ == pytest.approx(whole.n_passes_ - 0.9)
+    assert not np.array_equal(share.components_, whole.components_)
+    np.testing.assert_allclose(share.explained_variance_, whole.explained_variance_, rtol=0.2)
+
+
+def test_attributes_tell_what_happened(capsys):
+    X = PROBLEMS[1].X
+    pca = PrimedPCA(4, priming="subspace_iteration", random_state=0, verbose=1).fit(X)
+    assert pca.converged_
+    assert pca.status_.name == "CONVERGED"
+    assert len(pca.history_) == pca.n_passes_ - 1
+    assert pca.history_[-1]["change"] <= pca.tol < pca.history_[-2]["change"]
+    assert "SubspaceIteration" in str(pca.plan_)
+    assert capsys.readouterr().out.count("primedpca: step") == len(pca.history_)
+
+
+def test_running_out_of_passes_warns():
+    pca = PrimedPCA(4, priming="subspace_iteration", tol=1e-12, max_passes=3, random_state=0)
+    with pytest.warns(ConvergenceWarning, match="max_passes"):
+        pca.fit(PROBLEMS[1].X)
+    assert not pca.converged_
+
+
+def test_out_is_filled():
+    X = load_iris().data
+    pca = PrimedPCA(2).fit(X)
+    out = np.empty((150, 2))
+    assert pca.transform(X, out=out) is out
+    np.testing.assert_array_equal(out, pca.transform(X))
+    with pytest.raises(ValueError, match=r"`out` must be an array of shape \(150, 2\)"):
+        pca.transform(X, out=np.empty((3, 2)))
+
+
+def test_not_fitted_says_so():
+    with pytest.raises(NotFittedError):
+        PrimedPCA().transform(np.ones((3, 3)))
+
+
+# -- bad input -------------------------------------------------------------------------------
+
+GOOD = np.random.default_rng(0).standard_normal((20, 6))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"n_components": 7}, r"`n_components`=7 must lie between 1 and min.*=6; lower it"),
+        ({"n_components": 0}, r"`n_components`=0"),
+        ({"n_components": -1}, r"`n_components`=-1"),
+        ({"n_components": 0.9}, r"`n_components`=0.9 is a fraction"),
+        ({"n_components": 2.0}, r"`n_components`=2.0"),
+        ({"n_components": "many"}, r"`n_components`='many'"),
+        ({"n_components": True}, r"`n_components`=True"),
+        ({"tol": 0}, r"`tol`=0 must be an angle"),
+        ({"tol": 2}, r"`tol`=2"),
+        ({"tol": "small"}, r"`tol`='small'"),
+        ({"max_passes": 0, "priming": "oja"}, r"`max_passes`=0"),
+        ({"batch_size": 0, "priming": "oja"}, r"`batch_size`=0"),
+        ({"extra_components": -1}, r"`extra_components`=-1"),
+        ({"extra_components": "some"}, r"`extra_components`='some'"),
+        ({"scale": "minmax"}, r"`scale`='minmax'"),
+        ({"scale": np.ones(5)}, r"`scale` has shape \(5,\), but `X` has 6 columns"),
+        ({"scale": np.zeros(6)}, r"`scale` must be finite and positive"),
+        ({"missing": "drop"}, r"`missing`='drop'"),
+        ({"refine_share": 0}, r"`refine_share`=0"),
+        ({"certificate": "probabilistic"}, r"`certificate`='probabilistic' is not available"),
+        ({"failure_probability": 0.1}, r"`failure_probability`=0.1 is not available"),
+        ({"max_memory": "2GB"}, r"`max_memory`='2GB' is not available"),
+        ({"checkpoint": "dir"}, r"`checkpoint`='dir' is not available"),
+        ({"engine": "torch_distributed"}, r"`engine`='torch_distributed' is not available"),
+        ({"device": "cuda:7"}, r"`device`='cuda:7' cannot be used here"),
+        ({"priming": "block_krylov"}, r"`priming`='block_krylov' is not known; use"),
+        ({"priming": np.ones((5, 3))}, r"directions have shape \(5, 3\), but `X` has 6"),
+        ({"priming": np.ones((3, 6))}, r"transpose them"),
+        ({"priming": np.zeros((6, 3))}, r"span 0 dimensions"),
+        ({"priming": np.ones((6, 3)), "n_components": 2}, r"span 1 dimensions, too few"),
+        ({"priming": np.full((6, 3), np.nan)}, r"directions must be finite"),
+        ({"random_state": "x", "priming": "oja"}, r"`random_state`='x'"),
+        ({"random_state": -1, "priming": "oja"}, r"`random_state`=-1"),
+    ],
+    ids=str,
+)
+def test_bad_options_are_refused_by_name(options, words):
+    before = GOOD.copy()
+    with pytest.raises(ValueError, match=words):
+        PrimedPCA(**{"n_components": 2} | options).fit(GOOD)
+    np.testing.assert_array_equal(GOOD, before)
+
+
+@pytest.mark.parametrize(
+    ("X", "error", "words"),
+    [
+        (np.array([["a", "b"]] * 4), ValueError, "convert|string|dtype"),
+        (np.array([[1 + 2j, 3]] * 4), ValueError, "Complex"),
+        (np.array([[object(), 1]] * 4), TypeError, "float|number"),
+        (np.empty((0, 4)), ValueError, "0 sample"),
+        (np.empty((4, 0)), ValueError, "0 feature"),
+        (np.ones((1, 4)), ValueError, "1 sample"),
+        (np.ones(4), ValueError, "1D array|dimension"),
+        (np.ones((2, 2, 2)), ValueError, "dim 3|dimension"),
+        (np.array([[1.0, np.nan]] * 3), ValueError, "NaN.*row 0, column 1"),
+        (np.array([[1.0, 2.0], [np.inf, 1.0], [0, 0]]), ValueError, "infinity.*row 1, column 0"),
+        (sp.csr_array([[1.0, 0], [0, np.nan]]), ValueError, "NaN.*row 1, column 1"),
+        (torch.tensor([[1.0, float("nan")]] * 3), ValueError, "NaN.*row 0, column 1"),
+        (pd.DataFrame({"n": [1, 2, 3], "city": ["a", "b", "c"]}), ValueError, "'city'"),
+        (pl.DataFrame({"n": [1, 2, 3], "city": ["a", "b", "c"]}), ValueError, "'city'"),
+        ("file.npy", (TypeError, ValueError), "file.npy|array"),
+        (None, (TypeError, ValueError), "None|data"),
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, str) else value,
+)
+def test_bad_data_are_refused_by_name(X, error, words):
+    with pytest.raises(error, match=words):
+        PrimedPCA().fit(X)
+
+
+@pytest.mark.parametrize("weight", [np.ones(3), -np.ones(20), np.full(20, np.nan), np.zeros(20)])
+def test_bad_weights_are_refused(weight):
+    with pytest.raises(ValueError, match="`sample_weight`"):
+        PrimedPCA(2).fit(GOOD, sample_weight=weight)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("kind", ["numpy", "csr", "csc", "torch", "pandas"])
+def test_transform_refuses_what_is_no_number(bad, kind, tmp_path):
+    pca = PrimedPCA(2).fit(SOURCES[kind](GOOD, tmp_path))
+    X = GOOD.copy()
+    X[3, 4] = bad
+    with pytest.raises(ValueError, match="row 3, column 4"):
+        pca.transform(SOURCES[kind](X, tmp_path))
+    with pytest.raises(ValueError, match="feature"):
+        pca.transform(SOURCES[kind](GOOD[:, :5], tmp_path))
+    with pytest.raises(ValueError, match="n_components_=2"):
+        pca.inverse_transform(np.ones((3, 4)))
+
+
+def test_no_density_without_noise_or_full_rank():
+    X = np.random.default_rng(0).standard_normal((30, 2)) @ np.ones((2, 5))
+    pca = PrimedPCA(2).fit(X)
+    with pytest.raises(ValueError, match="rank-deficient"):
+        pca.score(X)
+    with pytest.raises(ValueError, match="rank-deficient"):
+        pca.get_precision()
+
+
+def test_an_engine_object_is_used():
+    pca = PrimedPCA(2, engine=LocalEngine(1)).fit(GOOD)
+    np.testing.assert_array_equal(pca.components_, PrimedPCA(2).fit(GOOD).components_)
+    with pytest.raises(ValueError, match="`workers`=0"):
+        LocalEngine(0)
+
+
+@pytest.mark.parametrize("kind", ["numpy", "csr", "csc", "torch"])
+def test_densities_of_float32_data_are_right(kind, tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, 10)) * np.r_[100, 30, np.full(8, 0.1)] + 50
+    X = X.astype(np.float32)
+    pca = PrimedPCA(2).fit(SOURCES[kind](X, tmp_path))
+    cov, centred = pca.get_covariance(), X.astype("f8") - pca.mean_
+    distance = np.einsum("ij,ij->i", centred, np.linalg.solve(cov, centred.T).T)
+    wanted = -0.5 * (distance + np.linalg.slogdet(cov)[1] + 10 * np.log(2 * np.pi))
+    np.testing.assert_allclose(pca.score_samples(SOURCES[kind](X, tmp_path)), wanted, rtol=1e-3)

@@ -1,0 +1,174 @@
+"""The layout: imports point one way, the public surface is what it says, extras stay extras."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import primedpca
+
+ROOT = Path(primedpca.__file__).parent
+
+#: Each layer may import from those above it, never from those below.
+LAYERS = [
+    {"protocols", "arrays", "orthonormal", "result"},
+    {"sources", "priming", "engines", "frame", "centred"},
+    {"metrics", "prime", "refine", "theory", "planning", "gaussian", "attributes", "options"},
+    {"solve"},
+    {"estimator"},
+    {"experiments"},
+    {"cli"},
+]
+
+
+def imports_of(path):
+    """The modules of this package that a file imports, at the top or inside functions."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            names = [node.module]
+            if node.module == "primedpca":
+                names = [f"primedpca.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        yield from (name.split(".")[1] for name in names if name.startswith("primedpca."))
+
+
+def level(module):
+    return next(i for i, layer in enumerate(LAYERS) if module in layer)
+
+
+FILES = [path for path in sorted(ROOT.rglob("*.py")) if path != ROOT / "__init__.py"]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_one_way(path):
+    own = path.relative_to(ROOT).parts[0].removesuffix(".py")
+    for other in imports_of(path):
+        assert level(other) <= level(own), f"{own} imports {other}"
+        assert {own, other} != {"sources", "priming"}, "sources and primings do not meet"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_stay_short(path):
+    assert len(path.read_text().splitlines()) <= 350
+
+
+def test_only_the_estimator_and_the_demo_import_scikit_learn():
+    users = {path.name for path in FILES if "sklearn" in path.read_text().replace("scikit", "")}
+    assert users == {"estimator.py", "demo.py"}
+
+
+def test_the_public_surface():
+    assert primedpca.__all__ == sorted(primedpca.__all__)
+    assert set(primedpca.__all__) <= set(dir(primedpca))
+    for name in primedpca.__all__:
+        thing = getattr(primedpca, name)
+        assert callable(thing)
+        assert thing.__doc__
+    from primedpca import metrics, priming
+
+    for module in (metrics, priming):
+        assert module.__all__ == sorted(
+            module.__all__, key=lambda n: (not n.isupper(), n.lower() == n, n)
+        )
+        assert all(getattr(module, name).__doc__ for name in module.__all__)
+    with pytest.raises(AttributeError):
+        primedpca.nothing  # noqa: B018
+
+
+def run(code, *blocked):
+    """Run code in a fresh interpreter in which some packages cannot be imported."""
+    guard = (
+        "import sys\n"
+        "class Guard:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name.split('.')[0] in {blocked!r}:\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}')\n"
+        "sys.meta_path.insert(0, Guard())\n"
+    )
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", guard + code],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_a_function_is_not_shadowed_by_its_module():
+    code = "import primedpca.solve, primedpca\nfrom primedpca import prime, refine\n"
+    done = run(code + "assert callable(prime) and callable(refine) and callable(primedpca.prime)")
+    assert done.returncode == 0, done.stderr
+
+
+EXTRAS = ("torch", "pandas", "polars", "matplotlib", "narwhals", "cupy")
+FIT = """
+import numpy as np, scipy.sparse as sp
+X = np.random.default_rng(0).normal(size=(60, 8)) * np.arange(8, 0, -1)
+"""
+
+
+def test_works_without_any_extra():
+    code = FIT + (
+        "from primedpca import PrimedPCA\n"
+        "for x in (X, sp.csr_array(X)):\n"
+        "    assert PrimedPCA(3).fit(x).transform(x).shape == (60, 3)\n"
+    )
+    # scikit-learn 1.9 itself may need narwhals, so that one is let be here.
+    done = run(code, *(name for name in EXTRAS if name != "narwhals"))
+    assert done.returncode == 0, done.stderr
+
+
+def test_all_but_the_estimator_works_without_scikit_learn():
+    code = FIT + (
+        "from primedpca import as_source, plan, prime, refine\n"
+        "from primedpca.metrics import angles, captured_variance\n"
+        "from primedpca.theory import counterexample\n"
+        "from primedpca.solve import solve\n"
+        "for name in ('exact', 'oja', 'subspace_iteration', 'frequent_directions'):\n"
+        "    *_, last = prime(X, name, 5, random_state=0)\n"
+        "    found = refine(X, last.directions, 3)\n"
+        "captured_variance(as_source(X), found.components)\n"
+        "print(plan(X, 2))\n"
+        "try:\n"
+        "    from primedpca import PrimedPCA\n"
+        "except ImportError as error:\n"
+        "    assert 'scikit-learn' in str(error) or 'sklearn' in str(error)\n"
+        "else:\n"
+        "    raise SystemExit('the estimator came without scikit-learn')\n"
+    )
+    done = run(code, "sklearn", *EXTRAS)
+    assert done.returncode == 0, done.stderr
+
+
+def test_frames_without_narwhals_name_the_extra():
+    code = (
+        "import pandas as pd\nfrom primedpca import as_source\nas_source(pd.DataFrame({'a': [1]}))"
+    )
+    done = run(code, "narwhals")
+    assert "primedpca[frames]" in done.stderr
+
+
+def test_importing_is_light():
+    code = (
+        "import numpy, sys\nimport primedpca\nfrom primedpca import refine, prime\n"
+        "heavy = {'sklearn', 'torch', 'pandas', 'polars', 'matplotlib', 'rich', 'typer'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+    )
+    done = run(code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_help_is_light():
+    code = (
+        "import sys\nsys.argv = ['primedpca', '--help']\nfrom primedpca.cli import main\n"
+        "try:\n    main()\nexcept SystemExit as stop:\n    assert stop.code == 0\n"
+        "heavy = {'sklearn', 'torch', 'scipy', 'numpy'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = run(code)
+    assert done.returncode == 0, done.stderr
+    assert "demo" in done.stdout
