@@ -21,6 +21,7 @@ from primedpca.attributes import attributes, deviations, write_scores
 from primedpca.centred import Centred
 from primedpca.gaussian import Model, Probabilistic
 from primedpca.options import check_options
+from primedpca.orthonormal import orthonormalise
 from primedpca.planning import all_for_mle, likeliest_dimension, make_plan
 from primedpca.prime import as_seed
 from primedpca.protocols import DataSource
@@ -272,7 +273,8 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Probabilistic
         )
         scores = data.forward(data.like.asarray(weights.T))
         data.check_finite(scores)
-        scores = scores if _is_tensor(X) else to_numpy(scores)
+        if not is_dense(X) or isinstance(X, np.ndarray):  # anything but a tensor
+            scores = to_numpy(scores)
         return scores if out is None else write_scores(out, scores)
 
     def inverse_transform(self, X: Any) -> Any:  # noqa: N803
@@ -297,7 +299,8 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Probabilistic
     def _model(self) -> Model:
         check_is_fitted(self)
         return Model(
-            self.components_.astype(np.float64),
+            # Orthonormal in float64: small distances from the span hang on it.
+            orthonormalise(self.components_.T.astype(np.float64, order="C"))[0].T,
             self.explained_variance_.astype(np.float64),
             self.noise_variance_,
             self.scale_,
@@ -344,7 +347,3 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Probabilistic
         tags.input_tags.allow_nan = self.missing == "mean"
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-def _is_tensor(x: Any) -> bool:
-    return is_dense(x) and not isinstance(x, np.ndarray)

@@ -101,7 +101,9 @@ def check_answer(name: str, problem: Any, X: Any, rows: np.ndarray, passes: int 
     variances, components = truth(rows)
     off = angles(decomposition.components, components[:K]).max()
     if not converges:
-        import sys; print('OFF', name, problem.name, off, file=sys.stderr)
+        import sys
+
+        print("OFF", name, problem.name, off, file=sys.stderr)
         assert off < WANDERING
         return
     assert off < catalogue.angle_error(rows.dtype, problem.gap, rows.shape[1])
@@ -382,8 +384,9 @@ def test_extra_directions_help_a_span_that_has_not_settled():
     few = {"max_passes": 3}
     errors = [
         subspace_error(
-            refine(LINEAR.X, last(LINEAR.X, SubspaceIteration(), K + extra, **few).directions, K)
-            .components,
+            refine(
+                LINEAR.X, last(LINEAR.X, SubspaceIteration(), K + extra, **few).directions, K
+            ).components,
             LINEAR.components[:K],
         )
         for extra in (0, 4, 12)

@@ -1,0 +1,92 @@
+"""The same answers on an accelerator: runs where PyTorch finds CUDA, and on CuPy where it is.
+
+Needs no test tool: ``python tests/test_gpu.py`` runs it on a machine that has none.
+"""
+
+import numpy as np
+
+try:
+    import torch
+
+    CUDA = torch.cuda.is_available()
+except ImportError:
+    CUDA = False
+try:
+    import pytest
+
+    pytestmark = pytest.mark.skipif(not CUDA, reason="PyTorch finds no CUDA device here")
+except ImportError:
+    pytest = None
+
+from primedpca import prime, refine
+from primedpca.metrics import angles
+from primedpca.priming import REGISTRY
+
+
+def data(n, d, dtype, mean=0.0):
+    rng = np.random.default_rng(0)
+    return (rng.standard_normal((n, d)) * 0.8 ** np.arange(d) + mean).astype(dtype)
+
+
+def accelerated(X):
+    """The data on the device, as every library that is there has them."""
+    yield torch.tensor(X, device="cuda")
+    try:
+        import cupy
+    except ImportError:
+        return
+    yield cupy.asarray(X)
+
+
+def test_every_priming_agrees_with_numpy():
+    for n, d in ((3000, 20), (30, 400)):
+        X = data(n, d, "float64", mean=3.0)
+        for name in sorted(REGISTRY):
+            *_, here = prime(X, name, 8, random_state=0, max_passes=40)
+            wanted = refine(X, here.directions, 4)
+            for Y in accelerated(X):
+                *_, there = prime(Y, name, 8, random_state=0, max_passes=40)
+                found = refine(Y, there.directions, 4)
+                off = angles(found.components, wanted.components).max()
+                assert off < 1e-6, (name, type(Y), off)
+                np.testing.assert_allclose(
+                    found.explained_variance, wanted.explained_variance, rtol=1e-8
+                )
+
+
+def test_float32_far_from_zero():
+    X = data(5000, 20, "float32", mean=800.0)
+    wide = X.astype(np.longdouble)
+    s = np.linalg.svd((wide - wide.mean(axis=0)).astype(float), compute_uv=False)
+    variances = s**2 / (X.shape[0] - 1)
+    for Y in accelerated(X):
+        *_, last = prime(Y, "exact", 5)
+        found = refine(Y, last.directions)
+        error = np.abs(found.explained_variance - variances[:5]).max() / variances[0]
+        assert error < 1e-5, (type(Y), error)
+
+
+def test_the_estimator_on_a_device():
+    try:
+        from primedpca import PrimedPCA
+    except ImportError:  # scikit-learn is not everywhere
+        return
+    X = data(2000, 30, "float32")
+    host = PrimedPCA(4).fit(X)
+    for pca, Z in (
+        (PrimedPCA(4).fit(torch.tensor(X, device="cuda")), torch.tensor(X, device="cuda")),
+        (PrimedPCA(4, device="cuda").fit(X), X),
+        (PrimedPCA(4, device="cuda", priming="subspace_iteration", tol=1e-5).fit(X), X),
+    ):
+        assert angles(pca.components_, host.components_).max() < 1e-4
+        scores = pca.transform(Z)
+        assert type(scores) is type(Z)
+        scores = scores.cpu().numpy() if isinstance(scores, torch.Tensor) else scores
+        np.testing.assert_allclose(scores, host.transform(X), atol=1e-3)
+
+
+if __name__ == "__main__":
+    for name, test in sorted(globals().items()):
+        if name.startswith("test_"):
+            test()
+            print("passed", name)
