@@ -64,6 +64,7 @@ class Centred:
         self.center, self.missing = center, missing
         self.shape = self.source.shape
         self.passes = 0.0
+        self.own_mean = True  # not that of an earlier fit, or of more rows than these
         block = frames.first_block(self)
         self.like: Like = like_block(block, self.shape[1])
         self.sparse = is_sparse(block)
@@ -87,7 +88,7 @@ class Centred:
     def given(cls, x: Any, mean: Any, scale: Any = None, missing: str = "error") -> Centred:
         """New rows, seen with the mean and scale of an earlier fit."""
         self = cls(x, scale=scale, missing=missing)
-        self.frame = frames.given(self, mean, self.frame.scale)
+        self.frame, self.own_mean = frames.given(self, mean, self.frame.scale), False
         return self
 
     # -- products ----------------------------------------------------------------------------
@@ -110,9 +111,10 @@ class Centred:
         if self.source.axis == 1:
             y = self.wide(self.forward(basis))
             return to_numpy(y.T @ y) / self.weight
+        about_a_guess = self.center and self.frame.mean is None
         parts, _ = self._pass(kernels.projected, vectors=basis)
         square, t = (to_numpy(part) / self.weight for part in parts.sums)
-        return square - np.outer(t, t) if self.center else square
+        return square - np.outer(t, t) if about_a_guess else square
 
     def forward(self, vectors: Array) -> Array:
         """``M V``, ``(n, p)``: one pass."""
@@ -133,9 +135,9 @@ class Centred:
         y, squares = parts.stacks or parts.sums
         if offset is None:
             return self.narrow(y), squares
-        lift = self.wide(offset) @ self.wide(vectors)
-        squares = squares - 2 * y[:, -1] + lift[-1]
-        return self.narrow(y[:, :-1] - lift[:-1]), squares
+        lift, a = self.wide(offset) @ self.wide(vectors), self._row_roots()
+        squares = squares - 2 * a * y[:, -1] + a * a * lift[-1]
+        return self.narrow(y[:, :-1] - a[:, None] * lift[:-1]), squares
 
     def adjoint(self, left: Array) -> Array:
         """``M^T U``, ``(d, p)``: one pass."""
@@ -148,7 +150,7 @@ class Centred:
 
     def covariance(self) -> Array:
         """``M^T M / weight``, ``(d, d)`` in float64: one pass over rows."""
-        if self.source.axis == 1:
+        if self.source.axis == 1 or self._off_centre:
             return self._square_by_slices(1)
         parts, away = self._pass(kernels.covariance, dtype=self.like.dtype, axis=0)
         square = parts.sums[0] / self.weight
@@ -156,7 +158,7 @@ class Centred:
 
     def gram(self) -> Array:
         """``M M^T / weight``, ``(n, n)`` in float64: one pass over columns."""
-        if self.source.axis == 0:
+        if self.source.axis == 0 or self._off_centre:
             return self._square_by_slices(0)
         parts, away = self._pass(kernels.covariance, dtype=self.like.dtype, axis=1)
         square = parts.sums[0] / self.weight
@@ -193,13 +195,21 @@ class Centred:
         self.learn()
         for index, block in self.source.batches(size, seed, epoch, start):
             self.passes += len(index) / self.shape[0]
-            yield self._part(OneBlock(block), index, LocalEngine(1))
+            part = self._part(OneBlock(block), index, LocalEngine(1))
+            if part.weight > 0:  # rows of weight zero are not there
+                yield part
 
     def sample(self, share: float, seed: int) -> Centred:
         """A random share of the rows, with the mean and scale of all of them."""
         self.learn()
         source: Any = self.source.sample(share, seed)
-        return self._part(source, source.index, self.engine)
+        part = self._part(source, source.index, self.engine)
+        if part.weight <= 1:
+            raise ValueError(
+                f"`sample_weight` of the {part.shape[0]} rows drawn adds up to {part.weight:g}, "
+                "but must exceed 1; draw a larger share of the rows."
+            )
+        return part
 
     def widened(self) -> Centred:
         """The same operator, multiplied in float64 whatever the type of the data."""
@@ -213,7 +223,7 @@ class Centred:
         return part
 
     def rows(self) -> Array:
-        """All rows of ``M``, dense: for small operators."""
+        """All rows of ``M``, dense: for mini-batches, which are one block."""
         self.learn()
         block = frames.first_block(self)
         a = prepare(block, self.like.dtype, self.frame.columns, self.root, self.frame.unit)
@@ -232,6 +242,7 @@ class Centred:
     def _part(self, source: Any, index: np.ndarray, engine: Engine) -> Centred:
         part = self._copy()
         part.source, part.engine, part.shape, part.passes = source, engine, source.shape, 0.0
+        part.own_mean = False
         part.weight = float(len(index))
         if self.root is not None:
             xp = self.like.xp
@@ -309,6 +320,11 @@ class Centred:
         if x is None or isinstance(x, bool):
             return x
         return self.like.xp.astype(x, self.like.xp.float64, copy=False)
+
+    @property
+    def _off_centre(self) -> bool:
+        """Whether the offset of sparse rows is not their own mean, as shortcuts take it to be."""
+        return not self.own_mean and self.frame.offset is not None
 
     def _row_roots(self) -> Array:
         if self.root is not None:

@@ -139,10 +139,11 @@ def first_block(data: Centred) -> Any:
 def _far_from_zero(block: Any, means: np.ndarray, unit: float) -> bool:
     """Whether some column of a first sparse block is full and far from zero."""
     full = np.flatnonzero(np.bincount(block.indices, minlength=block.shape[1]) == block.shape[0])
-    for j in full:
-        column = block[:, [j]].toarray() * unit
-        if means[j] ** 2 > FAR**2 * np.mean((column - means[j]) ** 2):
-            return True
+    with np.errstate(all="ignore"):  # what is no number is named after the pass
+        for j in full:
+            column = block[:, [j]].toarray() * unit
+            if means[j] ** 2 > FAR**2 * np.mean((column - means[j]) ** 2):
+                return True
     return False
 
 
@@ -183,7 +184,7 @@ def measure(data: Centred) -> Frame:
         data.wide, parts.sums if axis == 0 else parts.stacks
     )
     if data.missing == "error" and float(xp.sum(absent)):
-        _refuse(data, int(xp.sum(absent)))
+        _extent(data)
     if not in_range(data, float(xp.sum(squares))):
         return measure(data)
     _check_present(there)
@@ -282,7 +283,8 @@ def _refuse(data: Centred, count: int) -> None:
     """Name the first entry that is no finite number."""
     axis = data.source.axis
     for i, block in data.source.scan():
-        values = block.data if is_sparse(block) else to_numpy(block)
+        with np.errstate(over="ignore"):
+            values = to_numpy(data.wide(block.data if is_sparse(block) else block))
         bad = ~np.isfinite(values)
         if data.missing == "mean":
             bad = np.isinf(values)

@@ -46,6 +46,7 @@ def basis_of(directions: Array) -> Array:
     array of shape (d, r)
         ``r`` is the number of singular values of the unit columns above rounding.
         The QR factor alone does not show the rank; the singular values of its small R do.
+        Where all are independent, the first columns span the first directions, however many.
     """
     xp = namespace(directions)
     columns = unit_columns(directions)
@@ -55,6 +56,8 @@ def basis_of(directions: Array) -> Array:
     left, values, _ = np.linalg.svd(r.astype(np.float64))
     floor = 8 * math.sqrt(columns.shape[1]) * float(xp.finfo(columns.dtype).eps)
     keep = left[:, values > floor * values[0]]
+    if keep.shape[1] == columns.shape[1]:
+        return q
     return q @ xp.asarray(keep, dtype=q.dtype, device=q.device)
 
 
@@ -154,4 +157,5 @@ def small_eigh(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     A matrix of order ``p`` is small: on a GPU the launches would cost more than the work.
     """
     values, vectors = np.linalg.eigh(matrix.astype(np.float64))
-    return np.maximum(values[::-1], 0.0), np.ascontiguousarray(vectors[:, ::-1])
+    # A copy: a single column counts as contiguous even backwards, which torch does not take.
+    return np.maximum(values[::-1], 0.0), vectors[:, ::-1].copy()

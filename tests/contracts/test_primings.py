@@ -30,8 +30,11 @@ K, P = 4, 6
 PASSES = 300
 #: Less than the rows of every problem, so that stochastic primings see true mini-batches.
 BATCH = 30
-#: What a run on mini-batches of half the data may be off by: it wanders.  The paper's threshold.
-WANDERING = np.pi / 8
+#: What 300 steps on mini-batches of half the data may be off by: they go on wandering.  Twice
+#: what the worst (the linear problem, neighbours 4 % apart) was seen to; the paper asks for pi/8.
+WANDERING = np.pi / 32
+#: These draw nothing at random and have no use for a warm start.
+SEEDLESS = {"exact", "frequent_directions"}
 #: Two runs that differ by rounding alone drift apart in directions that are not settled yet;
 #: a few steps leave them together to within this many ulps.
 FEW_STEPS, DRIFT = 8, 1e5
@@ -143,6 +146,7 @@ def test_sparse_equals_dense_equals_torch_for_the_same_seed(name, problem):
         for kind in (X, sp.csr_array(X), sp.csc_array(X), torch.tensor(X), np.asfortranarray(X))
     ]
     for other in found[1:]:
+        print("DIST", name, distance(found[0], other) / 2**-52)
         assert distance(found[0], other) < DRIFT * catalogue.EPS[X.dtype]
 
 
@@ -175,6 +179,7 @@ def test_the_cut_into_blocks_changes_rounding_only(name, problem):
         last(source, short(name), batch_size=BATCH, max_passes=FEW_STEPS).directions
         for source in (whole, cut)
     )
+    print("DIST", name, distance(one, other) / 2**-52)
     assert distance(one, other) < DRIFT * catalogue.EPS[problem.X.dtype]
 
 
@@ -257,14 +262,13 @@ def test_the_seed_decides(name, source, tmp_path):
         digest(last(X, short(name), random_state=seed, **options).directions) for seed in (5, 5, 6)
     )
     assert one == again
-    draws_nothing = name in ("exact", "frequent_directions")
-    assert (one == other) == draws_nothing
+    assert (one == other) == (name in SEEDLESS)
 
 
 @primings
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 def test_a_warm_start_is_used(name, library):
-    if name in ("exact", "frequent_directions"):
+    if name in SEEDLESS:
         pytest.skip("has no use for one")
     X, start = TALL.X, TALL.components[:P].T
     if library == "torch":
@@ -311,26 +315,32 @@ def solved(X: Any, name: str, k: int, **options: Any) -> Any:
 
 
 @primings
+@pytest.mark.parametrize("library", ["numpy", "torch", "csr"])
 @pytest.mark.parametrize("problem", [TALL, WIDE], ids=lambda problem: problem.name)
-def test_one_direction(name, problem):
+def test_one_direction(name, library, problem, tmp_path):
     priming, converges = catalogue.PRIMINGS[name]
-    found = last(problem.X, priming, p=1, batch_size=BATCH, max_passes=PASSES).directions
-    assert found.shape == (problem.X.shape[1], 1)
-    allowed = catalogue.angle_error("float64", problem.gap, problem.X.shape[1])
+    X = catalogue.SOURCES[library](problem.X, tmp_path)
+    n, d = problem.X.shape
+    found = last(X, priming, p=1, batch_size=n // 2, max_passes=PASSES).directions
+    assert found.shape == (d, 1)
+    allowed = catalogue.angle_error("float64", problem.gap, d) if converges else WANDERING
     if name == "power_method":
         allowed += priming.epsilon / problem.gap  # it stops when a step moves less than this
-    assert angles(found.T, problem.components[:1])[0] < (allowed if converges else WANDERING)
+    assert angles(refine(X, found, 1).components, problem.components[:1])[0] < allowed
 
 
 @primings
 @pytest.mark.parametrize("problem", [TALL, WIDE], ids=lambda problem: problem.name)
 def test_as_many_directions_as_the_smaller_side(name, problem):
     m = min(problem.X.shape)
-    found = last(problem.X, priming_called(name), p=m, batch_size=BATCH, max_passes=60)
+    priming, converges = catalogue.PRIMINGS[name]
+    found = last(problem.X, priming, p=m, batch_size=problem.X.shape[0] // 2, max_passes=60)
     assert found.directions.shape[0] == problem.X.shape[1]
     assert found.directions.shape[1] <= m
     decomposition = refine(problem.X, found.directions, K)
-    assert angles(decomposition.components, problem.components[:K]).max() < WANDERING
+    allowed = catalogue.angle_error("float64", problem.gap, problem.X.shape[1])
+    off = angles(decomposition.components, problem.components[:K]).max()
+    assert off < (allowed if converges else WANDERING)
 
 
 @primings

@@ -48,11 +48,11 @@ class LocalEngine:
     ) -> Parts:
         """One pass over all blocks; see :class:`primedpca.protocols.Engine`."""
         tree = FixedTree(source.blocks)
-        with one_blas_thread():
+        with one_blas_thread(), np.errstate(all="ignore"):  # looked for in the results
             for parts in self._results(source, kernel, whole, mine):
                 tree.add(parts)
                 del parts  # or the sum and the next part would be alive beside it
-        return tree.total()
+            return tree.total()
 
     def _results(
         self,
@@ -64,7 +64,7 @@ class LocalEngine:
         def work(i: int, block: Block | None = None) -> Parts:
             block = source.read(i) if block is None else block
             start, stop = source.blocks[i]
-            with np.errstate(all="ignore"):  # overflow is looked for in the results
+            with np.errstate(all="ignore"):  # in this thread as well
                 own = {name: cut(value, start, stop) for name, value in mine.items()}
                 return kernel(block, **whole, **own)
 

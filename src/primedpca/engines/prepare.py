@@ -144,21 +144,31 @@ def own_shift(block: Block, dtype: Any, columns: Columns, unit: float) -> Column
 
 
 def stored_means(block: Block, dtype: Any, unit: float = 1.0) -> Array:
-    """The mean ``(d,)`` of the entries of every column that are stored and not missing."""
-    if is_sparse(block):
-        _, columns = positions(block)
-        data = block.data.astype(np.float64) * unit
-        there = ~np.isnan(data)
-        totals = np.bincount(columns[there], data[there], minlength=block.shape[1])
-        counts = np.bincount(columns[there], minlength=block.shape[1])
-        return (totals / np.maximum(counts, 1)).astype(dtype)
+    """The mean ``(d,)`` of the finite entries that are stored of every column, else zero."""
+    with np.errstate(all="ignore"):
+        means = (_sparse_means if is_sparse(block) else _dense_means)(block, unit)
+    xp = namespace(means)
+    # Zero where the sum overflowed, so that what is no number in the results comes from the data.
+    return xp.astype(xp.where(xp.isfinite(means), means, xp.zeros_like(means)), dtype)
+
+
+def _sparse_means(block: Block, unit: float) -> np.ndarray:
+    _, columns = positions(block)
+    data = block.data.astype(np.float64) * unit
+    there = np.isfinite(data)
+    totals = np.bincount(columns[there], data[there], minlength=block.shape[1])
+    counts = np.bincount(columns[there], minlength=block.shape[1])
+    return totals / np.maximum(counts, 1)
+
+
+def _dense_means(block: Block, unit: float) -> Array:
     xp = namespace(block)
     wide = xp.astype(block, xp.float64, copy=False)
     wide = wide * unit if unit != 1.0 else wide
     means = xp.mean(wide, axis=0)
-    if bool(xp.any(xp.isnan(means))):
-        there = ~xp.isnan(wide)
-        counts = xp.astype(xp.sum(there, axis=0), xp.float64)
-        totals = xp.sum(xp.where(there, wide, xp.zeros_like(wide)), axis=0)
-        means = totals / xp.where(counts > 0, counts, xp.ones_like(counts))
-    return xp.astype(means, dtype)
+    if bool(xp.all(xp.isfinite(means))):
+        return means
+    there = xp.isfinite(wide)
+    counts = xp.astype(xp.sum(there, axis=0), xp.float64)
+    totals = xp.sum(xp.where(there, wide, xp.zeros_like(wide)), axis=0)
+    return totals / xp.where(counts > 0, counts, xp.ones_like(counts))

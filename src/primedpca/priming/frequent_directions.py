@@ -102,9 +102,7 @@ def _decompose(sketch: Array) -> tuple[np.ndarray, Array]:
     wide = xp.astype(sketch, xp.float64)
     squares, left = small_eigh(to_numpy(wide @ wide.T))
     kept = squares > squares[0] * squares.size * np.finfo(np.float64).eps
-    vectors = xp.asarray(
-        np.ascontiguousarray(left[:, kept]), dtype=sketch.dtype, device=sketch.device
-    )
+    vectors = xp.asarray(left[:, kept], dtype=sketch.dtype, device=sketch.device)
     return squares[kept], vectors
 
 
