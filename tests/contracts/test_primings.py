@@ -37,7 +37,7 @@ WANDERING = np.pi / 32
 SEEDLESS = {"exact", "frequent_directions"}
 #: Two runs that differ by rounding alone drift apart in directions that are not settled yet;
 #: a few steps leave them together to within this many ulps.
-FEW_STEPS, DRIFT = 8, 1e5
+FEW_STEPS, DRIFT = 8, 1e3
 
 primings = pytest.mark.parametrize("name", catalogue.PRIMINGS)
 dtypes = pytest.mark.parametrize("dtype", DTYPES)
@@ -106,7 +106,6 @@ def check_answer(name: str, problem: Any, X: Any, rows: np.ndarray, passes: int 
     if not converges:
         import sys
 
-        print("OFF", name, problem.name, off, file=sys.stderr)
         assert off < WANDERING
         return
     assert off < catalogue.angle_error(rows.dtype, problem.gap, rows.shape[1])
@@ -146,7 +145,6 @@ def test_sparse_equals_dense_equals_torch_for_the_same_seed(name, problem):
         for kind in (X, sp.csr_array(X), sp.csc_array(X), torch.tensor(X), np.asfortranarray(X))
     ]
     for other in found[1:]:
-        print("DIST", name, distance(found[0], other) / 2**-52)
         assert distance(found[0], other) < DRIFT * catalogue.EPS[X.dtype]
 
 
@@ -179,7 +177,6 @@ def test_the_cut_into_blocks_changes_rounding_only(name, problem):
         last(source, short(name), batch_size=BATCH, max_passes=FEW_STEPS).directions
         for source in (whole, cut)
     )
-    print("DIST", name, distance(one, other) / 2**-52)
     assert distance(one, other) < DRIFT * catalogue.EPS[problem.X.dtype]
 
 

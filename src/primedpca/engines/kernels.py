@@ -177,13 +177,16 @@ def _sparse_moments(a: Block, weight: Array | None, shift: Array) -> tuple[np.nd
     def total(values: np.ndarray) -> np.ndarray:
         return np.bincount(columns, weights=values, minlength=a.shape[1])
 
-    zeros = everything - total(w)  # the weight of what is not stored, each minus the shift
+    stored = total(np.ones_like(data))
+    # The weight of what is not stored; of full columns exactly none, or the square of a large
+    # shift would bring out the rounding.
+    zeros = np.where(stored == a.shape[0], 0.0, everything - total(w))
     shift = shift.astype(np.float64)
     return (
         everything - total(w * missing),
         total(w * data) - zeros * shift,
         total(w * data * data) + zeros * shift**2,
-        total(np.ones_like(data)),
+        stored,
         total(missing.astype(np.float64)),
     )
 
