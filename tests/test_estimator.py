@@ -372,6 +372,7 @@ def test_bad_options_are_refused_by_name(options, words):
         (np.empty((0, 4)), ValueError, "0 sample"),
         (np.empty((4, 0)), ValueError, "0 feature"),
         (np.ones((1, 4)), ValueError, "1 sample"),
+        (np.ma.masked_array(np.ones((4, 2)), np.eye(4, 2)), TypeError, "mask"),
         (np.ones(4), ValueError, "1D array|dimension"),
         (np.ones((2, 2, 2)), ValueError, "dim 3|dimension"),
         (np.array([[1.0, np.nan]] * 3), ValueError, "NaN.*row 0, column 1"),

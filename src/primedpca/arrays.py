@@ -22,6 +22,7 @@ __all__ = [
     "is_dense",
     "is_numpy_array",
     "is_sparse",
+    "is_torch_array",
     "like_block",
     "namespace",
     "to_numpy",

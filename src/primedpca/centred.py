@@ -112,7 +112,7 @@ class Centred:
             y = self.wide(self.forward(basis))
             return to_numpy(y.T @ y) / self.weight
         about_a_guess = self.center and self.frame.mean is None
-        parts, _ = self._pass(kernels.projected, vectors=basis)
+        parts, _ = self._pass(kernels.product, vectors=basis, inside=True)
         square, t = (to_numpy(part) / self.weight for part in parts.sums)
         return square - np.outer(t, t) if about_a_guess else square
 
@@ -279,7 +279,7 @@ class Centred:
         if self.frame.mean is None:
             self.frame = frames.guess(self)
         first, offset, more = self.frame.mean is None, self.frame.offset, {}
-        if kernel in (kernels.product, kernels.projected):
+        if kernel is kernels.product:
             more["lift"] = None if first or offset is None else offset @ operands["vectors"]
         if kernel is not kernels.adjoint:
             more["gather"] = first

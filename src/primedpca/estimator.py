@@ -319,7 +319,7 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Probabilistic
 
     def _source(self, X: Any, reset: bool) -> DataSource:  # noqa: N803
         """``X`` as a source; scikit-learn looks at what it knows how to look at."""
-        if isinstance(X, np.memmap) or not (
+        if isinstance(X, (np.memmap, np.ma.MaskedArray)) or not (
             isinstance(X, (list, tuple, np.ndarray)) or is_sparse(X) or np.isscalar(X)
         ):
             if not isinstance(X, DataSource):

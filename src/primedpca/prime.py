@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Iterator
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -72,11 +73,12 @@ def prime(
     data = Centred.of(X, **preparation)
     priming = as_priming(priming)
     for name, value in (("batch_size", batch_size), ("max_passes", max_passes)):
-        if value < 1:
-            raise ValueError(f"`{name}`={value} must be at least 1.")
-    if not 1 <= n_directions <= data.shape[1]:
+        if not isinstance(value, Integral) or value < 1:
+            raise ValueError(f"`{name}`={value!r} must be a whole number, at least 1.")
+    if not isinstance(n_directions, Integral) or not 1 <= n_directions <= data.shape[1]:
         raise ValueError(
-            f"`n_directions`={n_directions} must lie between 1 and n_features={data.shape[1]}."
+            f"`n_directions`={n_directions!r} must be a whole number between 1 and n_features="
+            f"{data.shape[1]}."
         )
     if getattr(priming, "max_steps", 0) is None:
         priming = dataclasses.replace(priming, max_steps=max_passes)  # type: ignore[type-var]

@@ -13,23 +13,17 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from primedpca import PrimedPCA, as_source
 from primedpca.arrays import to_numpy
 from primedpca.centred import Centred
 from primedpca.engines import LocalEngine, as_engine
-from primedpca.engines.local import FixedTree
+from primedpca.engines.local import FixedTree, one_blas_thread
 from primedpca.priming import SubspaceIteration
 from primedpca.protocols import Engine, Parts
-from primedpca.sources import dense, sparse
 
-
-@pytest.fixture(autouse=True)
-def small_blocks(monkeypatch):
-    monkeypatch.setattr(dense, "BLOCK_BYTES", 2**12)
-    monkeypatch.setattr(sparse, "BLOCK_ENTRIES", 100)
-    monkeypatch.setattr(sparse, "OUTPUT_RATIO", 1)
+pytestmark = pytest.mark.usefixtures("small_blocks")
 
 
 def noise(*shape):
@@ -249,6 +243,76 @@ def test_blas_has_one_thread_inside_a_sweep_and_its_own_number_after():
     LocalEngine(2).sweep(as_source(noise(700, 18)), kernel, {}, {})
     assert len(seen) > 8
     assert all(set(threads.values()) == {1} for threads in seen)
+    assert blas_threads() == before
+
+
+def test_a_sweep_that_ends_leaves_the_limit_to_the_others():
+    before = blas_threads()
+    source = as_source(noise(700, 18))
+
+    def total(block):
+        return Parts((block.sum(axis=0),))
+
+    def kernel(block):
+        other = threading.Thread(target=LocalEngine(1).sweep, args=(source, total, {}, {}))
+        other.start()
+        other.join()
+        assert set(blas_threads().values()) == {1}
+        return total(block)
+
+    LocalEngine(1).sweep(source, kernel, {}, {})
+    assert blas_threads() == before
+
+
+def test_whoever_leaves_last_takes_the_limit_away():
+    before = blas_threads()
+    inside, go_on = threading.Event(), threading.Event()
+    seen = []
+
+    def stay():
+        with one_blas_thread():
+            inside.set()
+            go_on.wait(30)
+            seen.append(blas_threads())
+
+    other = threading.Thread(target=stay)
+    with one_blas_thread():  # first in, first out
+        other.start()
+        inside.wait(30)
+    go_on.set()
+    other.join()
+    assert set(seen[0].values()) == {1}
+    assert blas_threads() == before
+
+
+def test_the_limit_holds_in_a_thread_that_is_not_the_first():
+    before = blas_threads()
+    with one_blas_thread():
+        pass
+    seen = []
+
+    def kernel(block):
+        seen.append(blas_threads())
+        return Parts((block.sum(axis=0),))
+
+    def sweep():
+        LocalEngine(1).sweep(as_source(noise(700, 18)), kernel, {}, {})
+
+    other = threading.Thread(target=sweep)
+    other.start()
+    other.join()
+    assert seen
+    assert all(set(threads.values()) == {1} for threads in seen)
+    assert blas_threads() == before
+
+
+def test_a_limit_of_the_user_comes_back():
+    before = blas_threads()
+    with threadpool_limits(2, user_api="blas"):
+        set_by_the_user = blas_threads()
+        with one_blas_thread():
+            assert set(blas_threads().values()) == {1}
+        assert blas_threads() == set_by_the_user
     assert blas_threads() == before
 
 

@@ -104,8 +104,6 @@ def check_answer(name: str, problem: Any, X: Any, rows: np.ndarray, passes: int 
     variances, components = truth(rows)
     off = angles(decomposition.components, components[:K]).max()
     if not converges:
-        import sys
-
         assert off < WANDERING
         return
     assert off < catalogue.angle_error(rows.dtype, problem.gap, rows.shape[1])

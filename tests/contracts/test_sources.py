@@ -13,19 +13,11 @@ from primedpca import PrimedPCA, as_source, prime
 from primedpca.arrays import dtype_name, is_sparse, to_numpy
 from primedpca.priming import FrequentDirections, Oja, SubspaceIteration
 from primedpca.protocols import DataSource
-from primedpca.sources import base, dense, raw_file, sparse
 
 SHAPES = {"tall": (75, 6), "wide": (6, 75)}
 
 
-@pytest.fixture(autouse=True)
-def small_blocks(monkeypatch):
-    """Many blocks and several groups of batches, although the data are small."""
-    monkeypatch.setattr(dense, "BLOCK_BYTES", 2**10)
-    monkeypatch.setattr(sparse, "BLOCK_ENTRIES", 32)
-    monkeypatch.setattr(sparse, "OUTPUT_RATIO", 1)
-    monkeypatch.setattr(raw_file, "READ_BYTES", 2**9)
-    monkeypatch.setattr(base, "GROUP_BYTES", 2**10)
+pytestmark = pytest.mark.usefixtures("small_blocks")
 
 
 @pytest.fixture(params=SHAPES)

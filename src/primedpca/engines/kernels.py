@@ -10,7 +10,7 @@ from primedpca.arrays import device, is_sparse, namespace
 from primedpca.engines.prepare import Columns, own_shift, positions, prepare, stored_means
 from primedpca.protocols import Array, Block, Parts
 
-__all__ = ["adjoint", "covariance", "extent", "forward", "moments", "product", "projected"]
+__all__ = ["adjoint", "covariance", "extent", "forward", "moments", "product"]
 
 
 def _weighted_sum(a: Block, root: Array | None) -> Array:
@@ -62,27 +62,16 @@ def product(
     root: Array | None,
     unit: float,
     gather: bool,
+    inside: bool = False,
 ) -> Parts:
-    """``Y = A V - a lift^T``, then ``A^T Y`` while ``A`` is in cache, and ``a^T Y``."""
+    """``Y = A V - a lift^T``, then ``A^T Y`` while ``A`` is in cache, and ``a^T Y``.
+
+    With ``inside``, ``Y^T Y`` instead: the covariance inside the span of ``V``.
+    """
     a = prepare(block, vectors.dtype, columns, root, unit)
     y = _lifted(a @ vectors, lift, root)
-    return _join(Parts((a.T @ y, _weighted_sum(y, root))), _gathered(a, root, 0, gather))
-
-
-def projected(
-    block: Block,
-    *,
-    vectors: Array,
-    lift: Array | None,
-    columns: Columns,
-    root: Array | None,
-    unit: float,
-    gather: bool,
-) -> Parts:
-    """``Y = A V - a lift^T``, then ``Y^T Y`` and ``a^T Y``: the covariance inside a span."""
-    a = prepare(block, vectors.dtype, columns, root, unit)
-    y = _lifted(a @ vectors, lift, root)
-    return _join(Parts((y.T @ y, _weighted_sum(y, root))), _gathered(a, root, 0, gather))
+    square = y.T @ y if inside else a.T @ y
+    return _join(Parts((square, _weighted_sum(y, root))), _gathered(a, root, 0, gather))
 
 
 def _lifted(y: Array, lift: Array | None, root: Array | None) -> Array:

@@ -182,16 +182,29 @@ class _BlasLimit:
             self.users += 1
             if self.users == 1:
                 if self.controller is None:
+                    import scipy.linalg  # noqa: F401  (its BLAS must be there to be limited)
                     from threadpoolctl import ThreadpoolController
 
                     self.controller = ThreadpoolController()
+                self._let_any_thread_set()
                 self.undo = self.controller.limit(limits=1, user_api="blas")
 
     def leave(self) -> None:
         with self.lock:
             self.users -= 1
             if self.users == 0:
+                self._let_any_thread_set()
                 self.undo.restore_original_limits()
+                self._let_any_thread_set()
+
+    def _let_any_thread_set(self) -> None:
+        """From 3.8 on threadpoolctl hears the first thread that set a limit and no other.
+
+        Whoever leaves last need not be who came first, and a fit need not be in that thread.
+        """
+        for library in self.controller.lib_controllers:
+            if hasattr(library, "clear_controlling_thread"):
+                library.clear_controlling_thread(force=True)
 
 
 _limit = _BlasLimit()

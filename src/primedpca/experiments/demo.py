@@ -54,10 +54,10 @@ def demo_sets() -> Iterator[tuple[str, np.ndarray]]:
     """The digits that ship with scikit-learn, the paper's synthetic sets, MNIST where it is."""
     from sklearn.datasets import load_digits
 
+    folder = data_folder()  # first of all, so that a mistake in it is told at once
     yield "digits 1797 x 64", load_digits().data
     yield "exponential 5000 x 50", synthetic("exponential")[0]
     yield "linear 5000 x 50", synthetic("linear")[0]
-    folder = data_folder()
     if folder is not None and (folder / "mnist_train.npz").is_file():
         yield "MNIST 60000 x 784", mnist(folder)
 

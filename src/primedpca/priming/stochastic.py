@@ -91,6 +91,8 @@ class Stochastic(ABC):
         rate = rate or fitting_rate(data, v)
         horizon = self.steps / 10
         eta = rate if self.schedule == "constant" else rate * horizon / (horizon + t)
+        if self.learning_rate != "auto":  # given in the units of the data, not of M
+            eta = eta / data.frame.gain / data.frame.gain
         z = data.covariance_product(v)
         g = self.ascent(v, z, v.T @ z)
         u = self.momentum * u + g

@@ -29,7 +29,10 @@ def _sparse_source(x: Any) -> DataSource:
 
 
 def _is_file_backed(x: Any) -> bool:
-    return isinstance(x, np.memmap) and x.ndim == 2 and getattr(x, "filename", None) is not None
+    """Whether ``x`` is what stands in a file: a private map ("c") may have been written to."""
+    if not isinstance(x, np.memmap) or x.ndim != 2:
+        return False
+    return getattr(x, "filename", None) is not None and x.mode != "c"
 
 
 #: Who reads what: the first whose test says yes.
@@ -93,6 +96,11 @@ def _check_dense(x: Any) -> None:
         raise TypeError(
             "`X` is a sparse torch tensor, which is not read; pass a scipy.sparse matrix or "
             "X.to_dense()."
+        )
+    if np.ma.is_masked(x):
+        raise TypeError(
+            "`X` is a masked array, whose hidden entries would be read; pass "
+            "X.astype(float).filled(numpy.nan) and `missing`='mean'."
         )
     if len(x.shape) != 2:
         raise ValueError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from primedpca.arrays import dtype_name, is_numpy_array, namespace, work_dtype
+from primedpca.arrays import dtype_name, is_numpy_array, is_torch_array, namespace, work_dtype
 from primedpca.protocols import Array, Block
 from primedpca.sources.base import BLOCK_BYTES, MemorySource, cut_evenly, take_rows
 
@@ -23,7 +23,7 @@ class DenseSource(MemorySource):
     def __init__(self, x: Array) -> None:
         self.shape = (int(x.shape[0]), int(x.shape[1]))
         self.dtype = x.dtype
-        self._x = x
+        self._x = x.detach() if is_torch_array(x) else x
         if is_numpy_array(x):
             self._x = np.asarray(x).view()
             self._x.flags.writeable = False

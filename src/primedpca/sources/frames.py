@@ -30,9 +30,12 @@ def frame_source(x: Any) -> DataSource:
         raise ImportError(
             "Reading data frames needs narwhals: pip install 'primedpca[frames]'."
         ) from error
-    frame = nw.from_native(x, eager_only=True)
-    if all(hasattr(t, "fill_value") for t in getattr(x, "dtypes", ())) and frame.columns:
+    sparse = [hasattr(dtype, "fill_value") for dtype in getattr(x, "dtypes", ())]
+    if sparse and all(sparse):
         return SparseSource(x.sparse.to_coo())
+    if any(sparse):  # pandas again; the dense columns beside them ask for a dense copy anyway
+        x = x.astype({c: t.subtype for c, t in x.dtypes.items() if hasattr(t, "fill_value")})
+    frame = nw.from_native(x, eager_only=True)
     text = [
         name
         for name, dtype in frame.schema.items()

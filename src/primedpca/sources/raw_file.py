@@ -73,9 +73,10 @@ class RawFileSource(BlockSource):
             while got < length:
                 count = file.readinto(view[got:])
                 if not count:
+                    size = os.fstat(file.fileno()).st_size
                     raise OSError(
-                        f"{self.path} ends at byte {begin + got}, but entries {start}:{stop} of "
-                        f"axis {self.axis} reach to byte {begin + length}: it was truncated."
+                        f"{self.path} ends at byte {size}, but entries {start}:{stop} of axis "
+                        f"{self.axis} reach to byte {begin + length}: it was truncated."
                     )
                 got += count
         block = np.ndarray(shape, self.dtype, held, strides=self.strides)

@@ -29,6 +29,9 @@ class SparseSource(MemorySource):
         if x.ndim != 2:
             raise ValueError(f"`X` must have two dimensions, got {x.ndim}.")
         work_dtype(x.dtype)
+        if x.format == "coo":
+            _check_indices(x.coords[0], x.shape[0])
+            _check_indices(x.coords[1], x.shape[1])
         x = x if x.format in ("csr", "csc") else sp.csr_array(x)
         _check_structure(x)
         if not x.has_canonical_format:
@@ -80,10 +83,13 @@ def _check_structure(x: Any) -> None:
             f"`X` is a damaged sparse matrix: `indptr` ends at {x.indptr[-1]}, but "
             f"{min(x.indices.size, x.data.size)} entries are stored."
         )
-    used = x.indices[: x.indptr[-1]]
-    if used.size and (used.min() < 0 or used.max() >= minor):
+    _check_indices(x.indices[: x.indptr[-1]], minor)
+
+
+def _check_indices(used: np.ndarray, size: int) -> None:
+    if used.size and (used.min() < 0 or used.max() >= size):
         bad = used.min() if used.min() < 0 else used.max()
         raise ValueError(
             f"`X` is a damaged sparse matrix: it stores an entry at index {bad}, outside "
-            f"0..{minor - 1}; rebuild it, for example from its COO parts."
+            f"0..{size - 1}; rebuild it."
         )

@@ -1,0 +1,19 @@
+"""What holds for all tests."""
+
+import pytest
+import torch
+
+from primedpca.sources import base, dense, raw_file, sparse
+
+# Thousands of tiny products: on a busy machine torch's threads would wait for each other.
+torch.set_num_threads(1)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Many blocks and several groups of batches, although the data are small."""
+    monkeypatch.setattr(dense, "BLOCK_BYTES", 2**10)
+    monkeypatch.setattr(sparse, "BLOCK_ENTRIES", 32)
+    monkeypatch.setattr(sparse, "OUTPUT_RATIO", 1)
+    monkeypatch.setattr(raw_file, "READ_BYTES", 2**9)
+    monkeypatch.setattr(base, "GROUP_BYTES", 2**10)
