@@ -15,6 +15,7 @@ import scipy.sparse as sp
 import torch
 
 from primedpca.priming import (
+    BlockKrylov,
     EigenGame,
     Exact,
     FrequentDirections,
@@ -122,6 +123,9 @@ SOURCES = {
 #: name -> the priming and whether it converges to rounding (the others go on wandering).
 PRIMINGS = {
     "exact": (Exact(), True),
+    "block_krylov": (BlockKrylov(), True),
+    "block_krylov, left": (BlockKrylov(side="left"), True),
+    "block_krylov, small blocks": (BlockKrylov(block_size=3, max_basis=12), True),
     "subspace_iteration": (SubspaceIteration(), True),
     "power_method": (PowerMethod(epsilon=1e-9, max_steps=400), True),
     "oja": (Oja(steps=300), False),

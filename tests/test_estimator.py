@@ -44,7 +44,7 @@ def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
-@pytest.mark.parametrize("name", ["auto", "exact", "subspace_iteration"])
+@pytest.mark.parametrize("name", ["auto", "exact", "subspace_iteration", "block_krylov"])
 def test_weights_are_repeated_rows(name):
     estimator = PrimedPCA(5, priming=name, tol=1e-9, max_passes=500)
     check_sample_weight_equivalence_on_dense_data("PrimedPCA", estimator)
@@ -54,7 +54,7 @@ def test_weights_are_repeated_rows(name):
 # -- against scikit-learn's full solver ------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", ["auto", "exact", "subspace_iteration"])
+@pytest.mark.parametrize("way", ["auto", "exact", "subspace_iteration", "block_krylov"])
 @pytest.mark.parametrize("k", [2, 5, 10])
 @pytest.mark.parametrize("data", BUNDLED)
 def test_equals_the_full_solver(data, k, way):
@@ -345,7 +345,10 @@ GOOD = np.random.default_rng(0).standard_normal((20, 6))
         ({"checkpoint": "dir"}, r"`checkpoint`='dir' is not available"),
         ({"engine": "torch_distributed"}, r"`engine`='torch_distributed' is not available"),
         ({"device": "cuda:7"}, r"`device`='cuda:7' cannot be used here"),
-        ({"priming": "block_krylov"}, r"`priming`='block_krylov' is not known; use"),
+        (
+            {"priming": "lanczos"},
+            r"`priming`='lanczos' is not known; use 'auto' or one of: block_k",
+        ),
         ({"priming": np.ones((5, 3))}, r"directions have shape \(5, 3\), but `X` has 6"),
         ({"priming": np.ones((3, 6))}, r"transpose them"),
         ({"priming": np.zeros((6, 3))}, r"span 0 dimensions"),

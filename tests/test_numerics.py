@@ -15,7 +15,7 @@ KINDS = {
     "csc": sp.csc_array,
     "torch": torch.tensor,
 }
-WAYS = ["exact", "subspace_iteration"]
+WAYS = ["exact", "subspace_iteration", "block_krylov"]
 
 
 def reference(X):

@@ -25,6 +25,7 @@ __all__ = [
     "is_torch_array",
     "like_block",
     "namespace",
+    "subtract_outer",
     "to_numpy",
     "work_dtype",
 ]
@@ -99,3 +100,10 @@ def to_numpy(x: Array) -> np.ndarray:
     if is_torch_array(x):
         return np.asarray(x.detach().cpu())
     return np.asarray(x.get() if is_cupy_array(x) else x)
+
+
+def subtract_outer(z: Array, u: Array, v: Array) -> None:
+    """``z -= u v^T`` in place, a few rows at a time, so that no second ``z`` is alive."""
+    step = max(1, 2**18 // z.shape[1])
+    for a in range(0, z.shape[0], step):
+        z[a : a + step] -= u[a : a + step, None] * v

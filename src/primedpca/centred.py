@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from primedpca import frame as frames
-from primedpca.arrays import is_sparse, like_block, to_numpy
+from primedpca.arrays import is_sparse, like_block, subtract_outer, to_numpy
 from primedpca.engines import LocalEngine, as_engine, kernels
 from primedpca.engines.prepare import Columns, prepare
 from primedpca.frame import Frame
@@ -147,6 +147,18 @@ class Centred:
         if away is not None:
             subtract_outer(z, away, self.wide(left).T @ self._row_roots())
         return self.narrow(z)
+
+    def gram_product(self, left: Array) -> Array:
+        """``M M^T U / weight``, ``(n, p)``: one pass over columns, two over rows."""
+        frame = self.learn()
+        if self.source.axis == 0:
+            y = self.forward(self.adjoint(left))
+        else:
+            lift = None if frame.offset is None else self.narrow(self._row_roots()) @ left
+            parts = self.run(kernels.gram_product, {"left": left, "lift": lift})
+            y = parts.sums[0]
+        y /= self.weight
+        return self.narrow(y)
 
     def covariance(self) -> Array:
         """``M^T M / weight``, ``(d, d)`` in float64: one pass over rows."""
@@ -301,6 +313,8 @@ class Centred:
     def run(self, kernel: Any, operands: dict[str, Any]) -> Parts:
         """One sweep of the engine, every operand cut along the axis that it belongs to."""
         by_column: dict[str, Any] = {"columns": self.frame.columns}
+        if kernel is kernels.gram_product:
+            by_column["offset"] = self.frame.offset
         by_row: dict[str, Any] = {} if kernel is kernels.extent else {"root": self.root}
         whole: dict[str, Any] = {"unit": self.frame.unit}
         for name, value in operands.items():
@@ -331,9 +345,3 @@ class Centred:
             return self.wide(self.root)
         xp = self.like.xp
         return xp.ones(self.shape[0], dtype=xp.float64, device=self.like.device)
-
-
-def subtract_outer(z: Array, u: Array, v: Array) -> None:
-    """``z -= u v^T`` in place, a few rows at a time, so that no second ``z`` is alive."""
-    for a, b in cut_evenly(z.shape[0], max(1, 2**18 // z.shape[1])):
-        z[a:b] -= u[a:b, None] * v

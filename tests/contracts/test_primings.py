@@ -222,7 +222,9 @@ def test_the_state_is_arrays_and_numbers(name, library):
         assert type(state).__mro__[1] is tuple
         for field, value in zip(state._fields, state, strict=True):
             empty = value is None and state is fresh
-            assert empty or isinstance(value, (int, float)) or is_dense(value), field
+            parts = value if isinstance(value, tuple) else (value,)
+            plain = all(isinstance(part, (int, float)) or is_dense(part) for part in parts)
+            assert empty or plain, field
 
 
 def show(data: Centred, priming: Any) -> Any:

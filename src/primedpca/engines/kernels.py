@@ -10,7 +10,7 @@ from primedpca.arrays import device, is_sparse, namespace
 from primedpca.engines.prepare import Columns, own_shift, positions, prepare, stored_means
 from primedpca.protocols import Array, Block, Parts
 
-__all__ = ["adjoint", "covariance", "extent", "forward", "moments", "product"]
+__all__ = ["adjoint", "covariance", "extent", "forward", "gram_product", "moments", "product"]
 
 
 def _weighted_sum(a: Block, root: Array | None) -> Array:
@@ -108,6 +108,28 @@ def adjoint(
     """``A^T U``, the mirror image of :func:`forward`."""
     z = prepare(block, left.dtype, columns, root, unit).T @ left
     return Parts((z,)) if axis == 0 else Parts((), (z,))
+
+
+def gram_product(
+    block: Block,
+    *,
+    left: Array,
+    lift: Array | None,
+    offset: Array | None,
+    columns: Columns,
+    root: Array | None,
+    unit: float,
+) -> Parts:
+    """``Z = A^T U - offset lift^T``, then ``A Z - a (offset^T Z)``, of a block of whole columns.
+
+    ``lift`` is ``a^T U``.
+    """
+    a = prepare(block, left.dtype, columns, root, unit)
+    z = a.T @ left
+    if offset is None:
+        return Parts((a @ z,))
+    z -= offset[:, None] * lift
+    return Parts((_lifted(a @ z, offset @ z, root),))
 
 
 def covariance(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from primedpca.priming.block_krylov import BlockKrylov
 from primedpca.priming.eigengame import EigenGame
 from primedpca.priming.exact import Exact
 from primedpca.priming.frequent_directions import FrequentDirections
@@ -22,6 +23,7 @@ from primedpca.protocols import Priming
 
 __all__ = [
     "REGISTRY",
+    "BlockKrylov",
     "EigenGame",
     "Exact",
     "FrequentDirections",
@@ -37,6 +39,7 @@ __all__ = [
 
 #: The names that ``priming=`` and the command line take: the file names.
 REGISTRY: dict[str, type[Any]] = {
+    "block_krylov": BlockKrylov,
     "eigengame": EigenGame,
     "exact": Exact,
     "frequent_directions": FrequentDirections,

@@ -11,7 +11,7 @@ from primedpca.arrays import is_numpy_array, namespace, to_numpy
 from primedpca.orthonormal import complete, orthonormalise
 from primedpca.protocols import Array, Like
 
-__all__ = ["Exact"]
+__all__ = ["Exact", "right_vectors"]
 
 
 class ExactState(NamedTuple):
@@ -48,17 +48,7 @@ class Exact:
             return ExactState(p, data.narrow(vectors), values)
         values, left = _eigh(data.gram(), p)
         basis = data.adjoint(data.narrow(left))
-        return ExactState(p, self._right_vectors(basis, values, data), values)
-
-    def _right_vectors(self, images: Array, values: np.ndarray, data: Any) -> Array:
-        """Orthonormal vectors from ``M^T U``; where the variance is zero, any that fit."""
-        xp, p = namespace(images), images.shape[1]
-        sizes = to_numpy(xp.linalg.vector_norm(images, axis=0)).astype(np.float64)
-        eps = float(xp.finfo(images.dtype).eps)
-        rank = int(np.sum((values > eps * values[0]) & (sizes > 0)))
-        images = images[:, :rank] if rank < p else images
-        images /= data.like.asarray(sizes[:rank])
-        return complete(orthonormalise(images)[0], data.like, p, 0)
+        return ExactState(p, right_vectors(basis, values, data), values)
 
     def directions(self, state: ExactState, data: Any) -> Array:
         """The eigenvectors."""
@@ -72,6 +62,17 @@ class Exact:
     def finished(self, state: ExactState) -> bool:
         """Whether the one step is done."""
         return state.basis is not None
+
+
+def right_vectors(images: Array, values: np.ndarray, data: Any) -> Array:
+    """Orthonormal vectors from ``M^T U``; where the variance is zero, any that fit."""
+    xp, p = namespace(images), images.shape[1]
+    sizes = to_numpy(xp.linalg.vector_norm(images, axis=0)).astype(np.float64)
+    eps = float(xp.finfo(images.dtype).eps)
+    rank = int(np.sum((values > eps * values[0]) & (sizes > 0)))
+    images = images[:, :rank] if rank < p else images
+    images /= data.like.asarray(sizes[:rank])
+    return complete(orthonormalise(images)[0], data.like, p, 0)
 
 
 def _eigh(matrix: Array, p: int) -> tuple[np.ndarray, Array]:

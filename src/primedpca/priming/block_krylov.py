@@ -1,0 +1,220 @@
+"""Block Krylov: every product with the data is kept, and the best of their span is taken."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+
+from primedpca.arrays import device, namespace, to_numpy
+from primedpca.orthonormal import complete, orthonormalise, random_basis, small_eigh
+from primedpca.priming.exact import right_vectors
+from primedpca.protocols import Array, Like
+
+__all__ = ["BlockKrylov"]
+
+
+class KrylovState(NamedTuple):
+    """Where the iteration stands.
+
+    ``basis`` are blocks ``(length, w)`` that have been multiplied with the data, ``newest`` is
+    the one to be multiplied next; all are orthonormal together.  ``projected`` is ``V^T C V``,
+    ``variances`` and ``turn`` its eigenvalues and eigenvectors.  Before the first step
+    ``newest`` are directions to begin with, ``(d, q)``, or ``None``.
+    """
+
+    basis: tuple[Array, ...]
+    newest: Array | None
+    projected: np.ndarray
+    variances: np.ndarray
+    turn: np.ndarray
+    change: np.ndarray
+    step: int
+    n_directions: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class BlockKrylov:
+    r"""Block Lanczos with full reorthogonalisation and thick restarts.
+
+    From a random block :math:`Q_1` every step multiplies the newest block and takes out what
+    the basis :math:`V = [Q_1, \dots, Q_j]` holds already, twice,
+
+    .. math:: Z = C Q_j, \qquad H = V^T Z, \qquad Z - V H = Q_{j+1} B,
+
+    so that :math:`C V = V T + Q_{j+1} B E_j^T` with :math:`T = V^T C V`.  The eigenvectors of
+    the small :math:`T = S \Theta S^T` give the Ritz vectors :math:`V s_i`, the best that the
+    span of everything seen has to offer, and their residuals :math:`Q_{j+1} B s_i^{(j)}` without
+    another look at the data.  A basis that has reached ``max_basis`` is cut back to its best
+    vectors.
+
+    Parameters
+    ----------
+    block_size : int, optional
+        Vectors multiplied at a time; by default as many as directions are looked for.
+    max_basis : int, optional
+        The most vectors kept; by default twelve blocks and at least four times the directions.
+    side : {"right", "left"}
+        Whether to iterate with :math:`C` on vectors of length ``n_features``, or with
+        :math:`M M^T / n` on vectors of length ``n_samples``, which costs one pass more in the
+        end and a pass less in every step where the data are read in columns.
+
+    References
+    ----------
+    G. Golub, R. Underwood, "The block Lanczos method for computing eigenvalues", 1977; K. Wu,
+    H. Simon, "Thick-restart Lanczos method for large symmetric eigenvalue problems", 2000.
+    """
+
+    block_size: int | None = None
+    max_basis: int | None = None
+    side: Literal["right", "left"] = "right"
+
+    visits: ClassVar[Literal["whole"]] = "whole"
+
+    def __post_init__(self) -> None:
+        for name in ("block_size", "max_basis"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"`{name}`={value} must be at least 1, or None.")
+        if self.side not in ("right", "left"):
+            raise ValueError(f"`side`={self.side!r} must be 'right' or 'left'.")
+
+    def init(
+        self, like: Like, n_directions: int, seed: Any, start: Array | None = None
+    ) -> KrylovState:
+        """Nothing yet but what to begin with: the left side does not know its length here."""
+        none, empty, still = np.zeros((0, 0)), np.zeros(0), np.full(n_directions, np.inf)
+        return KrylovState((), start, none, empty, none, still, 0, n_directions, seed)
+
+    def step(self, state: KrylovState, data: Any) -> KrylovState:
+        """One multiplication of the newest block with all the data."""
+        newest = state.newest if state.step else self._first_block(state, data)
+        z = data.covariance_product(newest) if self.side == "right" else data.gram_product(newest)
+        basis = (*state.basis, newest)
+        held = _take_out(z, basis)
+        newest, coupling = _next_block(z, float(np.linalg.norm(held, ord=2)))
+        # Twice is enough, but the second time at unit length: small parts were blown up.
+        held += _take_out(newest, basis) @ coupling
+        newest, upper = orthonormalise(newest)
+        coupling = upper @ coupling
+        done = state.projected.shape[0]
+        projected = np.zeros((held.shape[0], held.shape[0]))
+        projected[:done, :done] = state.projected
+        projected[:, done:] = held
+        projected[done:, :] = held.T
+        variances, turn = small_eigh((projected + projected.T) / 2)
+        change = _angles(variances, coupling @ turn[done:], held[done:], state.n_directions)
+        state = state._replace(basis=basis, projected=projected, variances=variances, turn=turn)
+        state = state._replace(change=change, step=state.step + 1)
+        return self._go_on(state, newest, data)
+
+    def _first_block(self, state: KrylovState, data: Any) -> Array:
+        like, start = _like(data, self.side), state.newest
+        width = min(self.block_size or state.n_directions, like.n_features)
+        if start is None:
+            return random_basis(like, width, state.seed)
+        start = data.forward(start) if self.side == "left" else start
+        width = min(max(width, start.shape[1]), like.n_features)
+        return random_basis(like, width, state.seed, start)
+
+    def _go_on(self, state: KrylovState, newest: Array, data: Any) -> KrylovState:
+        """Choose what is multiplied next; cut the basis back if it has grown too large."""
+        like, used = _like(data, self.side), state.projected.shape[0]
+        wanted = self.block_size or state.n_directions
+        if newest.shape[1] == 0 and used < min(state.n_directions, like.n_features):
+            # The span is invariant and too narrow for what is asked for: go on elsewhere.
+            width = min(wanted, like.n_features - used)
+            whole = like.xp.concat(list(state.basis), axis=1)
+            newest = complete(whole, like, used + width, (state.seed, state.step))[:, used:]
+        limit = max(self.max_basis or 12 * wanted, state.n_directions + 2 * wanted)
+        if used + newest.shape[1] > limit and newest.shape[1]:
+            state = _cut_back(state, like, state.n_directions + wanted)
+        return state._replace(newest=newest)
+
+    def directions(self, state: KrylovState, data: Any) -> Array:
+        """The leading Ritz vectors."""
+        return self.refined(state, data)[0]
+
+    def refined(self, state: KrylovState, data: Any) -> tuple[Array, np.ndarray]:
+        """The leading Ritz vectors ``(d, p)`` and their variances: nothing is left to refine."""
+        p = min(state.n_directions, state.variances.size)
+        vectors = _combine(state.basis, state.turn[:, :p], _like(data, self.side))
+        if self.side == "left":
+            vectors = right_vectors(data.adjoint(vectors), state.variances[:p], data)
+        return vectors, state.variances[:p]
+
+    def change(self, state: KrylovState) -> np.ndarray:
+        """About how far each direction is from the truth, ``(p,)``."""
+        return state.change
+
+    def finished(self, state: KrylovState) -> bool:
+        """Whether the span is invariant: nothing new comes out of it."""
+        return state.step > 0 and state.newest.shape[1] == 0  # type: ignore[union-attr]
+
+
+def _like(data: Any, side: str) -> Like:
+    """What vectors of the side that is iterated on look like."""
+    length = data.shape[1] if side == "right" else data.shape[0]
+    return dataclasses.replace(data.like, n_features=length)
+
+
+def _take_out(z: Array, basis: tuple[Array, ...]) -> np.ndarray:
+    """Subtract from ``z``, in place, its part in the span; returns the coefficients."""
+    held = []
+    for block in basis:
+        part = block.T @ z
+        z -= block @ part
+        held.append(to_numpy(part).astype(np.float64))
+    return np.concatenate(held)
+
+
+def _next_block(z: Array, largest: float) -> tuple[Array, np.ndarray]:
+    """An orthonormal basis ``Q`` of what ``z`` holds above rounding, and ``B`` with ``z = Q B``."""
+    xp = namespace(z)
+    floor = 32 * float(xp.finfo(z.dtype).eps) * largest
+    q, upper = orthonormalise(z)
+    upper = upper.astype(np.float64)
+    left, sizes, right = np.linalg.svd(upper)
+    kept = int(np.sum(sizes > floor))
+    if kept == sizes.size:
+        return q, upper
+    turn = xp.asarray(left[:, :kept], dtype=q.dtype, device=device(q))
+    return q @ turn, sizes[:kept, None] * right[:kept]
+
+
+def _angles(variances: np.ndarray, residual: np.ndarray, newest: np.ndarray, p: int) -> np.ndarray:
+    """About how far each Ritz vector is from the truth, ``(p,)``.
+
+    What a Ritz vector lacks lies outside the span, where the variances reach about as high as
+    in the block that was newest: ``tan(angle) = |r| / (theta - rest)``.
+    """
+    sizes = np.linalg.norm(residual, axis=0)[:p]
+    ahead = variances[:p] - np.linalg.eigvalsh((newest + newest.T) / 2)[-1]
+    found = np.where(ahead > 0, np.arctan2(sizes, np.maximum(ahead, 0.0)), np.pi / 2)
+    found = np.where(sizes == 0, 0.0, found)
+    return np.concatenate([found, np.full(p - found.size, np.inf)])
+
+
+def _combine(basis: tuple[Array, ...], turn: np.ndarray, like: Like) -> Array:
+    """``V turn`` from the blocks of ``V``."""
+    total, start = 0, 0
+    for block in basis:
+        stop = start + block.shape[1]
+        total = total + block @ like.asarray(np.ascontiguousarray(turn[start:stop]))
+        start = stop
+    return total
+
+
+def _cut_back(state: KrylovState, like: Like, keep: int) -> KrylovState:
+    """Keep the best Ritz vectors of a full basis (a thick restart)."""
+    keep = min(keep, state.variances.size)
+    kept = orthonormalise(_combine(state.basis, state.turn[:, :keep], like))[0]
+    return state._replace(
+        basis=(kept,),
+        projected=np.diag(state.variances[:keep]),
+        variances=state.variances[:keep],
+        turn=np.eye(keep),
+    )
