@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from primedpca.certify import certify
     from primedpca.estimator import PrimedPCA
     from primedpca.planning import plan
     from primedpca.prime import prime
@@ -21,11 +22,12 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["PrimedPCA", "as_source", "plan", "prime", "refine"]
+__all__ = ["PrimedPCA", "as_source", "certify", "plan", "prime", "refine"]
 
 _HOMES = {
     "PrimedPCA": "estimator",
     "as_source": "sources",
+    "certify": "certify",
     "plan": "planning",
     "prime": "prime",
     "refine": "refine",

@@ -88,10 +88,11 @@ def work_dtype(dtype: Any) -> str:
     )
 
 
-def like_block(block: Any, n_features: int) -> Like:
+def like_block(block: Any, n_features: int, float64: bool = False) -> Like:
     """What arrays that are multiplied with ``block`` must look like."""
     xp = namespace(block)
-    dtype = xp.empty(0, dtype=getattr(xp, work_dtype(block.dtype))).dtype
+    name = "float64" if float64 else work_dtype(block.dtype)
+    dtype = xp.empty(0, dtype=getattr(xp, name)).dtype
     return Like(xp, None if is_sparse(block) else device(block), dtype, n_features)
 
 

@@ -37,6 +37,8 @@ class Centred:
     scale : None, "std" or array of shape (d,)
         What the centred columns are divided by; ``"std"`` as scikit-learn's StandardScaler.
     missing : {"error", "mean"}
+    float64 : bool
+        Multiply in float64 whatever the type of the data.
 
     Attributes
     ----------
@@ -56,6 +58,7 @@ class Centred:
         center: bool = True,
         scale: Any = None,
         missing: str = "error",
+        float64: bool = False,
     ) -> None:
         if missing not in ("error", "mean"):
             raise ValueError(f"`missing`={missing!r} must be 'error' or 'mean'.")
@@ -66,7 +69,7 @@ class Centred:
         self.passes = 0.0
         self.own_mean = True  # not that of an earlier fit, or of more rows than these
         block = frames.first_block(self)
-        self.like: Like = like_block(block, self.shape[1])
+        self.like: Like = like_block(block, self.shape[1], float64)
         self.sparse = is_sparse(block)
         self.root, self.weight = frames.roots_of(sample_weight, self)
         self.standardise = isinstance(scale, str)
@@ -227,6 +230,8 @@ class Centred:
         """The same operator, multiplied in float64 whatever the type of the data."""
         frame = self.learn()
         shift, fill, factor, _ = (self.wide(part) for part in frame.columns)
+        if not self.sparse and shift is not None:
+            shift = frame.mean
         part = self._copy()
         part.like = dataclasses.replace(self.like, dtype=self.wide(self.like.asarray([])).dtype)
         part.root = self.wide(self.root)

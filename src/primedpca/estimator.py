@@ -69,10 +69,11 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Probabilistic
         What to do with NaN: refuse, or put the mean of the column in its place.
     refine_share : float in (0, 1]
         The share of the rows, drawn at random, to refine with.
-    certificate : {"auto", "none"}
-        Certificates are not available in this version; ``"auto"`` is ``"none"``.
-    failure_probability : float
-        Reserved for certificates; must be left at its default.
+    certificate : {"auto", "none", "deterministic", "probabilistic"}
+        Prove how wrong each component may be, and go on until all are proven within ``tol``.
+        ``"auto"`` is ``"none"`` in this version.
+    failure_probability : float in (0, 1)
+        The probability that a probabilistic certificate is false.
     device : str, optional
         Where to compute, such as ``"cuda"``: dense data are moved there with PyTorch.
     engine : Engine, optional
@@ -107,6 +108,9 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Probabilistic
     converged_ : bool
     status_ : Status
         How the fit ended; ``str(status_)`` is a sentence.
+    certificate_ : Certificate or None
+    angle_bounds_ : ndarray of shape (n_components_,)
+        In radians, where a certificate was asked for.
     n_passes_ : float
         How often the data were read.
     plan_ : Plan
@@ -193,15 +197,18 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Probabilistic
         PrimedPCA
         """
         check_options(self.get_params(deep=False))
-        data = Centred(
-            self._source(X, reset=True),
-            self.engine,
-            sample_weight=sample_weight,
-            center=self.center,
-            scale=self.scale,
-            missing=self.missing,
-        )
+        preparation = {
+            "sample_weight": sample_weight,
+            "center": self.center,
+            "scale": self.scale,
+            "missing": self.missing,
+        }
+        source = self._source(X, reset=True)
+        data = Centred(source, self.engine, **preparation)
         check_rows(data)
+        wide = None
+        if self.certificate in ("deterministic", "probabilistic"):
+            wide = Centred(source, self.engine, float64=True, **preparation)
         guess = isinstance(self.n_components, str) and self.n_components == "mle"
         wanted = all_for_mle(data) if guess else self.n_components
         plan = make_plan(data, wanted, self.priming, self.extra_components)
@@ -215,6 +222,10 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Probabilistic
             seed=as_seed(self.random_state),
             start=self._warm_directions(),
             progress=self._print if self.verbose else lambda row: None,
+            wide=wide,
+            failure_probability=(
+                self.failure_probability if self.certificate == "probabilistic" else 0.0
+            ),
         )
         self.plan_ = plan
         self._keep(solution, data, guess)
@@ -242,10 +253,20 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Probabilistic
         for name, value in attributes(found, k, data.shape).items():
             setattr(self, name, value)
         self.status_, self.n_passes_ = solution.status, solution.passes
-        self.converged_ = solution.status is not Status.MAX_PASSES
-        self.history_ = solution.history
+        self.converged_ = self.status_ not in (Status.MAX_PASSES, Status.NOT_CERTIFIED)
+        self.history_, self.certificate_ = solution.history, solution.certificate
+        if self.certificate_ is not None:
+            self.angle_bounds_ = self.certificate_.angle_bounds
         if not self.converged_:
-            warnings.warn(str(self.status_), ConvergenceWarning, stacklevel=3)
+            warnings.warn(self._shortfall(), ConvergenceWarning, stacklevel=3)
+
+    def _shortfall(self) -> str:
+        """The status, and the components that fall short."""
+        if self.certificate_ is None:
+            return str(self.status_)
+        short = np.flatnonzero(~self.certificate_.met(self.tol))
+        names = ", ".join(map(str, short[:8])) + (" ..." if short.size > 8 else "")
+        return f"{self.status_} Not proven: component(s) {names}, counted from 0."
 
     # -- using -------------------------------------------------------------------------------
 

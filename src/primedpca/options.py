@@ -7,10 +7,9 @@ from typing import Any
 
 __all__ = ["check_options"]
 
-#: Options whose other values arrive with certificates, budgets and checkpoints.
+CERTIFICATES = ("auto", "none", "deterministic", "probabilistic")
+#: Options whose other values arrive with budgets and checkpoints.
 NOT_YET = {
-    "certificate": ("auto", "none"),
-    "failure_probability": (1e-6,),
     "max_memory": (None,),
     "checkpoint": (None,),
 }
@@ -23,6 +22,11 @@ def check_options(options: dict[str, Any]) -> None:
         raise ValueError(f"`tol`={tol!r} must be an angle between 0 and pi/2 radians.")
     if not 0 < share <= 1:
         raise ValueError(f"`refine_share`={share} must lie in (0, 1].")
+    kind, failure = options["certificate"], options["failure_probability"]
+    if kind not in CERTIFICATES:
+        raise ValueError(f"`certificate`={kind!r} must be one of {', '.join(CERTIFICATES)}.")
+    if not 0 < failure < 1:
+        raise ValueError(f"`failure_probability`={failure!r} must lie between 0 and 1.")
     for name, allowed in NOT_YET.items():
         if options[name] not in allowed:
             raise ValueError(

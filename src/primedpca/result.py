@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from primedpca.protocols import Array, State
 
-__all__ = ["Decomposition", "DivergenceError", "Plan", "Snapshot", "Status"]
+__all__ = [
+    "Certificate",
+    "Cluster",
+    "Decomposition",
+    "DivergenceError",
+    "Plan",
+    "Snapshot",
+    "Status",
+]
 
 
 class Status(Enum):
@@ -22,6 +30,11 @@ class Status(Enum):
     EXACT = "A full decomposition was made; nothing was approximated."
     CONVERGED = "The span of the components moved by no more than `tol` in the last pass."
     FINISHED = "The priming came to its own end and its span was refined."
+    CERTIFIED = "Every component is proven to lie within `tol` of the truth."
+    NOT_CERTIFIED = (
+        "`max_passes` were used up, or rounding reached, before every component was proven to "
+        "lie within `tol` of the truth; raise `max_passes` or `tol`."
+    )
     MAX_PASSES = (
         "`max_passes` were used up before the components settled; raise `max_passes`, raise "
         "`tol`, or give more `extra_components`."
@@ -33,6 +46,61 @@ class Status(Enum):
 
 class DivergenceError(ArithmeticError):
     """A stochastic priming left the range of numbers; the message names a rate to try."""
+
+
+class Cluster(NamedTuple):
+    """Components ``start:stop`` whose span is certified, but not the single vectors."""
+
+    start: int
+    stop: int
+    angle_bound: float
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """How wrong, at most, each component is.
+
+    Attributes
+    ----------
+    angle_bounds : ndarray of shape (k,)
+        The angle between each component and the true one, in radians; pi/2 where nothing is
+        proven of the single vector.
+    eigenvalue_bounds : ndarray of shape (k, 2)
+        Between which numbers each true variance lies.
+    clusters : list of Cluster
+        Runs of components that are not told apart; the angle is that of their spans.
+    kind : {"exact", "deterministic", "probabilistic"}
+    failure_probability : float
+        The probability that any of this is false; 0 unless probabilistic.
+    zero : ndarray of shape (k,)
+        Whether the true variance cannot be told from zero.
+    """
+
+    angle_bounds: np.ndarray
+    eigenvalue_bounds: np.ndarray
+    clusters: list[Cluster]
+    kind: str
+    failure_probability: float
+    zero: np.ndarray
+
+    def met(self, tol: float) -> np.ndarray:
+        """Which components are proven to ``tol``, alone or in their cluster's span, ``(k,)``."""
+        proven = (self.angle_bounds <= tol) | self.zero
+        for start, stop, angle in self.clusters:
+            if angle <= tol:
+                proven[start:stop] = True
+        return proven
+
+    def rounded(self, angle: float) -> Certificate:
+        """The same for components that were turned by ``angle`` at most, as by a cast."""
+        turned = np.minimum(self.angle_bounds + angle, np.pi / 2)
+        runs = [run._replace(angle_bound=run.angle_bound + angle) for run in self.clusters]
+        return replace(self, angle_bounds=turned, clusters=runs)
+
+    def streak(self, threshold: float) -> int:
+        """How many leading components are proven within ``threshold`` of the truth."""
+        wrong = np.flatnonzero(self.angle_bounds > threshold)
+        return int(wrong[0]) if wrong.size else self.angle_bounds.size
 
 
 @dataclass(frozen=True)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from primedpca.centred import Centred
+from primedpca.certify import certified_exact, certified_krylov
 from primedpca.engines.local import one_blas_thread
-from primedpca.orthonormal import basis_of
+from primedpca.orthonormal import basis_of, complete
 from primedpca.prime import prime
-from primedpca.priming import Exact, Given
+from primedpca.priming import BlockKrylov, Exact, Given
 from primedpca.protocols import Array
 from primedpca.refine import decomposition, refine_span
-from primedpca.result import Decomposition, Plan, Snapshot, Status
+from primedpca.result import Certificate, Decomposition, Plan, Snapshot, Status
 
 __all__ = ["Solution", "solve"]
 
@@ -28,6 +29,7 @@ class Solution:
     status: Status
     passes: float
     history: list[dict[str, Any]]
+    certificate: Certificate | None = None
 
 
 def solve(
@@ -41,10 +43,19 @@ def solve(
     seed: int,
     start: Array | None = None,
     progress: Callable[[dict[str, Any]], None] = lambda row: None,
+    wide: Centred | None = None,
+    failure_probability: float = 0.0,
 ) -> Solution:
-    """Find the span, then the components in it."""
+    """Find the span, then the components in it.
+
+    With ``wide``, the same data multiplied in float64, also prove how wrong each may be: exact
+    and block Krylov run on it from the start, anything else is followed by block Krylov.
+    """
     history: list[dict[str, Any]] = []
     settled = False
+    if wide is not None and isinstance(plan.priming, (Exact, BlockKrylov)):
+        options = {"max_passes": max_passes, "seed": seed, "start": start}
+        return _prove(data, wide, plan, tol, failure_probability, history, progress, **options)
     with one_blas_thread():
         for snapshot in prime(
             data,
@@ -61,9 +72,59 @@ def solve(
             settled = row.get("change", np.inf) <= tol
             if settled:
                 break
+        if wide is not None:
+            left = max(1, max_passes - round(data.passes)) if settled else max_passes
+            options = {"max_passes": left, "seed": seed, "start": snapshot.directions}
+            krylov = replace(plan, priming=BlockKrylov())
+            return _prove(
+                data, wide, krylov, tol, failure_probability, history, progress, **options
+            )
         found = _refine(data, plan, snapshot, refine_share, seed)
     status = _status(plan, snapshot, settled, data.shape[1], refine_share)
     return Solution(found, status, data.passes, history)
+
+
+def _prove(
+    data: Centred,
+    wide: Centred,
+    plan: Plan,
+    tol: float,
+    failure_probability: float,
+    history: list[dict[str, Any]],
+    progress: Callable[[dict[str, Any]], None],
+    **options: Any,
+) -> Solution:
+    """Go on until every component is proven to lie within ``tol``."""
+    k, krylov = plan.n_components, plan.priming
+    with one_blas_thread():
+        if isinstance(krylov, Exact):
+            found, certificate = certified_exact(wide, k)
+        else:
+            krylov = replace(krylov, side="right")
+            for snapshot, certificate, _ in certified_krylov(
+                wide,
+                krylov,
+                k,
+                plan.n_directions,
+                failure_probability=failure_probability,
+                **options,
+            ):
+                row = _row(snapshot, plan) | {"angle_bounds": certificate.angle_bounds}
+                history.append(row)
+                progress(row)
+                if certificate.angle_bounds.size == k and certificate.met(tol).all():
+                    break
+            basis, variances = krylov.refined(snapshot.state, wide)
+            basis = complete(basis, wide.like, k, 0)
+            variances = np.concatenate([variances, np.zeros(max(0, k - variances.size))])
+            found = decomposition(wide, basis[:, :k], variances)
+    if data.like.dtype != wide.like.dtype:
+        certificate = certificate.rounded(2.0**-23)
+        mean, components = data.narrow(found.mean), data.narrow(found.components)
+        scale = None if found.scale is None else data.narrow(found.scale)
+        found = replace(found, components=components, mean=mean, scale=scale)
+    status = Status.CERTIFIED if certificate.met(tol).all() else Status.NOT_CERTIFIED
+    return Solution(found, status, data.passes + wide.passes, history, certificate)
 
 
 def _row(snapshot: Snapshot, plan: Plan) -> dict[str, Any]:

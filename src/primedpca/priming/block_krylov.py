@@ -21,7 +21,8 @@ class KrylovState(NamedTuple):
 
     ``basis`` are blocks ``(length, w)`` that have been multiplied with the data, ``newest`` is
     the one to be multiplied next; all are orthonormal together.  ``projected`` is ``V^T C V``,
-    ``variances`` and ``turn`` its eigenvalues and eigenvectors.  Before the first step
+    ``variances`` and ``turn`` its eigenvalues and eigenvectors, ``residual`` the small matrix
+    whose columns are as long as the residuals.  Before the first step
     ``newest`` are directions to begin with, ``(d, q)``, or ``None``.
     """
 
@@ -30,6 +31,7 @@ class KrylovState(NamedTuple):
     projected: np.ndarray
     variances: np.ndarray
     turn: np.ndarray
+    residual: np.ndarray
     change: np.ndarray
     step: int
     n_directions: int
@@ -56,7 +58,7 @@ class BlockKrylov:
     block_size : int, optional
         Vectors multiplied at a time; by default as many as directions are looked for.
     max_basis : int, optional
-        The most vectors kept; by default twelve blocks and at least four times the directions.
+        The most vectors kept; by default twelve blocks and at least six times the directions.
     side : {"right", "left"}
         Whether to iterate with :math:`C` on vectors of length ``n_features``, or with
         :math:`M M^T / n` on vectors of length ``n_samples``, which costs one pass more in the
@@ -87,7 +89,7 @@ class BlockKrylov:
     ) -> KrylovState:
         """Nothing yet but what to begin with: the left side does not know its length here."""
         none, empty, still = np.zeros((0, 0)), np.zeros(0), np.full(n_directions, np.inf)
-        return KrylovState((), start, none, empty, none, still, 0, n_directions, seed)
+        return KrylovState((), start, none, empty, none, none, still, 0, n_directions, seed)
 
     def step(self, state: KrylovState, data: Any) -> KrylovState:
         """One multiplication of the newest block with all the data."""
@@ -106,9 +108,10 @@ class BlockKrylov:
         projected[:, done:] = held
         projected[done:, :] = held.T
         variances, turn = small_eigh((projected + projected.T) / 2)
-        change = _angles(variances, coupling @ turn[done:], held[done:], state.n_directions)
+        residual = coupling @ turn[done:]
+        change = _angles(variances, residual, held[done:], state.n_directions)
         state = state._replace(basis=basis, projected=projected, variances=variances, turn=turn)
-        state = state._replace(change=change, step=state.step + 1)
+        state = state._replace(residual=residual, change=change, step=state.step + 1)
         return self._go_on(state, newest, data)
 
     def _first_block(self, state: KrylovState, data: Any) -> Array:
@@ -129,7 +132,8 @@ class BlockKrylov:
             width = min(wanted, like.n_features - used)
             whole = like.xp.concat(list(state.basis), axis=1)
             newest = complete(whole, like, used + width, (state.seed, state.step))[:, used:]
-        limit = max(self.max_basis or 12 * wanted, state.n_directions + 2 * wanted)
+        default = max(12 * wanted, 6 * state.n_directions)
+        limit = max(self.max_basis or default, state.n_directions + 2 * wanted)
         if used + newest.shape[1] > limit and newest.shape[1]:
             state = _cut_back(state, like, state.n_directions + wanted)
         return state._replace(newest=newest)
@@ -217,4 +221,5 @@ def _cut_back(state: KrylovState, like: Like, keep: int) -> KrylovState:
         projected=np.diag(state.variances[:keep]),
         variances=state.variances[:keep],
         turn=np.eye(keep),
+        residual=state.residual[:, :keep],
     )

@@ -15,11 +15,12 @@ __all__ = ["Exact", "right_vectors"]
 
 
 class ExactState(NamedTuple):
-    """Once done: the leading eigenvectors ``(d, p)`` and their eigenvalues, largest first."""
+    """Once done: the leading eigenvectors ``(d, p)``, their eigenvalues, and the next one."""
 
     n_directions: int
     basis: Array | None
     variances: np.ndarray | None
+    beyond: float
 
 
 @dataclass(frozen=True)
@@ -37,18 +38,19 @@ class Exact:
         self, like: Like, n_directions: int, seed: Any, start: Array | None = None
     ) -> ExactState:
         """Nothing yet; a warm start has nothing to add."""
-        return ExactState(n_directions, None, None)
+        return ExactState(n_directions, None, None, 0.0)
 
     def step(self, state: ExactState, data: Any) -> ExactState:
         """Everything, in one or two passes."""
         n, d = data.shape
         p = state.n_directions
         if d <= n:
-            values, vectors = _eigh(data.covariance(), p)
-            return ExactState(p, data.narrow(vectors), values)
-        values, left = _eigh(data.gram(), p)
-        basis = data.adjoint(data.narrow(left))
-        return ExactState(p, right_vectors(basis, values, data), values)
+            values, vectors = _eigh(data.covariance(), min(p + 1, d))
+            basis = data.narrow(vectors[:, :p])
+        else:
+            values, left = _eigh(data.gram(), min(p + 1, n))
+            basis = right_vectors(data.adjoint(data.narrow(left[:, :p])), values[:p], data)
+        return ExactState(p, basis, values[:p], float(values[p]) if values.size > p else 0.0)
 
     def directions(self, state: ExactState, data: Any) -> Array:
         """The eigenvectors."""

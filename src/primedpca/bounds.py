@@ -1,0 +1,167 @@
+"""From Ritz values and residuals to bounds: the inequalities of docs/certificates.md.
+
+Let ``U`` hold all Ritz vectors at hand, ``theta_1 >= ... >= theta_p`` their values, and
+``R = C U - U diag(theta)``.  Everything below needs only ``theta``, a small matrix ``B`` with
+``B^T B = R^T R``, a number ``mu`` at least as large as the top eigenvalue of what is left,
+``(I - U U^T) C (I - U U^T)``, and ``e``, a bound on the error of the computed ``C U``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Evidence", "angle_bounds", "clusters", "lower", "upper", "vector_bounds"]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a certificate is drawn from.
+
+    Attributes
+    ----------
+    values : ndarray of shape (p,)
+        Ritz values, largest first.
+    residual : ndarray of shape (q, p)
+        The matrix ``B``.
+    missed : float
+        The bound ``mu`` on what could have been missed.
+    rounding : float
+        The bound ``e``.
+    """
+
+    values: np.ndarray
+    residual: np.ndarray
+    missed: float
+    rounding: float
+
+    @property
+    def above(self) -> float:
+        """``mu`` with its rounding."""
+        return self.missed + self.rounding
+
+
+def lower(evidence: Evidence) -> np.ndarray:
+    """``lambda_i >= theta_i - e`` (Cauchy), ``(p,)``."""
+    return np.maximum(evidence.values - evidence.rounding, 0.0)
+
+
+def upper(evidence: Evidence) -> np.ndarray:
+    """``lambda_i <= max(mu, i-th eigenvalue of [[Theta, B^T], [B, mu I]]) + 2 e``, ``(p + 1,)``.
+
+    The last entry is the bound on ``lambda_{p+1}``, which is ``mu`` itself.
+    """
+    theta, b, mu = evidence.values, evidence.residual, evidence.above
+    p, q = theta.size, b.shape[0]
+    whole = np.zeros((p + q, p + q))
+    whole[:p, :p] = np.diag(theta)
+    whole[p:, :p] = b
+    whole[:p, p:] = b.T
+    whole[p:, p:] = mu * np.eye(q)
+    top = np.maximum(np.linalg.eigvalsh(whole)[::-1][:p], theta)
+    return np.append(np.maximum(top, mu) + 2 * evidence.rounding, mu)
+
+
+def angle_bounds(evidence: Evidence, k: int, up: np.ndarray) -> np.ndarray:
+    """The angle between each of the first ``k`` Ritz vectors and the truth, ``(k,)``.
+
+    The smaller of Davis and Kahan's bound and the block bound; pi/2 where neither holds.
+    """
+    found = np.full(k, np.pi / 2)
+    sizes = np.linalg.norm(evidence.residual, axis=0) + evidence.rounding
+    for i in range(k):
+        gap = _gap(evidence, i, i, up)
+        if gap > sizes[i]:
+            found[i] = math.asin(sizes[i] / gap)
+        found[i] = min(found[i], _block(evidence, i, i, up))
+    return found
+
+
+def _gap(evidence: Evidence, a: int, b: int, up: np.ndarray) -> float:
+    """From the run ``a..b`` of Ritz values to the other true eigenvalues, less rounding."""
+    theta = evidence.values
+    before = math.inf if a == 0 else theta[a - 1] - theta[a]
+    return float(min(before, theta[b] - up[b + 1])) - 4 * evidence.rounding
+
+
+def _block(evidence: Evidence, a: int, b: int, up: np.ndarray) -> float:
+    """The block bound (after Nakatsukasa) for the run ``a..b``, an angle; pi/2 if it does not hold.
+
+    ``tan <= |R_J|_F sqrt(1 + kappa^2) / (theta_b - mu - s)``: the wide gap to what was missed
+    acts in first order, the neighbours only in second.
+    """
+    theta, residual, e = evidence.values, evidence.residual, evidence.rounding
+    outside = np.ones(theta.size, dtype=bool)
+    outside[a : b + 1] = False
+    g = np.concatenate([theta[:a] - up[a], theta[b] - theta[b + 1 :]]) - 4 * e
+    if g.size and g.min() <= 0:
+        return np.pi / 2
+    others = residual[:, outside]
+    blur = e / float(g.min()) if g.size else 0.0
+    kappa = (_norm(others / g) + blur) * (1 + blur)
+    if a == b:
+        difference = theta[a] - theta[outside]
+        s = _top((others / difference) @ others.T)
+    else:
+        s = _norm(residual[:, b + 1 :] / np.sqrt(g[a:])) ** 2
+    ahead = float(theta[b]) - evidence.above - s
+    safe = ahead - 4 * e * (1 + kappa) ** 2
+    if safe <= 0:
+        return np.pi / 2
+    members = b - a + 1
+    size = float(np.linalg.norm(residual[:, a : b + 1])) + e * math.sqrt(members)
+    nearest = min(float(g.min(initial=math.inf)), ahead)
+    bound = size * math.sqrt(1 + kappa**2) / safe
+    bound += 2 * e * (1 + kappa) ** 2 / nearest * math.sqrt(members)
+    if a == b:
+        return math.atan(bound)
+    return math.asin(bound) if bound < 1 else np.pi / 2
+
+
+def clusters(evidence: Evidence, k: int, up: np.ndarray) -> list[tuple[int, int, float]]:
+    """Runs that the certificate does not tell apart, as ``(start, stop, angle bound)``.
+
+    Cuts are where ``theta_i > up_{i+1}`` for sure.  Every run between two cuts that holds one
+    of the first ``k`` and is longer than one is given whole, past ``k`` if need be; after the
+    last cut nothing is claimed.
+    """
+    p, e = evidence.values.size, evidence.rounding
+    cuts = [0, *(i + 1 for i in range(p) if evidence.values[i] - e > up[i + 1])]
+    found = []
+    for start, stop in pairwise(cuts):
+        if start < k and stop - start > 1:
+            gap = _gap(evidence, start, stop - 1, up)
+            size = _norm(evidence.residual[:, start:stop]) + e
+            angle = math.asin(size / gap) if gap > size else np.pi / 2
+            found.append((start, stop, min(angle, _block(evidence, start, stop - 1, up))))
+    return found
+
+
+def vector_bounds(
+    evidence: Evidence, up: np.ndarray, sigma: np.ndarray, sizes: np.ndarray
+) -> np.ndarray:
+    """Davis and Kahan's bound for unit vectors that are no Ritz vectors, ``(k,)``.
+
+    ``sigma`` are their Rayleigh quotients ``v^T C v`` and ``sizes`` the norms of
+    ``C v - sigma v``, both with their rounding in ``e``.
+    """
+    theta, e = evidence.values, evidence.rounding
+    found = np.full(sigma.size, np.pi / 2)
+    for i in range(min(sigma.size, theta.size)):
+        before = math.inf if i == 0 else theta[i - 1] - sigma[i]
+        gap = min(before, sigma[i] - up[i + 1]) - 4 * e
+        if gap > sizes[i] + e:
+            found[i] = math.asin((sizes[i] + e) / gap)
+    return found
+
+
+def _norm(matrix: np.ndarray) -> float:
+    return float(np.linalg.norm(matrix, ord=2)) if matrix.size else 0.0
+
+
+def _top(matrix: Any) -> float:
+    return max(0.0, float(np.linalg.eigvalsh((matrix + matrix.T) / 2)[-1])) if matrix.size else 0.0

@@ -1,0 +1,252 @@
+"""A certificate is never wrong: fuzzed end to end against LAPACK on the data as they are."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from catalogue import PROBLEMS, SOURCES
+from scipy.linalg import subspace_angles
+from sklearn.datasets import load_digits
+from sklearn.exceptions import ConvergenceWarning
+
+from primedpca import PrimedPCA, certify
+from primedpca.metrics import angles
+from primedpca.priming import BlockKrylov
+
+DELTA = 0.05
+
+SPECTRA = {
+    "flat": lambda m, rng: np.ones(m),
+    "nearly flat": lambda m, rng: np.linspace(1.1, 1, m),
+    "geometric": lambda m, rng: rng.uniform(0.5, 0.95) ** np.arange(m),
+    "slow": lambda m, rng: np.arange(1, m + 1) ** -0.5,
+    "linear": lambda m, rng: np.linspace(10, 0.1, m),
+    "clustered": lambda m, rng: np.repeat(2.0 ** -np.arange(m), 3)[:m] + 1e-6 * rng.random(m),
+    "repeated": lambda m, rng: np.repeat(0.5 ** np.arange(m), 2)[:m],
+    "gap 1e-10": lambda m, rng: 0.7 ** np.arange(m) * (1 + 1e-10 * np.arange(m)[::-1]),
+    "spiked": lambda m, rng: np.r_[np.full(min(3, m), 100.0), np.ones(max(0, m - 3))],
+    "rank-deficient": lambda m, rng: np.r_[0.5 ** np.arange(max(1, m // 3)), np.zeros(m)][:m],
+}
+
+
+def problem(seed):
+    """Random data of some kind, and their exact components and variances."""
+    rng = np.random.default_rng(seed)
+    top = 60 if rng.random() < 0.9 else 400
+    n, d = (int(value) for value in rng.integers(2, top, 2))
+    n = max(n, 3)
+    m = min(n - 1, d)
+    name = list(SPECTRA)[seed % len(SPECTRA)]
+    spectrum = np.sort(SPECTRA[name](m, rng))[::-1]
+    noise = rng.standard_normal((n, m))
+    scores = np.linalg.qr(noise - noise.mean(axis=0))[0]
+    axes = np.linalg.qr(rng.standard_normal((d, m)))[0].T
+    X = scores * np.sqrt(spectrum * (n - 1)) @ axes
+    X = X + rng.standard_normal(d) * 10.0 ** rng.integers(-1, 7)
+    X = X.astype([np.float32, np.float64][rng.integers(2)])
+    wide = X.astype(np.longdouble)
+    _, s, vt = np.linalg.svd((wide - wide.mean(axis=0)).astype(np.float64), full_matrices=True)
+    variances = np.zeros(d)
+    variances[: s.size] = s**2 / (n - 1)
+    return name, X, variances, vt, rng
+
+
+def violations(certificate, components, variances, truth, scale):
+    """How often the truth lies outside what the certificate claims.
+
+    The reference is right to a few ulps of the largest variance, far below ``scale``, the
+    rounding that the certificate itself allows for.
+    """
+    k = certificate.angle_bounds.size
+    wrong = 0
+    slack = 1e-13 * scale
+    low, high = certificate.eigenvalue_bounds.T
+    wrong += int(((variances[:k] < low - slack) | (variances[:k] > high + slack)).sum())
+    off = angles(components, truth[:k])
+    wrong += int((off > certificate.angle_bounds * 1.01 + 1e-9).sum())
+    for start, stop, bound in certificate.clusters:
+        stop = min(stop, k)
+        if bound < math.pi / 2 and stop == certificate.clusters[-1].stop:
+            between = subspace_angles(components[start:stop].T.astype("f8"), truth[start:stop].T)
+            wrong += int(between.max() > bound * 1.01 + 1e-9)
+    return wrong
+
+
+def attempt(seed):
+    """One random problem, fitted or audited in some way: violations by kind of certificate."""
+    name, X, variances, truth, rng = problem(seed)
+    k = int(rng.integers(1, min(X.shape) + 1)) if min(X.shape) < 12 else int(rng.integers(1, 12))
+    k = min(k, min(X.shape) - 1) or 1
+    way = rng.integers(6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        if way < 4:
+            priming = ["block_krylov", "exact", "oja", _orthogonal(truth, k, X.shape)][way]
+            if way == 2:
+                from primedpca.priming import Oja
+
+                priming = Oja(steps=20)
+            kind = "probabilistic" if rng.random() < 0.7 else "deterministic"
+            pca = PrimedPCA(
+                k, priming=priming, certificate=kind, failure_probability=DELTA, random_state=seed
+            ).fit(X)
+            certificate, components = pca.certificate_, pca.components_
+        else:
+            components = _components(truth, k, rng, way)
+            certificate = certify(X, components, failure_probability=DELTA, random_state=seed)
+    wrong = violations(certificate, components, variances, truth, variances[0])
+    return name, certificate, wrong, variances, k, X.dtype, way
+
+
+def _orthogonal(truth, k, shape):
+    """Directions that hold nothing of the first component."""
+    count = min(k + 4, *shape, truth.shape[0] - 1)
+    return truth[1 : 1 + max(count, k)].T if truth.shape[0] > k else truth[:k].T
+
+
+def _components(truth, k, rng, way):
+    """Wrong, or nearly right, orthonormal rows."""
+    if way == 4 and truth.shape[0] > k:
+        return truth[1 : k + 1]
+    noise = 10.0 ** rng.uniform(-12, 0) * rng.standard_normal((truth.shape[1], k))
+    return np.linalg.qr(truth[:k].T + noise)[0].T
+
+
+def fuzz(count, start=0):
+    wrong = {"exact": 0, "deterministic": 0, "probabilistic": 0}
+    tries = {"exact": 0, "deterministic": 0, "probabilistic": 0}
+    wide_gaps = proven = 0
+    for seed in range(start, start + count):
+        name, certificate, bad, variances, k, dtype, way = attempt(seed)
+        tries[certificate.kind] += 1
+        wrong[certificate.kind] += bad > 0
+        if bad and certificate.kind != "probabilistic":
+            print("violated", seed, name, certificate.kind, way)
+        if way < 3:
+            padded = np.r_[np.inf, variances, 0.0]
+            gaps = np.minimum(padded[:-2] - padded[1:-1], padded[1:-1] - padded[2:])[:k]
+            wide = gaps > (1e-3 if dtype == np.float64 else 1e-2) * variances[0]
+            wide_gaps += int(wide.sum())
+            proven += int((certificate.angle_bounds[wide] <= math.pi / 128).sum())
+    return wrong, tries, wide_gaps, proven
+
+
+def check_fuzz(count):
+    wrong, tries, wide_gaps, proven = fuzz(count)
+    print(wrong, tries, proven, wide_gaps)
+    assert wrong["exact"] == wrong["deterministic"] == 0
+    n = tries["probabilistic"]
+    assert wrong["probabilistic"] <= DELTA * n + 3 * math.sqrt(DELTA * n)
+    assert proven >= 0.95 * wide_gaps
+
+
+def test_no_bound_is_violated():
+    check_fuzz(300)
+
+
+@pytest.mark.slow
+def test_no_bound_is_violated_in_ten_thousand_problems():
+    check_fuzz(10_000)
+
+
+# -- certify -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_certify_reads_every_source(kind, tmp_path):
+    problem = PROBLEMS[0]
+    certificate = certify(
+        SOURCES[kind](problem.X, tmp_path), problem.components[:4], tol=1e-3, random_state=0
+    )
+    assert certificate.angle_bounds.max() <= 1e-3
+    low, high = certificate.eigenvalue_bounds.T
+    assert (low <= problem.variances[:4]).all()
+    assert (problem.variances[:4] <= high).all()
+
+
+def test_a_planted_miss_is_refused():
+    X = load_digits().data
+    truth = np.linalg.svd(X - X.mean(axis=0))[2]
+    assert certify(X, truth[:10], random_state=0).streak(1e-3) == 10
+    missed = certify(X, truth[1:11], random_state=0)
+    assert missed.streak(math.pi / 4) == 0
+    swapped = certify(X, truth[[0, 2, 1, 3]], random_state=0)
+    assert swapped.streak(1e-3) == 1
+    assert swapped.angle_bounds[3] <= 1e-3
+
+
+def test_certify_deterministically():
+    problem = PROBLEMS[0]
+    certificate = certify(problem.X, problem.components[:3], failure_probability=0)
+    assert certificate.kind == "deterministic"
+    assert certificate.failure_probability == 0
+    assert certificate.streak(1e-3) == 3
+
+
+@pytest.mark.parametrize(
+    ("components", "words"),
+    [
+        (np.ones((2, 24)), "orthonormal rows; their products miss the identity by 24"),
+        (np.eye(23)[:2], r"shape \(2, 23\), but `X` has 24 features"),
+        (np.eye(24)[0], "one row for each component"),
+        (np.full((1, 24), np.nan), "orthonormal"),
+    ],
+    ids=["not orthonormal", "wrong length", "one row", "nan"],
+)
+def test_bad_components_are_refused(components, words):
+    with pytest.raises(ValueError, match=words):
+        certify(PROBLEMS[0].X, components)
+
+
+# -- fitting to an accuracy ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array, torch.tensor])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda p: p.name)
+def test_a_certified_fit_meets_its_target(problem, dtype, make):
+    X = problem.X.astype(dtype)
+    pca = PrimedPCA(4, priming="block_krylov", certificate="probabilistic", random_state=0)
+    pca.fit(make(X))
+    assert pca.status_.name == "CERTIFIED"
+    assert pca.angle_bounds_.max() <= pca.tol
+    assert pca.components_.dtype == dtype
+    truth = np.linalg.svd(X - X.mean(axis=0, dtype="f8"), full_matrices=False)[2]
+    assert (angles(pca.components_, truth[:4]) <= pca.angle_bounds_ + 1e-9).all()
+
+
+def test_running_out_of_passes_names_the_components():
+    pca = PrimedPCA(4, priming="block_krylov", certificate="probabilistic", max_passes=2)
+    with pytest.warns(ConvergenceWarning, match=r"Not proven: component\(s\) "):
+        pca.fit(PROBLEMS[1].X)
+    assert not pca.converged_
+
+
+def test_rank_deficient_data_are_certified_without_a_warning():
+    X = load_digits().data  # three of its columns are constant
+    for way in ("exact", "block_krylov"):
+        pca = PrimedPCA(64, priming=way, certificate="probabilistic", random_state=0).fit(X)
+        assert pca.converged_
+        assert pca.certificate_.zero[-3:].all()
+
+
+def test_a_pair_is_certified_as_a_plane():
+    rng = np.random.default_rng(0)
+    noise = rng.standard_normal((300, 12))
+    scores = np.linalg.qr(noise - noise.mean(axis=0))[0]
+    X = scores * np.sqrt(np.r_[5, 3, 3, 2, 1.5, np.full(7, 0.5)])
+    pca = PrimedPCA(4, priming="block_krylov", certificate="probabilistic", random_state=0).fit(X)
+    assert pca.converged_
+    assert [(c.start, c.stop) for c in pca.certificate_.clusters] == [(1, 3)]
+    assert pca.certificate_.clusters[0].angle_bound <= pca.tol
+    assert pca.certificate_.streak(pca.tol) == 1
+
+
+def test_probes_ride_and_the_history_tells():
+    X = PROBLEMS[1].X
+    pca = PrimedPCA(4, priming=BlockKrylov(), certificate="probabilistic", random_state=0).fit(X)
+    assert len(pca.history_) == pca.n_passes_  # no pass of their own
+    assert pca.history_[-1]["angle_bounds"].max() <= pca.tol
