@@ -35,7 +35,7 @@ SPECTRA = {
 def problem(seed):
     """Random data of some kind, and their exact components and variances."""
     rng = np.random.default_rng(seed)
-    top = 60 if rng.random() < 0.9 else 400
+    top = 60 if rng.random() < 0.7 else 400
     n, d = (int(value) for value in rng.integers(2, top, 2))
     n = max(n, 3)
     m = min(n - 1, d)

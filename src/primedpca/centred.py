@@ -99,9 +99,7 @@ class Centred:
     def covariance_product(self, vectors: Array) -> Array:
         """``M^T M V / weight``, ``(d, p)``: one pass over rows, two over columns."""
         if self.source.axis == 1:
-            z = self.adjoint(self.forward(vectors))
-            z /= self.weight
-            return z
+            return self.adjoint(self.forward(vectors) / self.weight)
         parts, away = self._pass(kernels.product, vectors=vectors)
         z, t = parts.sums
         if away is not None:
@@ -230,8 +228,7 @@ class Centred:
         """The same operator, multiplied in float64 whatever the type of the data."""
         frame = self.learn()
         shift, fill, factor, _ = (self.wide(part) for part in frame.columns)
-        if not self.sparse and shift is not None:
-            shift = frame.mean
+        shift = shift if self.sparse or shift is None else frame.mean
         part = self._copy()
         part.like = dataclasses.replace(self.like, dtype=self.wide(self.like.asarray([])).dtype)
         part.root = self.wide(self.root)

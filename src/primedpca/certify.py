@@ -13,7 +13,7 @@ from primedpca.bounds import Evidence, angle_bounds, clusters, lower, upper, vec
 from primedpca.centred import Centred
 from primedpca.prime import as_seed, prime
 from primedpca.priming import BlockKrylov, Exact
-from primedpca.probes import Probes, Riding
+from primedpca.probes import COUNT, Probes, Riding
 from primedpca.protocols import Array
 from primedpca.refine import decomposition
 from primedpca.result import Certificate, Cluster, Decomposition, Snapshot
@@ -140,11 +140,13 @@ def certified_krylov(
             best, skew, riding.probes = math.inf, 0.0, None
         blocks = len(state.basis)
         skew = _skew(state.basis, skew)
-        e = rounding_of(data, size, float(values[0]), skew)
+        # At least as large as |C U|, also where the top has been missed so far.
+        largest = math.hypot(values[0], np.linalg.norm(state.residual, ord=2))
+        e = rounding_of(data, size, largest, skew)
         probes = riding.probes
         if probes is not None and len(probes.images) > 2:
-            best = min(best, probes.missed(float(values[0]), e))
-        trace = max(0.0, data.total - float(values.sum())) + e
+            best = min(best, probes.missed(largest, rounding_of(data, COUNT, largest, skew)))
+        trace = max(0.0, data.total - float(values.sum())) + (math.sqrt(size) + 2) * e
         kind = "deterministic" if trace <= best else "probabilistic"
         evidence = Evidence(values, state.residual, min(trace, best), e)
         gain = unit / data.frame.gain / data.frame.gain

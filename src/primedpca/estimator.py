@@ -27,7 +27,7 @@ from primedpca.prime import as_seed
 from primedpca.protocols import DataSource
 from primedpca.refine import check_rows
 from primedpca.result import Status
-from primedpca.solve import Solution, solve
+from primedpca.solve import Solution, print_row, solve
 from primedpca.sources import as_source
 from primedpca.sources.on_device import on_device
 
@@ -206,9 +206,8 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Probabilistic
         source = self._source(X, reset=True)
         data = Centred(source, self.engine, **preparation)
         check_rows(data)
-        wide = None
-        if self.certificate in ("deterministic", "probabilistic"):
-            wide = Centred(source, self.engine, float64=True, **preparation)
+        proven = self.certificate in ("deterministic", "probabilistic")
+        wide = Centred(source, self.engine, float64=True, **preparation) if proven else None
         guess = isinstance(self.n_components, str) and self.n_components == "mle"
         wanted = all_for_mle(data) if guess else self.n_components
         plan = make_plan(data, wanted, self.priming, self.extra_components)
@@ -221,29 +220,18 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Probabilistic
             refine_share=self.refine_share,
             seed=as_seed(self.random_state),
             start=self._warm_directions(),
-            progress=self._print if self.verbose else lambda row: None,
+            progress=print_row if self.verbose else lambda row: None,
             wide=wide,
-            failure_probability=(
-                self.failure_probability if self.certificate == "probabilistic" else 0.0
-            ),
+            failure_probability=self.failure_probability * (self.certificate != "deterministic"),
         )
         self.plan_ = plan
         self._keep(solution, data, guess)
         return self
 
     def _warm_directions(self) -> np.ndarray | None:
-        if not (self.warm_start and hasattr(self, "components_")):
-            return None
-        if self.components_.shape[1] != self.n_features_in_:
-            return None
-        return np.ascontiguousarray(self.components_.T)
-
-    def _print(self, row: dict[str, Any]) -> None:
-        change = f", change {row['change']:.2e} rad" if "change" in row else ""
-        print(
-            f"primedpca: step {row['step']}, {row['passes']:.1f} passes, "
-            f"{row['seconds']:.2f} s{change}"
-        )
+        known = getattr(self, "components_", None) if self.warm_start else None
+        fits = known is not None and known.shape[1] == self.n_features_in_
+        return np.ascontiguousarray(known.T) if fits else None
 
     def _keep(self, solution: Solution, data: Centred, guess: bool) -> None:
         found = solution.decomposition
@@ -258,15 +246,7 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Probabilistic
         if self.certificate_ is not None:
             self.angle_bounds_ = self.certificate_.angle_bounds
         if not self.converged_:
-            warnings.warn(self._shortfall(), ConvergenceWarning, stacklevel=3)
-
-    def _shortfall(self) -> str:
-        """The status, and the components that fall short."""
-        if self.certificate_ is None:
-            return str(self.status_)
-        short = np.flatnonzero(~self.certificate_.met(self.tol))
-        names = ", ".join(map(str, short[:8])) + (" ..." if short.size > 8 else "")
-        return f"{self.status_} Not proven: component(s) {names}, counted from 0."
+            warnings.warn(solution.shortfall(self.tol), ConvergenceWarning, stacklevel=3)
 
     # -- using -------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.polynomial import chebyshev, polynomial
 
-from primedpca.arrays import to_numpy
+from primedpca.arrays import namespace, to_numpy
 from primedpca.centred import Centred
 from primedpca.protocols import Array
 
@@ -43,7 +43,6 @@ class Probes:
         self.norm = float(np.linalg.norm(draws, ord=2))
         self.tau = math.sqrt(2 * gammaincinv(COUNT / 2, failure))
         self.images = [self._outside(data.like.asarray(draws))]
-        self._grams: dict[tuple[int, int], np.ndarray] = {}
 
     def _outside(self, vectors: Array) -> Array:
         for _ in range(2):
@@ -60,33 +59,29 @@ class Probes:
         """Take the product of the data with the newest image."""
         self.images.append(self._outside(product))
 
-    def _gram(self, i: int, j: int) -> np.ndarray:
-        """``(A^i Omega)^T A^j Omega``, made once."""
-        if (i, j) not in self._grams:
-            made = to_numpy(self.images[i].T @ self.images[j])
-            self._grams[i, j], self._grams[j, i] = made, made.T
-        return self._grams[i, j]
-
     def missed(self, largest: float, rounding: float) -> float:
         """The bound ``mu`` on the top eigenvalue of what is left; infinite if none is found.
 
         ``q(x) = (x / rho) T_{t-1}(2 x / rho - 1)`` is at least 1 beyond ``rho`` and grows there,
-        so ``alpha <= max(rho, q^-1(|q(A) Omega| / tau))``, for every ``rho`` at once.
+        so ``alpha <= max(rho, q^-1(|q(A) Omega| / tau))``, for every ``rho`` and every degree at
+        once.  ``q(A) Omega`` is put together from powers, with coefficients that add up to
+        ``T_{t-1}(3)``, which is what their rounding is multiplied with.
         """
-        t = len(self.images) - 1
-        best, q = math.inf, _polynomial(t)
-        for rho in largest * np.geomspace(1e-6, 1.0, GRID):
-            tau = self.tau - 4 * t**2 * (rounding / rho) * self.norm
-            if tau <= 0:
-                continue
-            scaled = q / rho ** np.arange(t + 1)
-            size = sum(
-                scaled[i] * scaled[j] * self._gram(i, j)
-                for i in range(1, t + 1)
-                for j in range(1, t + 1)
-            )
-            height = math.sqrt(max(0.0, float(np.linalg.eigvalsh(size)[-1]))) / tau
-            best = min(best, rho * _inverse(q, height))
+        xp, best = namespace(self.images[0]), math.inf
+        # One QR: squaring the images in a Gram matrix would lose half the digits.
+        small = to_numpy(xp.linalg.qr(xp.concat(self.images[1:], axis=1))[1])
+        for t in range(2, len(self.images)):
+            q = _polynomial(t)
+            growth = 4 * t * float(np.abs(q).sum()) * rounding * self.norm
+            for rho in largest * np.geomspace(1e-6, 1.0, GRID):
+                tau = self.tau - growth / rho
+                if tau > 0:
+                    parts = [
+                        q[j] / rho**j * small[:, (j - 1) * COUNT : j * COUNT]
+                        for j in range(1, t + 1)
+                    ]
+                    height = float(np.linalg.norm(sum(parts), ord=2)) / tau
+                    best = min(best, rho * _inverse(q, height))
         return best
 
 

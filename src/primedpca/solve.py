@@ -18,7 +18,7 @@ from primedpca.protocols import Array
 from primedpca.refine import decomposition, refine_span
 from primedpca.result import Certificate, Decomposition, Plan, Snapshot, Status
 
-__all__ = ["Solution", "solve"]
+__all__ = ["Solution", "print_row", "solve"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,14 @@ class Solution:
     passes: float
     history: list[dict[str, Any]]
     certificate: Certificate | None = None
+
+    def shortfall(self, tol: float) -> str:
+        """The status, and the components that are not proven."""
+        if self.certificate is None:
+            return str(self.status)
+        short = np.flatnonzero(~self.certificate.met(tol))
+        names = ", ".join(map(str, short[:8])) + (" ..." if short.size > 8 else "")
+        return f"{self.status} Not proven: component(s) {names}, counted from 0."
 
 
 def solve(
@@ -136,6 +144,14 @@ def _row(snapshot: Snapshot, plan: Plan) -> dict[str, Any]:
     if hasattr(plan.priming, "change"):
         row["change"] = float(plan.priming.change(snapshot.state)[: plan.n_components].max())
     return row
+
+
+def print_row(row: dict[str, Any]) -> None:
+    """A line on where a fit stands."""
+    change = f", change {row['change']:.2e} rad" if "change" in row else ""
+    bound = f", proven {row['angle_bounds'].max():.2e} rad" if "angle_bounds" in row else ""
+    step = f"step {row['step']}, {row['passes']:.1f} passes, {row['seconds']:.2f} s"
+    print(f"primedpca: {step}{change}{bound}")
 
 
 def _refine(
