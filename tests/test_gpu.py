@@ -18,7 +18,7 @@ try:
 except ImportError:
     pytest = None
 
-from primedpca import prime, refine
+from primedpca import certify, prime, refine
 from primedpca.metrics import angles
 from primedpca.priming import REGISTRY
 
@@ -64,6 +64,15 @@ def test_float32_far_from_zero():
         found = refine(Y, last.directions)
         error = np.abs(found.explained_variance - variances[:5]).max() / variances[0]
         assert error < 1e-5, (type(Y), error)
+
+
+def test_certificates_on_a_device():
+    X = data(3000, 60, "float32", mean=3.0)
+    truth = np.linalg.svd(X - X.mean(axis=0, dtype="f8"), full_matrices=False)[2][:5]
+    for Y in accelerated(X):
+        right = certify(Y, truth, random_state=0)
+        assert right.angle_bounds.max() < 1e-6, type(Y)
+        assert certify(Y, truth[1:], random_state=0).streak(0.5) == 0
 
 
 def test_the_estimator_on_a_device():

@@ -28,7 +28,7 @@ class Status(Enum):
     """How a fit ended; the value is the sentence the user reads."""
 
     EXACT = "A full decomposition was made; nothing was approximated."
-    CONVERGED = "The span of the components moved by no more than `tol` in the last pass."
+    CONVERGED = "What the priming still expects to change in the components fell to `tol`."
     FINISHED = "The priming came to its own end and its span was refined."
     CERTIFIED = "Every component is proven to lie within `tol` of the truth."
     NOT_CERTIFIED = (
