@@ -13,6 +13,7 @@ from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
 
 from primedpca import PrimedPCA, certify
+from primedpca.engines.local import one_blas_thread
 from primedpca.metrics import angles
 from primedpca.priming import BlockKrylov
 
@@ -68,8 +69,7 @@ def violations(certificate, components, variances, truth, scale):
     off = angles(components, truth[:k])
     wrong += int((off > certificate.angle_bounds * 1.01 + 1e-9).sum())
     for start, stop, bound in certificate.clusters:
-        stop = min(stop, k)
-        if bound < math.pi / 2 and stop == certificate.clusters[-1].stop:
+        if bound < math.pi / 2 and stop <= k:  # the vectors past k are not given out
             between = subspace_angles(components[start:stop].T.astype("f8"), truth[start:stop].T)
             wrong += int(between.max() > bound * 1.01 + 1e-9)
     return wrong
@@ -120,7 +120,8 @@ def fuzz(count, start=0):
     tries = {"exact": 0, "deterministic": 0, "probabilistic": 0}
     wide_gaps = proven = 0
     for seed in range(start, start + count):
-        name, certificate, bad, variances, k, dtype, way = attempt(seed)
+        with one_blas_thread():  # of LAPACK's reference too: small matrices, and two test workers
+            name, certificate, bad, variances, k, dtype, way = attempt(seed)
         tries[certificate.kind] += 1
         wrong[certificate.kind] += bad > 0
         if bad and certificate.kind != "probabilistic":

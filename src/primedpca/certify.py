@@ -67,7 +67,8 @@ def certificate_of(
     up = upper(evidence)
     low = lower(evidence)
     runs = [Cluster(*run) for run in clusters(evidence, k, up)]
-    zero = up[:k] <= 8 * evidence.rounding
+    # The trace bound alone is off by (sqrt(p) + 2) e, and upper() adds a few e to it.
+    zero = up[:k] <= (2 * math.sqrt(evidence.values.size) + 12) * evidence.rounding
     return Certificate(
         angle_bounds=angle_bounds(evidence, k, up),
         eigenvalue_bounds=np.stack([low[:k], up[:k]], axis=1) * unit,
