@@ -534,7 +534,7 @@ REFUSED = {
     "empty csc": (sp.csc_array((3, 0)), ValueError, "`X` is empty"),
     "sparse tensor": (torch.eye(3).to_sparse(), TypeError, r"sparse torch tensor.*to_dense"),
     "path": ("data.npy", TypeError, "`X`='data.npy' is no data"),
-    "path object": (pathlib.Path("data.npy"), TypeError, "PosixPath, which no source reads"),
+    "path object": (pathlib.Path("data.npy"), TypeError, "data.npy.*np.load"),
     "None": (None, TypeError, "`X`=None is no data"),
     "number": (3.0, TypeError, "`X`=3.0 is no data"),
     "dictionary": ({"a": [1, 2]}, TypeError, "builtins.dict, which no source reads"),

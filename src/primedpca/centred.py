@@ -23,6 +23,8 @@ from primedpca.sources.base import OneBlock, cut_evenly
 
 __all__ = ["Centred"]
 
+OPTIONS = ("center", "engine", "float64", "missing", "sample_weight", "scale")
+
 
 class Centred:
     """A source as the matrix ``M``, ready to be multiplied.
@@ -78,13 +80,14 @@ class Centred:
     @classmethod
     def of(cls, x: Any, **preparation: Any) -> Centred:
         """``x`` itself if it is a Centred, which brings its own preparation; else a new one."""
+        unknown = preparation.keys() - OPTIONS
+        if unknown:
+            raise TypeError(f"`{min(unknown)}` is no option here; there are {', '.join(OPTIONS)}.")
         if not isinstance(x, Centred):
             return cls(x, **preparation)
-        asked = {name for name, value in preparation.items() if value is not None}
+        asked = [name for name, value in preparation.items() if value is not None]
         if asked:
-            raise TypeError(
-                f"`{min(asked)}` cannot be changed for data that are prepared already (a Centred)."
-            )
+            raise TypeError(f"`{asked[0]}` cannot be changed for data that are prepared already.")
         return x
 
     @classmethod
@@ -192,11 +195,9 @@ class Centred:
             unit = np.zeros((length, b - a))
             unit[np.arange(a, b), np.arange(b - a)] = 1.0
             piece = self.like.asarray(unit)
-            if axis == 0:
-                columns.append(self.wide(self.forward(self.adjoint(piece))))
-            else:
-                columns.append(self.wide(self.adjoint(self.forward(piece))))
-        square = self.like.xp.concat(columns, axis=1) / self.weight
+            multiply = self.gram_product if axis == 0 else self.covariance_product
+            columns.append(self.wide(multiply(piece)))
+        square = self.like.xp.concat(columns, axis=1)
         return (square + square.T) / 2
 
     # -- parts -------------------------------------------------------------------------------

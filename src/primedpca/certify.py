@@ -209,7 +209,7 @@ def certify(
     >>> certify(X, components[[1, 2]], random_state=0).streak(0.1)
     0
     """
-    data = Centred(X, sample_weight=sample_weight, float64=True, **preparation)
+    data = Centred.of(X, sample_weight=sample_weight, float64=True, **preparation)
     vectors = _check_components(components, data)
     k = vectors.shape[1]
     product = data.covariance_product(vectors)
@@ -251,6 +251,8 @@ def certify(
 
 
 def _check_components(components: Any, data: Centred) -> Array:
+    if hasattr(components, "components_"):
+        raise TypeError("`components` is a fitted model; pass its `components_`.")
     values = to_numpy(components).astype(np.float64)
     if values.ndim != 2 or values.shape[1] != data.shape[1]:
         raise ValueError(

@@ -53,7 +53,8 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Probabilistic
     extra_components : int or "auto"
         The paper's ``l``: directions to look for beyond ``n_components``.
     tol : float
-        The angle in radians by which the span may still move in a pass when fitting stops,
+        An angle in radians, pi/1024 by default.  With a certificate, what every component is
+        proven to lie within; without, what the priming expects still to change when it stops,
         for primings that visit the whole data.
     max_passes : int
         The most such visits (for the power method, for each component).
@@ -78,9 +79,7 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Probabilistic
         Where to compute, such as ``"cuda"``: dense data are moved there with PyTorch.
     engine : Engine, optional
         Where blocks are worked on; ``None`` is this machine.
-    max_memory : None
-        Not available in this version.
-    checkpoint : None
+    max_memory, checkpoint : None
         Not available in this version.
     warm_start : bool
         Start from the components of the last fit.
@@ -106,6 +105,7 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Probabilistic
     feature_names_in_ : ndarray of shape (n_features,)
         Where ``X`` has names for all its columns.
     converged_ : bool
+        Whether that was exact, proven, or settled; not for a priming that just came to its end.
     status_ : Status
         How the fit ended; ``str(status_)`` is a sentence.
     certificate_ : Certificate or None
@@ -229,7 +229,7 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Probabilistic
         return self
 
     def _warm_directions(self) -> np.ndarray | None:
-        known = getattr(self, "components_", None) if self.warm_start else None
+        known: Any = getattr(self, "components_", None) if self.warm_start else None
         fits = known is not None and known.shape[1] == self.n_features_in_
         return np.ascontiguousarray(known.T) if fits else None
 
@@ -241,11 +241,11 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Probabilistic
         for name, value in attributes(found, k, data.shape).items():
             setattr(self, name, value)
         self.status_, self.n_passes_ = solution.status, solution.passes
-        self.converged_ = self.status_ not in (Status.MAX_PASSES, Status.NOT_CERTIFIED)
+        self.converged_ = self.status_ in (Status.EXACT, Status.CONVERGED, Status.CERTIFIED)
         self.history_, self.certificate_ = solution.history, solution.certificate
         if self.certificate_ is not None:
             self.angle_bounds_ = self.certificate_.angle_bounds
-        if not self.converged_:
+        if self.status_ in (Status.MAX_PASSES, Status.NOT_CERTIFIED):
             warnings.warn(solution.shortfall(self.tol), ConvergenceWarning, stacklevel=3)
 
     # -- using -------------------------------------------------------------------------------
@@ -321,7 +321,7 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Probabilistic
     def _source(self, X: Any, reset: bool) -> DataSource:  # noqa: N803
         """``X`` as a source; scikit-learn looks at what it knows how to look at."""
         if isinstance(X, (np.memmap, np.ma.MaskedArray)) or not (
-            isinstance(X, (list, tuple, np.ndarray)) or is_sparse(X) or np.isscalar(X)
+            isinstance(X, (list, tuple, np.ndarray)) or is_sparse(X)
         ):
             if not isinstance(X, DataSource):
                 _check_feature_names(self, X, reset=reset)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 __all__ = ["check_options"]
 
 CERTIFICATES = ("auto", "none", "deterministic", "probabilistic")
@@ -19,14 +21,19 @@ def check_options(options: dict[str, Any]) -> None:
     """Refuse rather than ignore."""
     tol, share = options["tol"], options["refine_share"]
     if not (isinstance(tol, (int, float)) and 0 < tol < math.pi / 2):
-        raise ValueError(f"`tol`={tol!r} must be an angle between 0 and pi/2 radians.")
+        raise ValueError(f"`tol`={tol!r} must be an angle in radians, above 0 and below pi/2.")
     if not 0 < share <= 1:
         raise ValueError(f"`refine_share`={share} must lie in (0, 1].")
     kind, failure = options["certificate"], options["failure_probability"]
     if kind not in CERTIFICATES:
         raise ValueError(f"`certificate`={kind!r} must be one of {', '.join(CERTIFICATES)}.")
     if not 0 < failure < 1:
-        raise ValueError(f"`failure_probability`={failure!r} must lie between 0 and 1.")
+        raise ValueError(
+            f"`failure_probability`={failure!r} must lie between 0 and 1, both excluded."
+        )
+    for name in ("center", "whiten", "warm_start"):
+        if not isinstance(options[name], (bool, np.bool_)):
+            raise ValueError(f"`{name}`={options[name]!r} must be True or False.")
     for name, allowed in NOT_YET.items():
         if options[name] not in allowed:
             raise ValueError(

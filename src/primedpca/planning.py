@@ -85,6 +85,8 @@ def make_plan(
             reason = f"the smaller side of the data is {m}"
     priming = as_priming(priming)
     extra = _extra(extra_components, priming, k)
+    if hasattr(getattr(priming, "array", None), "shape"):  # directions that are there already
+        extra = max(0, priming.array.shape[-1] - k)
     return Plan(priming, k, min(k + extra, m), reason)
 
 

@@ -29,11 +29,15 @@ class Status(Enum):
 
     EXACT = "A full decomposition was made; nothing was approximated."
     CONVERGED = "What the priming still expects to change in the components fell to `tol`."
-    FINISHED = "The priming came to its own end and its span was refined."
+    FINISHED = (
+        "The priming came to its end and its span was refined; how right the components are is "
+        "not known: ask for a `certificate`."
+    )
     CERTIFIED = "Every component is proven to lie within `tol` of the truth."
     NOT_CERTIFIED = (
         "`max_passes` were used up, or rounding reached, before every component was proven to "
-        "lie within `tol` of the truth; raise `max_passes` or `tol`."
+        "lie within `tol` of the truth; raise `max_passes` or `tol`, or ask for more components "
+        "if variances are tied beyond the last."
     )
     MAX_PASSES = (
         "`max_passes` were used up before the components settled; raise `max_passes`, raise "
@@ -96,6 +100,20 @@ class Certificate:
         turned = np.minimum(self.angle_bounds + angle, np.pi / 2)
         runs = [run._replace(angle_bound=run.angle_bound + angle) for run in self.clusters]
         return replace(self, angle_bounds=turned, clusters=runs)
+
+    def __str__(self) -> str:
+        short = np.flatnonzero(self.angle_bounds >= np.pi / 2)
+        proven = self.angle_bounds[self.angle_bounds < np.pi / 2]
+        words = f"{proven.size} of {self.angle_bounds.size} components are proven"
+        if proven.size:
+            words += f", each within {proven.max():.2g} rad of the truth or less"
+        if self.kind == "probabilistic":
+            words += f" (wrong with probability {self.failure_probability:.1g} at most)"
+        for start, stop, angle in self.clusters:
+            words += f"; {start} to {stop - 1} are a group whose span is within {angle:.2g} rad"
+        if short.size:
+            words += "; nothing is proven of: " + ", ".join(map(str, short))
+        return words + " (counted from 0)."
 
     def streak(self, threshold: float) -> int:
         """How many leading components are proven within ``threshold`` of the truth."""

@@ -60,7 +60,7 @@ def solve(
     and block Krylov run on it from the start, anything else is followed by block Krylov.
     """
     history: list[dict[str, Any]] = []
-    settled = False
+    settled, shown = False, 0.0
     if wide is not None and isinstance(plan.priming, (Exact, BlockKrylov)):
         options = {"max_passes": max_passes, "seed": seed, "start": start}
         return _prove(data, wide, plan, tol, failure_probability, history, progress, **options)
@@ -76,7 +76,9 @@ def solve(
         ):
             row = _row(snapshot, plan)
             history.append(row)
-            progress(row)
+            if int(snapshot.passes) > int(shown):
+                progress(row)
+            shown = snapshot.passes
             settled = row.get("change", np.inf) <= tol
             if settled:
                 break
@@ -177,4 +179,6 @@ def _status(plan: Plan, snapshot: Snapshot, settled: bool, d: int, share: float)
         return Status.CONVERGED  # the span is the whole space, and refining in it is exact
     if hasattr(plan.priming, "change"):
         return Status.CONVERGED if settled else Status.MAX_PASSES
-    return Status.MAX_PASSES if getattr(snapshot.state, "unsettled", 0) else Status.FINISHED
+    if not hasattr(snapshot.state, "unsettled"):
+        return Status.FINISHED
+    return Status.MAX_PASSES if snapshot.state.unsettled else Status.CONVERGED

@@ -63,7 +63,10 @@ def as_priming(priming: Any) -> Priming:
     if isinstance(priming, str):
         if priming not in REGISTRY:
             names = ", ".join(sorted(REGISTRY))
-            raise ValueError(f"`priming`={priming!r} is not known; use 'auto' or one of: {names}.")
+            raise ValueError(
+                f"`priming`={priming!r} is not known here; use one of: {names} (PrimedPCA takes "
+                "'auto' as well)."
+            )
         made: Priming = REGISTRY[priming]()
         return made
     if isinstance(priming, type):

@@ -7,6 +7,7 @@ the registry.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -70,8 +71,11 @@ def as_source(x: Any) -> DataSource:
         return x
     if isinstance(x, (list, tuple)):
         x = np.asarray(x)
-    if isinstance(x, (str, bytes)) or np.isscalar(x) or x is None:
-        raise TypeError(f"`X`={x!r} is no data that can be read; pass an array or a frame.")
+    if isinstance(x, (str, bytes, os.PathLike)) or np.isscalar(x) or x is None:
+        raise TypeError(
+            f"`X`={x!r} is no data that can be read; pass an array, a sparse matrix or a frame. "
+            "Load a file first, for example with np.load(path, mmap_mode='r')."
+        )
     if not any(test(x) for test, _ in REGISTRY):
         if not hasattr(x, "__array__"):
             raise TypeError(
