@@ -312,7 +312,7 @@ def test_preparation_is_that_of_refine():
     ready = Centred(X, sample_weight=weight, center=False)
     for found in (weighted, when_refining_helps(ready, directions)):
         np.testing.assert_allclose(found.angles_after, repeated.angles_after, atol=TOLERANCE)
-    with pytest.raises(TypeError, match="Centred"):
+    with pytest.raises(TypeError, match="prepared already"):
         when_refining_helps(ready, directions, center=True)
 
 
