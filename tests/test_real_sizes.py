@@ -88,8 +88,8 @@ def test_20_newsgroups_as_csr(tmp_path):
     mean = np.asarray(X.mean(axis=0)).ravel()
     operator = LinearOperator(
         X.shape,
-        matvec=lambda v: X @ v - mean @ v,
-        rmatvec=lambda u: X.T @ u - mean * u.sum(),
+        matvec=lambda v: X @ v.ravel() - mean @ v.ravel(),
+        rmatvec=lambda u: X.T @ u.ravel() - mean * u.sum(),
         dtype=np.float64,
     )
     _, s, vt = svds(operator, k=16, tol=1e-12, random_state=0)
