@@ -226,6 +226,19 @@ def test_running_out_of_passes_names_the_components():
     assert not pca.converged_
 
 
+def test_a_basis_that_is_still_too_small_proves_nothing_of_the_rest():
+    X = PROBLEMS[0].X
+    options = {"certificate": "probabilistic", "max_passes": 1, "random_state": 0}
+    with pytest.warns(ConvergenceWarning, match="Not proven"):
+        pca = PrimedPCA(8, priming=BlockKrylov(block_size=3), **options).fit(X)
+    assert pca.status_.name == "NOT_CERTIFIED"
+    assert pca.angle_bounds_.shape == (8,)
+    low, high = pca.certificate_.eigenvalue_bounds.T
+    truth = PROBLEMS[0].variances[:8]
+    assert ((low <= truth) & (truth <= high)).all()
+    assert (pca.angle_bounds_[3:] == math.pi / 2).all()
+
+
 def test_rank_deficient_data_are_certified_without_a_warning():
     X = load_digits().data  # three of its columns are constant
     for way in ("exact", "block_krylov"):

@@ -63,15 +63,22 @@ def _skew(basis: tuple[Array, ...], known: float) -> float:
 def certificate_of(
     evidence: Evidence, k: int, unit: float, kind: str, failure: float
 ) -> Certificate:
-    """The certificate that the evidence allows; ``unit`` turns variances into the user's."""
-    up = upper(evidence)
-    low = lower(evidence)
-    runs = [Cluster(*run) for run in clusters(evidence, k, up)]
+    """The certificate that the evidence allows; ``unit`` turns variances into the user's.
+
+    Of components beyond the Ritz vectors at hand only ``0 <= lambda <= mu`` is claimed.
+    """
+    up, size = upper(evidence), min(k, evidence.values.size)
+    runs = [Cluster(*run) for run in clusters(evidence, size, up)]
+    angles = np.full(k, np.pi / 2)
+    angles[:size] = angle_bounds(evidence, size, up)
+    low = np.zeros(k)
+    low[:size] = lower(evidence)[:size]
+    up = np.concatenate([up[:size], np.full(k - size, evidence.above)])
     # The trace bound alone is off by (sqrt(p) + 2) e, and upper() adds a few e to it.
-    zero = up[:k] <= (2 * math.sqrt(evidence.values.size) + 12) * evidence.rounding
+    zero = up <= (2 * math.sqrt(evidence.values.size) + 12) * evidence.rounding
     return Certificate(
-        angle_bounds=angle_bounds(evidence, k, up),
-        eigenvalue_bounds=np.stack([low[:k], up[:k]], axis=1) * unit,
+        angle_bounds=angles,
+        eigenvalue_bounds=np.stack([low, up], axis=1) * unit,
         clusters=runs,
         kind=kind,
         failure_probability=failure,
@@ -152,7 +159,7 @@ def certified_krylov(
         evidence = Evidence(values, state.residual, min(trace, best), e)
         gain = unit / data.frame.gain / data.frame.gain
         failure = spent if kind == "probabilistic" else 0.0
-        certificate = certificate_of(evidence, min(k, size), gain, kind, failure)
+        certificate = certificate_of(evidence, k, gain, kind, failure)
         yield Certified(snapshot, certificate, evidence)
         ready = size >= k and state.change[:k].max() < 1.0
         idle = probes is None or not probes.riding

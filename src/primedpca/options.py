@@ -31,6 +31,17 @@ def check_options(options: dict[str, Any]) -> None:
         raise ValueError(
             f"`failure_probability`={failure!r} must lie between 0 and 1, both excluded."
         )
+    proven = kind in ("deterministic", "probabilistic")
+    if proven and share < 1:
+        raise ValueError(
+            f"`refine_share`={share} proves nothing and does not go with `certificate`={kind!r}; "
+            "leave one of them at its default."
+        )
+    if proven and isinstance(options["n_components"], str):
+        raise ValueError(
+            f"`n_components`={options['n_components']!r} does not go with `certificate`={kind!r}; "
+            "give a whole number."
+        )
     for name in ("center", "whiten", "warm_start"):
         if not isinstance(options[name], (bool, np.bool_)):
             raise ValueError(f"`{name}`={options[name]!r} must be True or False.")

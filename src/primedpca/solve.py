@@ -122,7 +122,7 @@ def _prove(
                 row = _row(snapshot, plan) | {"angle_bounds": certificate.angle_bounds}
                 history.append(row)
                 progress(row)
-                if certificate.angle_bounds.size == k and certificate.met(tol).all():
+                if certificate.met(tol).all():
                     break
             basis, variances = krylov.refined(snapshot.state, wide)
             basis = complete(basis, wide.like, k, 0)
