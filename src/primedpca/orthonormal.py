@@ -14,6 +14,7 @@ __all__ = [
     "as_components",
     "basis_of",
     "complete",
+    "continued",
     "orthonormalise",
     "random_basis",
     "small_eigh",
@@ -100,22 +101,79 @@ def as_components(basis: Array) -> Array:
     return components
 
 
-def orthonormalise(a: Array) -> tuple[Array, Array]:
+def orthonormalise(a: Array, times: int = 2) -> tuple[Array, Array]:
     """QR: an orthonormal ``(d, p)`` and the upper ``(p, p)``, its diagonal not negative.
 
     ``a`` may be overwritten.  Twice Cholesky QR with the Gram matrix in float64: products of
     tall matrices instead of Householder's many small steps, in place and a few rows at a time.
-    Columns too near to dependence for that go to LAPACK.
+    Columns too near to dependence for that go to LAPACK.  Once is enough where the columns are
+    nearly orthonormal before, or are made so again.
     """
-    first = _cholesky_step(a)
-    second = None if first is None else _cholesky_step(a)
-    if first is not None and second is not None:
-        return a, second @ first
-    xp = namespace(a)
-    q, r = xp.linalg.qr(a)
-    sign = xp.astype(xp.where(xp.linalg.diagonal(r) < 0, -1, 1), a.dtype)
-    q, r = q * sign, to_numpy(r * sign[:, None])
-    return q, r if first is None else r @ first
+    done: np.ndarray | None = None
+    for _ in range(times):
+        upper = _cholesky_step(a)
+        if upper is None:
+            xp = namespace(a)
+            q, r = xp.linalg.qr(a)
+            sign = xp.astype(xp.where(xp.linalg.diagonal(r) < 0, -1, 1), a.dtype)
+            q, r = q * sign, to_numpy(r * sign[:, None])
+            return q, r if done is None else r @ done
+        done = upper if done is None else upper @ done
+    return a, done
+
+
+def continued(
+    z: Array, basis: tuple[Array, ...], near: range | tuple[int, ...]
+) -> tuple[Array, np.ndarray, np.ndarray]:
+    """The next block of an orthonormal basis: ``z = V H + Q B`` with ``Q`` orthonormal to ``V``.
+
+    Parameters
+    ----------
+    z : array of shape (d, w)
+        Is overwritten.
+    basis : tuple of arrays (d, w_i)
+        The blocks of ``V``.
+    near : range or tuple of int
+        The blocks that ``z`` has more than rounding in.  The other ones are taken out only
+        once, at unit length, when what rounding left of them has been blown up and shows.
+
+    Returns
+    -------
+    Q : array of shape (d, <= w)
+        Narrower where ``z`` holds no more above rounding.
+    H : ndarray
+    B : ndarray
+    """
+    edges = np.cumsum([0, *(block.shape[1] for block in basis)])
+    held = np.zeros((int(edges[-1]), z.shape[1]))
+
+    def take_out(x: Array, which: range | tuple[int, ...], factor: np.ndarray | None) -> None:
+        for i in which:
+            part = basis[i].T @ x
+            x -= basis[i] @ part
+            small = to_numpy(part).astype(np.float64)
+            held[edges[i] : edges[i + 1]] += small if factor is None else small @ factor
+
+    take_out(z, near, None)
+    eps = float(namespace(z).finfo(z.dtype).eps)
+    newest, coupling = _above(32 * eps * float(np.linalg.norm(held, ord=2)), z)
+    take_out(newest, range(len(basis)), coupling)
+    # What loses half of itself here was rounding, most of which lay in the span.
+    newest, upper = _above(0.5, newest)
+    return newest, held, upper @ coupling
+
+
+def _above(floor: float, z: Array) -> tuple[Array, np.ndarray]:
+    """Nearly orthonormal ``Q`` of what ``z`` holds above ``floor``, and ``B`` with ``z = Q B``."""
+    xp = namespace(z)
+    q, upper = orthonormalise(z, times=1)
+    upper = upper.astype(np.float64)
+    left, sizes, right = np.linalg.svd(upper)
+    kept = int(np.sum(sizes > floor))
+    if kept == sizes.size:
+        return q, upper
+    turn = xp.asarray(left[:, :kept], dtype=q.dtype, device=device(q))
+    return q @ turn, sizes[:kept, None] * right[:kept]
 
 
 def _cholesky_step(a: Array) -> np.ndarray | None:

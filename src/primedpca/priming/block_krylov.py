@@ -8,8 +8,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from primedpca.arrays import device, namespace, to_numpy
-from primedpca.orthonormal import complete, orthonormalise, random_basis, small_eigh
+from primedpca.orthonormal import complete, continued, orthonormalise, random_basis, small_eigh
 from primedpca.priming.exact import right_vectors
 from primedpca.protocols import Array, Like
 
@@ -43,7 +42,7 @@ class BlockKrylov:
     r"""Block Lanczos with full reorthogonalisation and thick restarts.
 
     From a random block :math:`Q_1` every step multiplies the newest block and takes out what
-    the basis :math:`V = [Q_1, \dots, Q_j]` holds already, twice,
+    the basis :math:`V = [Q_1, \dots, Q_j]` holds already, its neighbours twice,
 
     .. math:: Z = C Q_j, \qquad H = V^T Z, \qquad Z - V H = Q_{j+1} B,
 
@@ -96,12 +95,9 @@ class BlockKrylov:
         newest = state.newest if state.step else self._first_block(state, data)
         z = data.covariance_product(newest) if self.side == "right" else data.gram_product(newest)
         basis = (*state.basis, newest)
-        held = _take_out(z, basis)
-        newest, coupling = _next_block(z, float(np.linalg.norm(held, ord=2)))
-        # Twice is enough, but the second time at unit length: small parts were blown up.
-        held += _take_out(newest, basis) @ coupling
-        newest, upper = orthonormalise(newest)
-        coupling = upper @ coupling
+        # C is symmetric: what it makes of a block lies in that, the one before and the next.
+        near = range(max(0, len(basis) - 2), len(basis))
+        newest, held, coupling = continued(z, basis, near)
         done = state.projected.shape[0]
         projected = np.zeros((held.shape[0], held.shape[0]))
         projected[:done, :done] = state.projected
@@ -163,30 +159,6 @@ def _like(data: Any, side: str) -> Like:
     """What vectors of the side that is iterated on look like."""
     length = data.shape[1] if side == "right" else data.shape[0]
     return dataclasses.replace(data.like, n_features=length)
-
-
-def _take_out(z: Array, basis: tuple[Array, ...]) -> np.ndarray:
-    """Subtract from ``z``, in place, its part in the span; returns the coefficients."""
-    held = []
-    for block in basis:
-        part = block.T @ z
-        z -= block @ part
-        held.append(to_numpy(part).astype(np.float64))
-    return np.concatenate(held)
-
-
-def _next_block(z: Array, largest: float) -> tuple[Array, np.ndarray]:
-    """An orthonormal basis ``Q`` of what ``z`` holds above rounding, and ``B`` with ``z = Q B``."""
-    xp = namespace(z)
-    floor = 32 * float(xp.finfo(z.dtype).eps) * largest
-    q, upper = orthonormalise(z)
-    upper = upper.astype(np.float64)
-    left, sizes, right = np.linalg.svd(upper)
-    kept = int(np.sum(sizes > floor))
-    if kept == sizes.size:
-        return q, upper
-    turn = xp.asarray(left[:, :kept], dtype=q.dtype, device=device(q))
-    return q @ turn, sizes[:kept, None] * right[:kept]
 
 
 def _angles(variances: np.ndarray, residual: np.ndarray, newest: np.ndarray, p: int) -> np.ndarray:
