@@ -13,7 +13,7 @@ from primedpca.bounds import Evidence, angle_bounds, clusters, lower, upper, vec
 from primedpca.centred import Centred
 from primedpca.prime import as_seed, prime
 from primedpca.priming import BlockKrylov, Exact
-from primedpca.probes import COUNT, Probes, Riding
+from primedpca.probes import UNIT, Probes, Riding, unevenness
 from primedpca.protocols import Array
 from primedpca.refine import decomposition
 from primedpca.result import Certificate, Cluster, Decomposition, Snapshot
@@ -27,7 +27,7 @@ __all__ = [
     "rounding_of",
 ]
 
-UNIT = 2.0**-53
+READY = 0.3  # radians that the components still move by when probes set out
 
 
 def rounding_of(data: Any, width: int, largest: float, skew: float = 0.0) -> float:
@@ -48,16 +48,6 @@ def rounding_of(data: Any, width: int, largest: float, skew: float = 0.0) -> flo
     steps = along + across + d * (data.source.axis == 1) + math.log2(len(blocks)) + 10
     products = 4 * math.sqrt(width) * steps * UNIT * rows
     return products + 2 * largest * skew + (10 * width + 64) * UNIT * largest
-
-
-def _skew(basis: tuple[Array, ...], known: float) -> float:
-    """How far a basis is from orthonormal, if all but its last block is off by ``known``."""
-    newest = basis[-1]
-    total = known**2
-    for block in basis[:-1]:
-        total += 2 * float(((block.T @ newest) ** 2).sum())
-    own = to_numpy(newest.T @ newest) - np.eye(newest.shape[1])
-    return math.sqrt(total + float((own**2).sum())) + newest.shape[0] * UNIT
 
 
 def certificate_of(
@@ -130,13 +120,13 @@ def certified_krylov(
     """Run block Krylov and say after every pass what is proven of the first ``k``.
 
     With ``failure_probability`` 0 only deterministic bounds are used.  Otherwise probes set out
-    as soon as all ``k`` stand out from what is left, deflated with the basis of that moment.
-    They ride on the next six passes, prove more with each, and hold for every later basis that
-    contains that one.  If they leave something open another set sets out, with its share of the
-    probability.
+    as soon as all ``k`` have nearly settled, deflated with the basis of that moment.  They ride
+    on the next passes, prove more with each, and hold for every later basis that contains that
+    one.  Where they cannot prove enough, or not in eight passes, another set sets out, with its
+    share of the probability.
     """
     riding = Riding(data)
-    best, spent, rounds, blocks, skew = math.inf, 0.0, 0, 0, 0.0
+    best, spent, rounds, blocks, uneven = math.inf, 0.0, 0, 0, 0.0
     unit = data.weight / (data.weight - 1)
     for snapshot in prime(
         riding, priming, n_directions, max_passes=max_passes, random_state=seed, start=start
@@ -145,15 +135,17 @@ def certified_krylov(
         values, size = state.variances, state.variances.size
         if len(state.basis) <= blocks:
             # A restart has dropped what the probes were kept from.
-            best, skew, riding.probes = math.inf, 0.0, None
+            best, uneven, riding.probes = math.inf, 0.0, None
         blocks = len(state.basis)
-        skew = _skew(state.basis, skew)
+        uneven += unevenness(state.basis[-1], state.basis[:-1])
         # At least as large as |C U|, also where the top has been missed so far.
         largest = math.hypot(values[0], np.linalg.norm(state.residual, ord=2))
-        e = rounding_of(data, size, largest, skew)
+        e = rounding_of(data, size, largest, math.sqrt(uneven))
         probes = riding.probes
-        if probes is not None and len(probes.images) > 2:
-            best = min(best, probes.missed(largest, rounding_of(data, COUNT, largest, skew)))
+        if probes is not None and probes.passes:
+            skew = math.sqrt(uneven) + probes.skew
+            rounding = rounding_of(data, probes.small.shape[1], largest, skew)
+            best = min(best, probes.missed(largest, rounding))
         trace = max(0.0, data.total - float(values.sum())) + (math.sqrt(size) + 2) * e
         kind = "deterministic" if trace <= best else "probabilistic"
         evidence = Evidence(values, state.residual, min(trace, best), e)
@@ -161,8 +153,10 @@ def certified_krylov(
         failure = spent if kind == "probabilistic" else 0.0
         certificate = certificate_of(evidence, k, gain, kind, failure)
         yield Certified(snapshot, certificate, evidence)
-        ready = size >= k and state.change[:k].max() < 1.0
+        ready = size >= k and state.change[:k].max() < READY
         idle = probes is None or not probes.riding
+        if probes is not None and probes.passes >= 3:
+            idle = idle or probes.reached > 0.9 * values[k - 1]
         if failure_probability > 0 and ready and idle:
             rounds += 1
             share = failure_probability / (rounds * (rounds + 1))

@@ -6,17 +6,18 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.polynomial import chebyshev, polynomial
 
-from primedpca.arrays import namespace, to_numpy
+from primedpca.arrays import to_numpy
 from primedpca.centred import Centred
+from primedpca.orthonormal import continued
 from primedpca.protocols import Array
 
-__all__ = ["Probes", "Riding"]
+__all__ = ["UNIT", "Probes", "Riding", "unevenness"]
 
-COUNT = 8
-PASSES = 6
-GRID = 60
+UNIT = 2.0**-53
+COUNT = 16
+PASSES = 8
+GRID = 24
 
 
 class Probes:
@@ -26,10 +27,15 @@ class Probes:
     ``|q(alpha)| |Omega^T a| <= |q(A) Omega|`` for every polynomial ``q``, and ``|Omega^T a|``
     is at least ``tau`` but with probability ``failure``.
 
+    The images are kept as an orthonormal basis ``Q`` with ``A [Q_1 .. Q_t] = Q H``, begun at
+    ``Omega = Q_1 R``, in which ``q(A) Omega`` is small and cheap for every ``q``.  Powers of
+    ``A`` would have the rounding of their products multiplied by thousands.
+
     Parameters
     ----------
     basis : tuple of arrays (d, w)
-        The orthonormal ``V``, in blocks; must not depend on the probes.
+        The orthonormal ``V``, in blocks, of which ``C`` maps all but the last into their own
+        span; must not depend on the probes.
     data : Centred
     failure : float
     seed : object
@@ -42,66 +48,101 @@ class Probes:
         draws = np.random.default_rng(seed).standard_normal((data.shape[1], COUNT))
         self.norm = float(np.linalg.norm(draws, ord=2))
         self.tau = math.sqrt(2 * gammaincinv(COUNT / 2, failure))
-        self.images = [self._outside(data.like.asarray(draws))]
+        everything = range(len(basis))
+        self.newest, _, self.start = continued(data.like.asarray(draws), basis, everything)
+        self.images: tuple[Array, ...] = ()
+        self.small = np.zeros((self.newest.shape[1], 0))
+        self._uneven = self._unevenness()
 
-    def _outside(self, vectors: Array) -> Array:
-        for _ in range(2):
-            for block in self.basis:
-                vectors = vectors - block @ (block.T @ vectors)
-        return vectors
+    @property
+    def passes(self) -> int:
+        """How many passes they have ridden on."""
+        return len(self.images)
 
     @property
     def riding(self) -> bool:
         """Whether more passes are wanted."""
-        return len(self.images) <= PASSES
+        return self.passes < PASSES and self.newest.shape[1] > 0
+
+    @property
+    def reached(self) -> float:
+        """A lower estimate of ``alpha``: below this no number of passes will bring the bound."""
+        width = self.small.shape[1]
+        inside = self.small[:width]
+        return float(np.linalg.eigvalsh((inside + inside.T) / 2)[-1])
 
     def take(self, product: Array) -> None:
         """Take the product of the data with the newest image."""
-        self.images.append(self._outside(product))
+        images = (*self.images, self.newest)
+        last = len(self.basis) - 1
+        near = (last, *range(max(last + 1, last + len(images) - 1), last + 1 + len(images)))
+        blocks = (*self.basis, *images)
+        newest, held, coupling = continued(product, blocks, near)
+        held = held[held.shape[0] - sum(block.shape[1] for block in images) :]
+        rows, columns = self.small.shape
+        small = np.zeros((rows + newest.shape[1], columns + held.shape[1]))
+        small[:rows, :columns] = self.small
+        small[:rows, columns:] = held
+        small[rows:, columns:] = coupling
+        self.images, self.newest, self.small = images, newest, small
+        self._uneven += self._unevenness()
+
+    @property
+    def skew(self) -> float:
+        """How far the images are from being orthonormal to each other and to the basis."""
+        return math.sqrt(self._uneven)
+
+    def _unevenness(self) -> float:
+        return unevenness(self.newest, (*self.basis, *self.images))
 
     def missed(self, largest: float, rounding: float) -> float:
         """The bound ``mu`` on the top eigenvalue of what is left; infinite if none is found.
 
         ``q(x) = (x / rho) T_{t-1}(2 x / rho - 1)`` is at least 1 beyond ``rho`` and grows there,
         so ``alpha <= max(rho, q^-1(|q(A) Omega| / tau))``, for every ``rho`` and every degree at
-        once.  ``q(A) Omega`` is put together from powers, with coefficients that add up to
-        ``T_{t-1}(3)``, which is what their rounding is multiplied with.
+        once: a few are tried, then more of them about the best.
         """
-        xp, best = namespace(self.images[0]), math.inf
-        # One QR: squaring the images in a Gram matrix would lose half the digits.
-        small = to_numpy(xp.linalg.qr(xp.concat(self.images[1:], axis=1))[1])
-        for t in range(2, len(self.images)):
-            q = _polynomial(t)
-            growth = 4 * t * float(np.abs(q).sum()) * rounding * self.norm
-            for rho in largest * np.geomspace(1e-6, 1.0, GRID):
-                tau = self.tau - growth / rho
-                if tau > 0:
-                    parts = [
-                        q[j] / rho**j * small[:, (j - 1) * COUNT : j * COUNT]
-                        for j in range(1, t + 1)
-                    ]
-                    height = float(np.linalg.norm(sum(parts), ord=2)) / tau
-                    best = min(best, rho * _inverse(q, height))
+        best, where = math.inf, largest
+        for spread, about in ((1e-6, largest), (0.5, None)):
+            top = about or min(largest, where * math.sqrt(2.0))
+            for rho in np.geomspace(top * spread, top, GRID):
+                bound = self._bound(float(rho), rounding)
+                if bound < best:
+                    best, where = bound, float(rho)
+        return best
+
+    def _bound(self, rho: float, rounding: float) -> float:
+        """The least bound of all degrees for one ``rho``."""
+        best, h = math.inf, self.small
+        width, begun = h.shape[1], self.start.shape[0]
+        before, now = None, h[:, :begun] @ self.start / rho
+        for t in range(1, self.passes + 1):
+            if t > 1:
+                turned = 2 * (h @ now[:width]) / rho - now
+                before, now = now, turned if before is None else 2 * turned - before
+            tau = self.tau - 4 * t * t * rounding / rho * self.norm
+            if tau > 0:
+                height = float(np.linalg.norm(now, ord=2)) / tau
+                best = min(best, rho * _inverse(t, height))
         return best
 
 
-def _polynomial(t: int) -> np.ndarray:
-    """Coefficients of ``y T_{t-1}(2 y - 1)`` in powers of ``y``."""
-    inner = chebyshev.cheb2poly([0.0] * (t - 1) + [1.0])
-    total: Any = np.zeros(1)
-    for power, factor in enumerate(inner):
-        total = polynomial.polyadd(total, factor * polynomial.polypow([-1.0, 2.0], power))
-    return np.concatenate([[0.0], total])
+def unevenness(newest: Array, others: tuple[Array, ...]) -> float:
+    """The squared size of what a block adds to ``V^T V - I`` of the whole basis."""
+    own = to_numpy(newest.T @ newest) - np.eye(newest.shape[1])
+    cross = sum(float(((block.T @ newest) ** 2).sum()) for block in others)
+    return 2 * cross + float((own**2).sum()) + (newest.shape[0] * UNIT) ** 2
 
 
-def _inverse(q: np.ndarray, height: float) -> float:
-    """The largest ``y`` with ``q(y) <= height``, at least 1, rounded up."""
+def _inverse(t: int, height: float) -> float:
+    """The largest ``y`` with ``y T_{t-1}(2 y - 1) <= height``, at least 1, rounded up."""
     if height <= 1.0:
         return 1.0
-    low, high = 1.0, height  # q(y) >= y beyond 1
-    for _ in range(60):
+    low, high = 1.0, height ** (1 / t) * (1 + 1e-9)  # it is at least y^t beyond 1
+    for _ in range(50):
         middle = (low + high) / 2
-        low, high = (middle, high) if polynomial.polyval(middle, q) < height else (low, middle)
+        value = middle * math.cosh((t - 1) * math.acosh(2 * middle - 1))
+        low, high = (middle, high) if value < height else (low, middle)
     return high * (1 + 1e-12)
 
 
@@ -117,7 +158,7 @@ class Riding(Centred):
         if self.probes is None or not self.probes.riding:
             return super().covariance_product(vectors)
         width = vectors.shape[1]
-        both = self.like.xp.concat([vectors, self.probes.images[-1]], axis=1)
+        both = self.like.xp.concat([vectors, self.probes.newest], axis=1)
         product = super().covariance_product(both)
-        self.probes.take(product[:, width:])
+        self.probes.take(self.like.xp.asarray(product[:, width:], copy=True))
         return self.like.xp.asarray(product[:, :width], copy=True)
