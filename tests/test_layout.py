@@ -21,6 +21,7 @@ LAYERS = [
         "refine",
         "theory",
         "planning",
+        "costs",
         "gaussian",
         "attributes",
         "options",

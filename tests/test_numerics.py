@@ -42,7 +42,8 @@ def far_from_zero(ratio, dtype, n=5000, d=20):
 def test_a_mean_far_larger_than_the_spread(ratio, dtype, kind, way):
     X = far_from_zero(ratio, dtype)
     variances, components = reference(X)
-    pca = PrimedPCA(5, priming=way, tol=1e-7, max_passes=300, random_state=0).fit(KINDS[kind](X))
+    tol = 1e-7 if dtype == "f8" else 1e-6
+    pca = PrimedPCA(5, priming=way, tol=tol, max_passes=300, random_state=0).fit(KINDS[kind](X))
     error = np.abs(pca.explained_variance_ - variances[:5]).max() / variances[0]
     assert error <= VARIANCE_ERROR[X.dtype]
     total = variances.sum()
@@ -164,10 +165,11 @@ def test_bitwise_the_same_on_repeat_and_with_any_number_of_workers(kind):
     from primedpca.engines import LocalEngine
 
     X = np.random.default_rng(9).standard_normal((9000, 150)) * np.linspace(3, 1, 150)
-    fits = [
-        PrimedPCA(5, priming="subspace_iteration", max_passes=5, tol=1.0, random_state=0, engine=e)
-        .fit(KINDS[kind](X))
-        .components_
-        for e in (None, LocalEngine(1), LocalEngine(2), LocalEngine(4))
-    ]
-    assert all(np.array_equal(fits[0], other) for other in fits[1:])
+    for way, tol in (("subspace_iteration", 1.0), ("block_krylov", 0.1)):
+        fits = [
+            PrimedPCA(5, priming=way, tol=tol, random_state=0, engine=e).fit(KINDS[kind](X))
+            for e in (None, LocalEngine(1), LocalEngine(2), LocalEngine(4))
+        ]
+        for other in fits[1:]:
+            assert np.array_equal(fits[0].components_, other.components_)
+            assert np.array_equal(fits[0].angle_bounds_, other.angle_bounds_)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Evidence", "angle_bounds", "clusters", "lower", "upper", "vector_bounds"]
+__all__ = ["Evidence", "angle_bounds", "clusters", "fewest", "lower", "upper"]
 
 
 @dataclass(frozen=True)
@@ -141,22 +141,22 @@ def clusters(evidence: Evidence, k: int, up: np.ndarray) -> list[tuple[int, int,
     return found
 
 
-def vector_bounds(
-    evidence: Evidence, up: np.ndarray, sigma: np.ndarray, sizes: np.ndarray
-) -> np.ndarray:
-    """Davis and Kahan's bound for unit vectors that are no Ritz vectors, ``(k,)``.
+def fewest(evidence: Evidence, up: np.ndarray, total: float, fraction: float) -> tuple[int, int]:
+    """How many components hold ``fraction`` of the ``total`` variance: at least, at most.
 
-    ``sigma`` are their Rayleigh quotients ``v^T C v`` and ``sizes`` the norms of
-    ``C v - sigma v``, both with their rounding in ``e``.
+    No fewer than the first number can, because ``sum(lambda_i) <= sum(up_i)``; the Ritz vectors
+    at hand do with the second, because they hold ``sum(theta_i)``.  It is one more than there
+    are where they do not hold so much yet.  Both are equal once the number is known, or once
+    they differ only by what rounding does to the sums.
     """
     theta, e = evidence.values, evidence.rounding
-    found = np.full(sigma.size, np.pi / 2)
-    for i in range(min(sigma.size, theta.size)):
-        before = math.inf if i == 0 else theta[i - 1] - sigma[i]
-        gap = min(before, sigma[i] - up[i + 1]) - 4 * e
-        if gap > sizes[i] + e:
-            found[i] = math.asin((sizes[i] + e) / gap)
-    return found
+    p, blur = theta.size, (math.sqrt(theta.size) + 2) * e
+    held, most = np.cumsum(lower(evidence)), np.cumsum(up[:p])
+    enough = 1 + int(np.searchsorted(held, fraction * (total + blur)))
+    least = 1 + int(np.searchsorted(most, fraction * (total - blur)))
+    if enough <= p and most[enough - 2] - held[enough - 2] <= 4 * p * e and enough > 1:
+        least = enough
+    return min(least, enough), enough
 
 
 def _norm(matrix: np.ndarray) -> float:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from primedpca.arrays import to_numpy
-from primedpca.bounds import Evidence, angle_bounds, clusters, lower, upper, vector_bounds
+from primedpca.bounds import Evidence, angle_bounds, clusters, fewest, lower, upper
 from primedpca.centred import Centred
+from primedpca.metrics import angles
+from primedpca.orthonormal import complete
+from primedpca.planning import make_plan
 from primedpca.prime import as_seed, prime
 from primedpca.priming import BlockKrylov, Exact
+from primedpca.priming.exact import principal, spectrum
 from primedpca.probes import UNIT, Probes, Riding, unevenness
 from primedpca.protocols import Array
-from primedpca.refine import decomposition
+from primedpca.refine import decomposition, in_unit_of_data
 from primedpca.result import Certificate, Cluster, Decomposition, Snapshot
 
 __all__ = [
@@ -76,40 +81,87 @@ def certificate_of(
     )
 
 
-def certified_exact(data: Centred, k: int) -> tuple[Decomposition, Certificate]:
+def certified_exact(data: Centred, wanted: int | float) -> tuple[Decomposition, Certificate]:
     """A full decomposition and what rounding leaves of its certainty.
 
     The matrix is formed with an error of at most ``(n_b + log2(blocks) + 10) u T`` and
-    decomposed with one of at most ``10 m u theta_1``.  Right vectors made from left ones,
-    ``M^T u / |M^T u|``, carry the error of ``u`` larger by ``sqrt(theta_1 / theta_i)``.
+    decomposed with one of at most ``10 m u theta_1``.
+
+    Parameters
+    ----------
+    data : Centred
+        Multiplied in float64.
+    wanted : int or float
+        How many components, or the share of the variance that they are to hold.
     """
-    priming = Exact()
-    p = min(k, *data.shape)
-    state = priming.step(priming.init(data.like, p, 0), data)
-    values = np.asarray(state.variances)
     m = min(data.shape)
+    # A few more than wanted: a run of ties that begins before k may end soon after.
+    more = m if isinstance(wanted, float) else wanted + max(8, wanted // 4)
+    values, vectors = spectrum(data, more + 1)
+    p = min(more, m)
+    beyond, values = float(values[p]) if values.size > p else 0.0, values[:p]
     e = rounding_of(data, m, float(values[0])) / math.sqrt(m)
-    worse = np.ones(p)
+    evidence = Evidence(values, np.diag(np.full(p, 2 * e)), beyond, e)
+    k = wanted
+    if isinstance(k, float):
+        k = min(fewest(evidence, upper(evidence), data.total, k)[1], p)
+    basis = principal(data, values[:k], vectors[:, :k])
+    certificate = certificate_of(evidence, k, in_unit_of_data(data, 1.0), "exact", 0.0)
     if data.shape[0] < data.shape[1]:
-        worse = np.sqrt(values[0] / np.maximum(values, e)) if values[0] > 0 else worse
-    evidence = Evidence(values, np.diag(2 * e * worse), state.beyond, e)
-    unit = data.weight / (data.weight - 1) / data.frame.gain / data.frame.gain
-    found = decomposition(data, state.basis, values)
-    return found, certificate_of(evidence, k, unit, "exact", 0.0)
+        certificate = _on_the_right(certificate, lower(evidence), e)
+    return decomposition(data, basis, values[:k]), certificate
+
+
+def _on_the_right(left: Certificate, values: np.ndarray, e: float) -> Certificate:
+    """What holds for ``M^T u / |M^T u|`` if ``left`` holds for the eigenvectors ``u`` of ``M M^T``.
+
+    With ``u = cos(a) u_i + sin(a) b``, the tangent grows to ``tan(a) |M^T b| / sigma_i``, at most
+    by ``sqrt(lambda_1 / lambda_i)``.  The product is off by ``e / sqrt(lambda_1)`` at most, and
+    making the vectors orthonormal moves each by no more than what it and those before it are
+    off.
+    """
+    top = values[0] + 2 * e
+    factor = np.sqrt(top / np.maximum(values, UNIT * UNIT * top)) if top > 0 else values + 1
+    blur = e / top if top > 0 else 0.0
+    k = left.angle_bounds.size
+    off = np.arctan(np.tan(left.angle_bounds) * factor[:k]) + blur * factor[:k]
+    before = np.sqrt(np.cumsum(off**2) - off**2)
+    turned = np.where(left.angle_bounds < np.pi / 2, 2 * off + before, np.pi / 2)
+    runs = []
+    for start, stop, angle in left.clusters:
+        worst = factor[stop - 1]
+        size = 2 * math.sqrt(stop) * (math.atan(math.tan(angle) * worst) + blur * worst)
+        runs.append(Cluster(start, stop, min(size, np.pi / 2)))
+    return replace(left, angle_bounds=np.minimum(turned, np.pi / 2), clusters=runs)
 
 
 class Certified(NamedTuple):
-    """A snapshot, what is proven of it, and from what."""
+    """A snapshot, what is proven of it, and from what; whether the number wanted is known."""
 
     snapshot: Snapshot
     certificate: Certificate
     evidence: Evidence
+    counted: bool
+
+    def at_floor(self, tol: float) -> bool:
+        """Whether what is short of ``tol`` is so because of rounding, which no pass removes."""
+        values, e = self.evidence.values, self.evidence.rounding
+        short = np.flatnonzero(~self.certificate.met(tol))
+        if short.size == 0 or short[-1] >= values.size:
+            return False
+        sizes = np.linalg.norm(self.evidence.residual[:, short], axis=0)
+        if sizes.max() > 4 * e:
+            return False
+        missed = min(self.evidence.missed, float(values[-1]))
+        ideal = Evidence(values, 0 * self.evidence.residual, missed, e)
+        best = certificate_of(ideal, self.certificate.angle_bounds.size, 1.0, "", 0.0)
+        return not best.met(tol)[short].any()
 
 
 def certified_krylov(
     data: Centred,
     priming: BlockKrylov,
-    k: int,
+    wanted: int | float,
     n_directions: int,
     *,
     failure_probability: float,
@@ -117,7 +169,9 @@ def certified_krylov(
     max_passes: int,
     start: Array | None = None,
 ) -> Iterator[Certified]:
-    """Run block Krylov and say after every pass what is proven of the first ``k``.
+    """Run block Krylov and say after every pass what is proven.
+
+    ``wanted`` is the number of components, or the share of the variance that they are to hold.
 
     With ``failure_probability`` 0 only deterministic bounds are used.  Otherwise probes set out
     as soon as all ``k`` have nearly settled, deflated with the basis of that moment.  They ride
@@ -127,21 +181,19 @@ def certified_krylov(
     """
     riding = Riding(data)
     best, spent, rounds, blocks, uneven = math.inf, 0.0, 0, 0, 0.0
-    unit = data.weight / (data.weight - 1)
     for snapshot in prime(
         riding, priming, n_directions, max_passes=max_passes, random_state=seed, start=start
     ):
-        state = snapshot.state
+        state, probes = snapshot.state, riding.probes
         values, size = state.variances, state.variances.size
         if len(state.basis) <= blocks:
             # A restart has dropped what the probes were kept from.
-            best, uneven, riding.probes = math.inf, 0.0, None
+            best, uneven, probes, riding.probes = math.inf, 0.0, None, None
         blocks = len(state.basis)
         uneven += unevenness(state.basis[-1], state.basis[:-1])
         # At least as large as |C U|, also where the top has been missed so far.
         largest = math.hypot(values[0], np.linalg.norm(state.residual, ord=2))
         e = rounding_of(data, size, largest, math.sqrt(uneven))
-        probes = riding.probes
         if probes is not None and probes.passes:
             skew = math.sqrt(uneven) + probes.skew
             rounding = rounding_of(data, probes.small.shape[1], largest, skew)
@@ -149,13 +201,16 @@ def certified_krylov(
         trace = max(0.0, data.total - float(values.sum())) + (math.sqrt(size) + 2) * e
         kind = "deterministic" if trace <= best else "probabilistic"
         evidence = Evidence(values, state.residual, min(trace, best), e)
-        gain = unit / data.frame.gain / data.frame.gain
+        k, counted = int(wanted), True
+        if isinstance(wanted, float):
+            least, k = fewest(evidence, upper(evidence), data.total, wanted)
+            counted = least == k
         failure = spent if kind == "probabilistic" else 0.0
-        certificate = certificate_of(evidence, k, gain, kind, failure)
-        yield Certified(snapshot, certificate, evidence)
+        certificate = certificate_of(evidence, k, in_unit_of_data(data, 1.0), kind, failure)
+        yield Certified(snapshot, certificate, evidence, counted)
         ready = size >= k and state.change[:k].max() < READY
         idle = probes is None or not probes.riding
-        if probes is not None and probes.passes >= 3:
+        if ready and probes is not None and probes.passes >= 3:
             idle = idle or probes.reached > 0.9 * values[k - 1]
         if failure_probability > 0 and ready and idle:
             rounds += 1
@@ -178,6 +233,10 @@ def certify(
 ) -> Certificate:
     """Audit components, from this library or any other: how wrong, at most, is each?
 
+    The data are decomposed to the accuracy that the question needs, beginning with the
+    components themselves, and what was found is compared with them: if ``u`` is proven within
+    ``a`` of the truth, a component at an angle ``b`` from ``u`` is within ``a + b`` of it.
+
     Parameters
     ----------
     X : data of shape (n, d)
@@ -185,8 +244,8 @@ def certify(
     components : array of shape (k, d)
         Orthonormal rows, in order.
     tol : float, optional
-        Stop as soon as every component is proven within this angle; otherwise go on until the
-        bounds stop falling.
+        Stop as soon as every component is proven within this angle, or proven not to be;
+        otherwise go on until the bounds are about as small as the angles themselves.
     failure_probability : float
         The probability that the certificate is false; 0 asks for deterministic bounds only.
     sample_weight : array of shape (n,), optional
@@ -213,42 +272,55 @@ def certify(
     data = Centred.of(X, sample_weight=sample_weight, float64=True, **preparation)
     vectors = _check_components(components, data)
     k = vectors.shape[1]
-    product = data.covariance_product(vectors)
-    sigma = to_numpy(data.like.xp.vecdot(vectors, product, axis=0))
-    rest = product - vectors * data.like.asarray(sigma)
-    sizes = to_numpy(data.like.xp.linalg.vector_norm(rest, axis=0))
-    extra = min(k + max(4, -(-k // 4)), min(data.shape))
-    found: Certificate | None = None
-    for certified in certified_krylov(
+    plan = make_plan(data, min(k, *data.shape), "auto", "auto")
+    if isinstance(plan.priming, Exact) and k <= min(data.shape):
+        found, certificate = certified_exact(data, k)
+        return _audit(vectors, data.like.xp.asarray(found.components.T), certificate)[0]
+    width = min(k + max(4, -(-k // 4)), data.shape[1])
+    krylov = BlockKrylov(block_size=width)
+    best: Certificate | None = None
+    for snapshot, certificate, _, _ in certified_krylov(
         data,
-        BlockKrylov(block_size=extra),
+        krylov,
         k,
-        extra,
+        width,
         failure_probability=failure_probability,
         seed=as_seed(random_state),
         max_passes=max_passes,
         start=vectors,
     ):
-        evidence, certificate = certified.evidence, certified.certificate
-        if evidence.values.size < k:
-            continue
-        bounds = vector_bounds(evidence, upper(evidence), sigma, sizes)
-        better = found is None or bounds.sum() < 0.99 * found.angle_bounds.sum()
-        if found is None or bounds.sum() <= found.angle_bounds.sum():
-            found = Certificate(
-                bounds,
-                certificate.eigenvalue_bounds,
-                [],
-                certificate.kind,
-                certificate.failure_probability,
-                certificate.zero,
-            )
-        if tol is not None and found.met(tol).all():
+        known, _ = krylov.refined(snapshot.state, data)
+        if known.shape[1] < k:
+            known = complete(known, data.like, k, 0)
+        audited, apart = _audit(vectors, known[:, :k], certificate)
+        stalled = best is not None and audited.angle_bounds.sum() > 0.99 * best.angle_bounds.sum()
+        if best is None or audited.angle_bounds.sum() <= best.angle_bounds.sum():
+            best = audited
+        sharp = certificate.met(1.0) & (certificate.angle_bounds <= np.maximum(apart / 10, 1e-7))
+        if tol is not None:
+            sharp = best.met(tol) | (apart - certificate.angle_bounds > tol)
+        if sharp.all() or (stalled and certificate.met(1e-3).all()):
             break
-        if not better and certificate.met(1e-3).all():
-            break
-    assert found is not None
-    return found
+    assert best is not None
+    return best
+
+
+def _audit(vectors: Array, known: Array, certificate: Certificate) -> tuple[Certificate, Any]:
+    """What the certificate of ``known`` says of ``vectors``, both ``(d, k)``; how far apart."""
+    apart = angles(vectors.T, known.T)
+    turned = np.minimum(certificate.angle_bounds + apart, np.pi / 2)
+    runs = []
+    for start, stop, bound in certificate.clusters:
+        if stop <= apart.size:  # of a run past k the given components hold only a part
+            between = _between(to_numpy(vectors[:, start:stop]), to_numpy(known[:, start:stop]))
+            runs.append(Cluster(start, stop, min(bound + between, np.pi / 2)))
+    return replace(certificate, angle_bounds=turned, clusters=runs), apart
+
+
+def _between(a: np.ndarray, b: np.ndarray) -> float:
+    """The largest angle between two spans of the same dimension."""
+    a, b = np.linalg.qr(a)[0], np.linalg.qr(b)[0]
+    return math.asin(min(1.0, float(np.linalg.norm(a - b @ (b.T @ a), ord=2))))
 
 
 def _check_components(components: Any, data: Centred) -> Array:

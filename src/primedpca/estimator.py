@@ -20,7 +20,7 @@ from primedpca.arrays import is_dense, is_sparse, namespace, to_numpy
 from primedpca.attributes import attributes, deviations, write_scores
 from primedpca.centred import Centred
 from primedpca.gaussian import Model, Probabilistic
-from primedpca.options import check_options
+from primedpca.options import check_options, is_proven
 from primedpca.orthonormal import orthonormalise
 from primedpca.planning import all_for_mle, likeliest_dimension, make_plan
 from primedpca.prime import as_seed
@@ -43,9 +43,10 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Probabilistic
 
     Parameters
     ----------
-    n_components : int, "mle" or None
-        How many components to keep; ``None`` keeps ``min(n_samples, n_features)``, ``"mle"``
-        guesses the number as scikit-learn does.
+    n_components : int, float, "mle" or None
+        How many components to keep; a share of the variance in (0, 1) keeps the fewest that
+        provably hold it, ``None`` keeps ``min(n_samples, n_features)``, ``"mle"`` guesses the
+        number as scikit-learn does.
     priming : str, Priming, callable or array of shape (n_features, q)
         Who looks for the span: ``"auto"``, a name from :mod:`primedpca.priming`, an object
         with the methods of a Priming, a function ``(X, n_directions) -> directions``, or the
@@ -72,7 +73,9 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Probabilistic
         The share of the rows, drawn at random, to refine with.
     certificate : {"auto", "none", "deterministic", "probabilistic"}
         Prove how wrong each component may be, and go on until all are proven within ``tol``.
-        ``"auto"`` is ``"none"`` in this version.
+        ``"auto"`` is ``"probabilistic"``, whose certificates are exact or deterministic where
+        that costs no more, unless ``refine_share`` is less than 1, with which nothing can be
+        proven.
     failure_probability : float in (0, 1)
         The probability that a probabilistic certificate is false.
     device : str, optional
@@ -110,12 +113,13 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Probabilistic
         How the fit ended; ``str(status_)`` is a sentence.
     certificate_ : Certificate or None
     angle_bounds_ : ndarray of shape (n_components_,)
-        In radians, where a certificate was asked for.
+        In radians; pi/2 where nothing is proven.  Not there without a certificate.
     n_passes_ : float
         How often the data were read.
     plan_ : Plan
     history_ : list of dict
-        One row for every step of the priming: step, passes, seconds, and the change.
+        One row for every step of the priming: step, passes, seconds, the change it expects
+        still, and with a certificate the angle bounds and variances so far.
 
     Notes
     -----
@@ -196,21 +200,20 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Probabilistic
         -------
         PrimedPCA
         """
-        check_options(self.get_params(deep=False))
-        preparation = {
-            "sample_weight": sample_weight,
-            "center": self.center,
-            "scale": self.scale,
-            "missing": self.missing,
-        }
+        options = self.get_params(deep=False)
+        check_options(options)
+        preparation = {name: options[name] for name in ("center", "scale", "missing")}
+        preparation["sample_weight"] = sample_weight
         source = self._source(X, reset=True)
         data = Centred(source, self.engine, **preparation)
         check_rows(data)
-        proven = self.certificate in ("deterministic", "probabilistic")
+        proven = is_proven(options)
         wide = Centred(source, self.engine, float64=True, **preparation) if proven else None
         guess = isinstance(self.n_components, str) and self.n_components == "mle"
         wanted = all_for_mle(data) if guess else self.n_components
-        plan = make_plan(data, wanted, self.priming, self.extra_components)
+        plan = make_plan(
+            data, wanted, self.priming, self.extra_components, tol=self.tol, proven=proven
+        )
         solution = solve(
             data,
             plan,
@@ -242,10 +245,11 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Probabilistic
             setattr(self, name, value)
         self.status_, self.n_passes_ = solution.status, solution.passes
         self.converged_ = self.status_ in (Status.EXACT, Status.CONVERGED, Status.CERTIFIED)
-        self.history_, self.certificate_ = solution.history, solution.certificate
-        if self.certificate_ is not None:
+        self.history_, self.certificate_ = solution.history, None
+        if solution.certificate is not None:
+            self.certificate_ = solution.certificate.first(k)
             self.angle_bounds_ = self.certificate_.angle_bounds
-        if self.status_ in (Status.MAX_PASSES, Status.NOT_CERTIFIED):
+        if self.status_ in (Status.MAX_PASSES, Status.NOT_CERTIFIED, Status.FLOOR):
             warnings.warn(solution.shortfall(self.tol), ConvergenceWarning, stacklevel=3)
 
     # -- using -------------------------------------------------------------------------------
@@ -265,13 +269,8 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Probabilistic
             Of the library of ``X``; NumPy for sparse data and frames.
         """
         check_is_fitted(self)
-        source = self._source(X, reset=False)
-        data = Centred.given(source, self.mean_, self.scale_, self.missing)
-        weights = (
-            self.components_ / deviations(self.explained_variance_, self.components_.dtype)[:, None]
-            if self.whiten
-            else self.components_
-        )
+        data = self._seen(X)
+        weights = self.components_ / self._stretch()
         scores = data.forward(data.like.asarray(weights.T))
         data.check_finite(scores)
         if not is_dense(X) or isinstance(X, np.ndarray):  # anything but a tensor
@@ -287,15 +286,16 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Probabilistic
                 f"`X` must have shape (n_samples, n_components_={self.n_components_}), got "
                 f"{tuple(scores.shape)}."
             )
-        weights = (
-            self.components_ * deviations(self.explained_variance_, self.components_.dtype)[:, None]
-            if self.whiten
-            else self.components_
-        )
+        weights = self.components_ * self._stretch()
         back = weights if self.scale_ is None else weights * self.scale_
         xp = namespace(scores)
         where = {} if xp is np else {"device": scores.device}
         return scores @ xp.asarray(back, **where) + xp.asarray(self.mean_, **where)
+
+    def _stretch(self) -> Any:
+        """What whitening divides the scores by."""
+        kind = self.components_.dtype
+        return deviations(self.explained_variance_, kind)[:, None] if self.whiten else kind.type(1)
 
     def _model(self) -> Model:
         check_is_fitted(self)
@@ -309,8 +309,7 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Probabilistic
 
     def _seen(self, X: Any) -> Centred:  # noqa: N803
         """New rows as the fitted model sees them."""
-        source = self._source(X, reset=False)
-        return Centred.given(source, self.mean_, self.scale_, self.missing)
+        return Centred.given(self._source(X, reset=False), self.mean_, self.scale_, self.missing)
 
     @property
     def _n_features_out(self) -> int:

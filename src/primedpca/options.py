@@ -7,7 +7,29 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["check_options"]
+__all__ = ["DEFAULTS", "check_options", "is_proven"]
+
+DEFAULTS: dict[str, Any] = {
+    "priming": "auto",
+    "extra_components": "auto",
+    "tol": math.pi / 1024,
+    "max_passes": 60,
+    "batch_size": 1000,
+    "center": True,
+    "scale": None,
+    "whiten": False,
+    "missing": "error",
+    "refine_share": 1.0,
+    "certificate": "auto",
+    "failure_probability": 1e-6,
+    "device": None,
+    "engine": None,
+    "max_memory": None,
+    "checkpoint": None,
+    "warm_start": False,
+    "random_state": None,
+    "verbose": 0,
+}
 
 CERTIFICATES = ("auto", "none", "deterministic", "probabilistic")
 #: Options whose other values arrive with budgets and checkpoints.
@@ -31,16 +53,16 @@ def check_options(options: dict[str, Any]) -> None:
         raise ValueError(
             f"`failure_probability`={failure!r} must lie between 0 and 1, both excluded."
         )
-    proven = kind in ("deterministic", "probabilistic")
-    if proven and share < 1:
+    if kind in ("deterministic", "probabilistic") and share < 1:
         raise ValueError(
             f"`refine_share`={share} proves nothing and does not go with `certificate`={kind!r}; "
             "leave one of them at its default."
         )
-    if proven and isinstance(options["n_components"], str):
+    count = options["n_components"]
+    if isinstance(count, (float, np.floating)) and (kind == "none" or share < 1):
         raise ValueError(
-            f"`n_components`={options['n_components']!r} does not go with `certificate`={kind!r}; "
-            "give a whole number."
+            f"`n_components`={count} asks for what must be proven; leave `certificate` and "
+            "`refine_share` at their defaults."
         )
     for name in ("center", "whiten", "warm_start"):
         if not isinstance(options[name], (bool, np.bool_)):
@@ -51,3 +73,8 @@ def check_options(options: dict[str, Any]) -> None:
                 f"`{name}`={options[name]!r} is not available in this version of primedpca; "
                 "leave it at its default."
             )
+
+
+def is_proven(options: dict[str, Any]) -> bool:
+    """Whether a certificate is made: always, unless declined or refined with a share of rows."""
+    return bool(options["certificate"] != "none" and options["refine_share"] == 1)

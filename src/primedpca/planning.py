@@ -8,86 +8,138 @@ from typing import Any
 import numpy as np
 
 from primedpca.centred import Centred
+from primedpca.costs import Load, Way, ways
+from primedpca.options import DEFAULTS, check_options, is_proven
 from primedpca.priming import BlockKrylov, Exact, SubspaceIteration, as_priming
 from primedpca.result import Plan
 
 __all__ = ["all_for_mle", "likeliest_dimension", "make_plan", "plan"]
 
-SMALL = 1024  # up to this order a full decomposition costs no more than a few passes
+SHARES_EXACT_TO = 2048  # up to this order a share of the variance is found by decomposing all
 
 
 def plan(
     X: Any,  # noqa: N803
-    n_components: int | None = None,
+    n_components: Any = None,
     *,
-    priming: Any = "auto",
-    extra_components: int | str = "auto",
+    sample_weight: Any = None,
+    **options: Any,
 ) -> Plan:
     """Say what :class:`~primedpca.PrimedPCA` would do with these data, and why.
 
     Parameters
     ----------
     X : data of shape (n, d)
-    n_components : int, optional
-    priming, extra_components
-        As the estimator has them.
+    n_components : int, float or None
+    sample_weight : array of shape (n,), optional
+    **options
+        Options of the estimator; most telling are ``priming``, ``extra_components``, ``tol``
+        and ``certificate``.
 
     Returns
     -------
     Plan
-        Its ``str`` is a sentence.
+        Its ``str`` is a sentence; ``ways`` are those that were weighed, the cheapest first,
+        each with its passes, flops, bytes, memory and seconds.
 
     Examples
     --------
     >>> import numpy as np
     >>> from primedpca import plan
-    >>> print(plan(np.ones((600, 50)), 2))
-    2 components by Exact: the smaller side of the data is only 50.
+    >>> plan(np.ones((600, 50)), 2).priming
+    Exact()
+    >>> plan(np.ones((20000, 3000), dtype="float32"), 5, certificate="none").priming.side
+    'right'
     """
-    return make_plan(Centred(X), n_components, priming, extra_components)
+    known = DEFAULTS | options
+    if unknown := options.keys() - DEFAULTS.keys():
+        raise TypeError(f"`{min(unknown)}` is no option of the estimator.")
+    check_options(known | {"n_components": n_components})
+    preparation = {name: known[name] for name in ("center", "scale", "missing", "engine")}
+    data = Centred(X, sample_weight=sample_weight, **preparation)
+    return make_plan(
+        data,
+        n_components,
+        known["priming"],
+        known["extra_components"],
+        tol=known["tol"],
+        proven=is_proven(known),
+    )
 
 
 def make_plan(
-    data: Centred, n_components: int | None, priming: Any, extra_components: int | str
+    data: Centred,
+    n_components: Any,
+    priming: Any,
+    extra_components: int | str,
+    *,
+    tol: float = math.pi / 1024,
+    proven: bool = True,
 ) -> Plan:
     """Choose the priming and the number of directions.
 
-    ========================================  ==================================
-    smaller side ``m = min(n, d)``            ``priming="auto"``
-    ========================================  ==================================
-    at most 1024, or ``k`` over a tenth       exact
-    of it (as when all are asked for)
-    larger                                    block Krylov, on the left side where
-                                              the data are read in columns
-    ========================================  ==================================
+    ``priming="auto"`` is the cheapest of: a full decomposition of the smaller of covariance and
+    Gram matrix, and block Krylov, from the right or the left, with blocks of 8, 16, 32 or as
+    many columns as directions, each priced by :mod:`primedpca.costs`.  What comes out:
 
-    Blocks are as wide as the directions looked for where the data are dense, because a wider
-    product costs hardly more, and at most 16 where they are sparse, because there it does.
+    ==========================================  =================================================
+    data                                        ``priming="auto"``
+    ==========================================  =================================================
+    the smaller side is short (to about 1000),  exact
+    or ``k`` is a good part of it
+    dense, both sides long                      block Krylov, blocks as wide as the directions:
+                                                a wider product costs hardly more
+    sparse                                      block Krylov, blocks of 8 to 16: flops decide
+    read in columns, no certificate             block Krylov from the left
+    a share of the variance                     exact to an order of 2048, else block Krylov
+    ==========================================  =================================================
 
     ``extra_components="auto"`` is 0 for exact, ``max(4, k / 4)`` for block Krylov,
     ``max(10, k)`` for subspace iteration, whose passes it saves, and 4 for the others, as in
-    the paper.  Sparse data that are compressed along their longer side are decomposed exactly
-    only where that side's matrix is tiny.
+    the paper.
     """
-    m = min(data.shape)
     k = _check_count(n_components, data)
-    reason = "as asked for"
+    if isinstance(k, float):
+        return _plan_for_share(data, k, priming)
+    reason, considered = "as asked for", []
+    m = min(data.shape)
     if isinstance(priming, str) and priming == "auto":
-        fits = data.source.axis == (0 if data.shape[0] >= data.shape[1] else 1)
-        if 10 * k > m or m <= (SMALL if fits else SMALL // 4):
-            priming, reason = Exact(), f"the smaller side of the data is only {m}"
-            if 10 * k > m:
-                reason = f"{k} of at most {m} components are wanted"
-        else:
-            side: Any = "right" if data.source.axis == 0 else "left"
-            width = 16 if data.sparse else None
-            priming = BlockKrylov(block_size=width, side=side)
-            reason = f"the smaller side of the data is {m}"
+        p = min(k + _extra(extra_components, BlockKrylov(), k), m)
+        considered = ways(Load.of(data, proven), p, tol, proven)
+        priming = considered[0].priming
+        reason = _why(considered)
     priming = as_priming(priming)
     extra = _extra(extra_components, priming, k)
     if hasattr(getattr(priming, "array", None), "shape"):  # directions that are there already
         extra = max(0, priming.array.shape[-1] - k)
-    return Plan(priming, k, min(k + extra, m), reason)
+    return Plan(priming, k, min(k + extra, m), reason, tuple(considered))
+
+
+def _plan_for_share(data: Centred, share: float, priming: Any) -> Plan:
+    m = min(data.shape)
+    if isinstance(priming, str) and priming == "auto":
+        priming = Exact() if m <= SHARES_EXACT_TO else BlockKrylov(block_size=32)
+    priming = as_priming(priming)
+    if not isinstance(priming, (Exact, BlockKrylov)):
+        raise ValueError(
+            f"`n_components`={share} must be proven, which needs `priming`='auto', 'exact' or "
+            f"'block_krylov', not {type(priming).__name__}."
+        )
+    return Plan(priming, share, m, f"the smaller side of the data is {m}", ())
+
+
+def _why(considered: list[Way]) -> str:
+    best = considered[0]
+    reads = f"{best.passes:.0f} passes" if best.passes > 1 else "one pass"
+    words = f"about {reads}, {_seconds(best.seconds)} and {best.memory / 1e6:.0f} MB of memory"
+    others = [way for way in considered if type(way.priming) is not type(best.priming)]
+    if others:
+        words += f", against {_seconds(others[0].seconds)} for {others[0].name}"
+    return words
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds >= 0.1 else f"{1000 * seconds:.0f} ms"
 
 
 def _extra(extra_components: int | str, priming: Any, k: int) -> int:
@@ -108,17 +160,17 @@ def _extra(extra_components: int | str, priming: Any, k: int) -> int:
     return int(extra_components)
 
 
-def _check_count(n_components: Any, data: Centred) -> int:
+def _check_count(n_components: Any, data: Centred) -> int | float:
     m = min(data.shape)
     if n_components is None:
         return m
-    if isinstance(n_components, (float, np.floating)) and not float(n_components).is_integer():
-        raise ValueError(
-            f"`n_components`={n_components} is a fraction, which this version does not resolve "
-            "to a number of components; give a whole number, 'mle' or None."
-        )
+    if isinstance(n_components, (float, np.floating)) and 0 < n_components < 1:
+        return float(n_components)
     if not _is_whole(n_components):
-        raise ValueError(f"`n_components`={n_components!r} must be a whole number, 'mle' or None.")
+        raise ValueError(
+            f"`n_components`={n_components!r} must be a whole number, a share of the variance "
+            "between 0 and 1, 'mle' or None."
+        )
     if not 1 <= n_components <= m:
         raise ValueError(
             f"`n_components`={n_components} must lie between 1 and min(n_samples, n_features)="

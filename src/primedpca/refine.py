@@ -15,7 +15,7 @@ from primedpca.priming import check_directions
 from primedpca.protocols import Array
 from primedpca.result import Decomposition
 
-__all__ = ["check_rows", "decomposition", "refine", "refine_span"]
+__all__ = ["check_rows", "decomposition", "in_unit_of_data", "refine", "refine_span"]
 
 
 def refine(
@@ -99,13 +99,17 @@ def refine_span(
     return decomposition(data, basis @ data.like.asarray(turn[:, :n_components]), values)
 
 
-def decomposition(data: Centred, basis: Array, variances: np.ndarray) -> Decomposition:
+def in_unit_of_data(data: Centred, variances: Any) -> Any:
     """The one place where variances are rescaled from ``n`` to ``n - 1`` and to the data's unit."""
-    k = basis.shape[1]
-    bessel = data.weight / (data.weight - 1)
+    # By one gain at a time: its square may leave the range of float64.
+    return variances * (data.weight / (data.weight - 1)) / data.frame.gain / data.frame.gain
+
+
+def decomposition(data: Centred, basis: Array, variances: np.ndarray) -> Decomposition:
+    """What belongs to the principal directions ``basis`` ``(d, k)`` of these ``variances``."""
     with np.errstate(over="ignore"):
-        scaled = variances[:k] * bessel / data.frame.gain / data.frame.gain
-        total = np.float64(data.total) * bessel / data.frame.gain / data.frame.gain
+        scaled = in_unit_of_data(data, variances[: basis.shape[1]])
+        total = in_unit_of_data(data, np.float64(data.total))
     if not (np.isfinite(scaled).all() and (math.isnan(total) or np.isfinite(total))):
         raise ValueError(
             "the variances of `X` exceed the range of float64; divide `X` by a large number."

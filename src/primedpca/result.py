@@ -35,9 +35,14 @@ class Status(Enum):
     )
     CERTIFIED = "Every component is proven to lie within `tol` of the truth."
     NOT_CERTIFIED = (
-        "`max_passes` were used up, or rounding reached, before every component was proven to "
-        "lie within `tol` of the truth; raise `max_passes` or `tol`, or ask for more components "
-        "if variances are tied beyond the last."
+        "`max_passes` were used up before every component was proven to lie within `tol` of the "
+        "truth; raise `max_passes` or `tol`, or ask for more components if variances are tied "
+        "beyond the last."
+    )
+    FLOOR = (
+        "Rounding was reached before every component was proven to lie within `tol` of the "
+        "truth, and more passes would not help; give the data in float64 if they are not, raise "
+        "`tol`, or ask for more components if variances are tied beyond the last."
     )
     MAX_PASSES = (
         "`max_passes` were used up before the components settled; raise `max_passes`, raise "
@@ -94,6 +99,16 @@ class Certificate:
             if angle <= tol:
                 proven[start:stop] = True
         return proven
+
+    def first(self, k: int) -> Certificate:
+        """The same for the first ``k`` components only."""
+        return replace(
+            self,
+            angle_bounds=self.angle_bounds[:k],
+            eigenvalue_bounds=self.eigenvalue_bounds[:k],
+            clusters=[run for run in self.clusters if run.start < k],
+            zero=self.zero[:k],
+        )
 
     def rounded(self, angle: float) -> Certificate:
         """The same for components that were turned by ``angle`` at most, as by a cast."""
@@ -188,18 +203,26 @@ class Plan:
     ----------
     priming : object
         A :class:`~primedpca.protocols.Priming`.
-    n_components, n_directions : int
-        ``k`` and ``p = k + l``.
+    n_components : int or float
+        ``k``, or the share of the variance that the components are to hold.
+    n_directions : int
+        ``p = k + l``; for a share, the most that there can be.
     reason : str
+    ways : tuple of Way
+        What was weighed, the cheapest first, where the choice was the planner's.
     """
 
     priming: Any
-    n_components: int
+    n_components: int | float
     n_directions: int
     reason: str
+    ways: tuple[Any, ...] = ()
 
     def __str__(self) -> str:
+        name = self.ways[0].name if self.ways else type(self.priming).__name__
+        if isinstance(self.n_components, float):
+            share = f"{100 * self.n_components:g} % of the variance"
+            return f"The fewest components that hold {share} by {name}: {self.reason}."
         extra = self.n_directions - self.n_components
         beside = f" and {extra} extra directions" if extra else ""
-        name = type(self.priming).__name__
         return f"{self.n_components} components{beside} by {name}: {self.reason}."

@@ -15,7 +15,7 @@ from primedpca.orthonormal import basis_of, complete
 from primedpca.prime import prime
 from primedpca.priming import BlockKrylov, Exact, Given
 from primedpca.protocols import Array
-from primedpca.refine import decomposition, refine_span
+from primedpca.refine import decomposition, in_unit_of_data, refine_span
 from primedpca.result import Certificate, Decomposition, Plan, Snapshot, Status
 
 __all__ = ["Solution", "print_row", "solve"]
@@ -36,8 +36,12 @@ class Solution:
         if self.certificate is None:
             return str(self.status)
         short = np.flatnonzero(~self.certificate.met(tol))
+        if short.size == 0:
+            return f"{self.status} How many components are needed is not proven."
         names = ", ".join(map(str, short[:8])) + (" ..." if short.size > 8 else "")
-        return f"{self.status} Not proven: component(s) {names}, counted from 0."
+        words = f"{self.status} Not proven: component(s) {names}, counted from 0."
+        bound = float(self.certificate.angle_bounds[short].max())
+        return words if bound >= np.pi / 2 else f"{words} They are within {bound:.2g} rad."
 
 
 def solve(
@@ -82,6 +86,8 @@ def solve(
             settled = row.get("change", np.inf) <= tol
             if settled:
                 break
+        if isinstance(plan.priming, Given):
+            _check_rank(snapshot, plan)
         if wide is not None:
             left = max(1, max_passes - round(data.passes)) if settled else max_passes
             options = {"max_passes": left, "seed": seed, "start": snapshot.directions}
@@ -105,35 +111,48 @@ def _prove(
     **options: Any,
 ) -> Solution:
     """Go on until every component is proven to lie within ``tol``."""
-    k, krylov = plan.n_components, plan.priming
+    # What the cast to the type of the data may turn a component by.
+    cast = 0.0 if data.like.dtype == wide.like.dtype else 2.0**-23
+    reach = max(tol - cast, cast)
     with one_blas_thread():
-        if isinstance(krylov, Exact):
-            found, certificate = certified_exact(wide, k)
+        if isinstance(plan.priming, Exact):
+            found, certificate = certified_exact(wide, plan.n_components)
+            floor = counted = True
         else:
-            krylov = replace(krylov, side="right")
-            for snapshot, certificate, _ in certified_krylov(
+            krylov = replace(plan.priming, side="right")
+            for certified in certified_krylov(
                 wide,
                 krylov,
-                k,
+                plan.n_components,
                 plan.n_directions,
                 failure_probability=failure_probability,
                 **options,
             ):
-                row = _row(snapshot, plan) | {"angle_bounds": certificate.angle_bounds}
+                snapshot, certificate, evidence, counted = certified
+                k = certificate.angle_bounds.size
+                row = _row(snapshot, plan)
+                row["angle_bounds"] = certificate.angle_bounds
+                row["variances"] = in_unit_of_data(wide, evidence.values[:k])
                 history.append(row)
                 progress(row)
-                if certificate.met(tol).all():
+                floor = certified.at_floor(reach)
+                if floor or (counted and certificate.met(reach).all()):
                     break
-            basis, variances = krylov.refined(snapshot.state, wide)
+            if isinstance(plan.n_components, float):  # of a share nothing is made up
+                k = min(k, evidence.values.size)
+                certificate = certificate.first(k)
+            state = snapshot.state._replace(n_directions=k)
+            basis, variances = krylov.refined(state, wide)
             basis = complete(basis, wide.like, k, 0)
             variances = np.concatenate([variances, np.zeros(max(0, k - variances.size))])
             found = decomposition(wide, basis[:, :k], variances)
-    if data.like.dtype != wide.like.dtype:
-        certificate = certificate.rounded(2.0**-23)
+    if cast:
+        certificate = certificate.rounded(cast)
         mean, components = data.narrow(found.mean), data.narrow(found.components)
         scale = None if found.scale is None else data.narrow(found.scale)
         found = replace(found, components=components, mean=mean, scale=scale)
-    status = Status.CERTIFIED if certificate.met(tol).all() else Status.NOT_CERTIFIED
+    short = Status.FLOOR if floor else Status.NOT_CERTIFIED
+    status = Status.CERTIFIED if counted and certificate.met(tol).all() else short
     return Solution(found, status, data.passes + wide.passes, history, certificate)
 
 
@@ -143,7 +162,7 @@ def _row(snapshot: Snapshot, plan: Plan) -> dict[str, Any]:
         "passes": snapshot.passes,
         "seconds": snapshot.seconds,
     }
-    if hasattr(plan.priming, "change"):
+    if hasattr(plan.priming, "change") and not isinstance(plan.n_components, float):
         row["change"] = float(plan.priming.change(snapshot.state)[: plan.n_components].max())
     return row
 
@@ -159,17 +178,20 @@ def print_row(row: dict[str, Any]) -> None:
 def _refine(
     data: Centred, plan: Plan, snapshot: Snapshot, share: float, seed: int
 ) -> Decomposition:
-    k = plan.n_components
+    k = int(plan.n_components)  # a share is proven, not refined
     if hasattr(plan.priming, "refined") and share == 1.0:
         basis, variances = plan.priming.refined(snapshot.state, data)
         return decomposition(data, basis[:, :k], variances)
-    basis = basis_of(snapshot.directions)
-    if isinstance(plan.priming, Given) and basis.shape[1] < k:
+    return refine_span(data, basis_of(snapshot.directions), k, seed, share)
+
+
+def _check_rank(snapshot: Snapshot, plan: Plan) -> None:
+    rank = basis_of(snapshot.directions).shape[1]
+    if rank < plan.n_components:
         raise ValueError(
-            f"the directions given as `priming` span {basis.shape[1]} dimensions, too few for "
-            f"`n_components`={k}; give more, or lower it."
+            f"the directions given as `priming` span {rank} dimensions, too few for "
+            f"`n_components`={plan.n_components}; give more, or lower it."
         )
-    return refine_span(data, basis, k, seed, share)
 
 
 def _status(plan: Plan, snapshot: Snapshot, settled: bool, d: int, share: float) -> Status:

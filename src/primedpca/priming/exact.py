@@ -11,16 +11,15 @@ from primedpca.arrays import is_numpy_array, namespace, to_numpy
 from primedpca.orthonormal import complete, orthonormalise
 from primedpca.protocols import Array, Like
 
-__all__ = ["Exact", "right_vectors"]
+__all__ = ["Exact", "principal", "right_vectors", "spectrum"]
 
 
 class ExactState(NamedTuple):
-    """Once done: the leading eigenvectors ``(d, p)``, their eigenvalues, and the next one."""
+    """Once done: the leading eigenvectors ``(d, p)`` and their eigenvalues."""
 
     n_directions: int
     basis: Array | None
     variances: np.ndarray | None
-    beyond: float
 
 
 @dataclass(frozen=True)
@@ -38,19 +37,13 @@ class Exact:
         self, like: Like, n_directions: int, seed: Any, start: Array | None = None
     ) -> ExactState:
         """Nothing yet; a warm start has nothing to add."""
-        return ExactState(n_directions, None, None, 0.0)
+        return ExactState(n_directions, None, None)
 
     def step(self, state: ExactState, data: Any) -> ExactState:
         """Everything, in one or two passes."""
-        n, d = data.shape
         p = state.n_directions
-        if d <= n:
-            values, vectors = _eigh(data.covariance(), min(p + 1, d))
-            basis = data.narrow(vectors[:, :p])
-        else:
-            values, left = _eigh(data.gram(), min(p + 1, n))
-            basis = right_vectors(data.adjoint(data.narrow(left[:, :p])), values[:p], data)
-        return ExactState(p, basis, values[:p], float(values[p]) if values.size > p else 0.0)
+        values, vectors = spectrum(data, p)
+        return ExactState(p, principal(data, values[:p], vectors[:, :p]), values[:p])
 
     def directions(self, state: ExactState, data: Any) -> Array:
         """The eigenvectors."""
@@ -64,6 +57,19 @@ class Exact:
     def finished(self, state: ExactState) -> bool:
         """Whether the one step is done."""
         return state.basis is not None
+
+
+def spectrum(data: Any, count: int) -> tuple[np.ndarray, Array]:
+    """The ``count`` largest eigenvalues, and eigenvectors of the smaller of the two matrices."""
+    n, d = data.shape
+    return _eigh(data.covariance() if d <= n else data.gram(), min(count, n, d))
+
+
+def principal(data: Any, values: np.ndarray, vectors: Array) -> Array:
+    """The principal directions ``(d, p)`` that belong to what :func:`spectrum` gave."""
+    if data.shape[1] <= data.shape[0]:
+        return data.narrow(vectors)
+    return right_vectors(data.adjoint(data.narrow(vectors)), values, data)
 
 
 def right_vectors(images: Array, values: np.ndarray, data: Any) -> Array:

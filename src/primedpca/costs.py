@@ -1,0 +1,193 @@
+"""What each way to a decomposition costs: passes, flops, bytes, memory, and about how long.
+
+Counts follow from shapes.  Seconds are counts times the rates below, which were measured with
+``python benchmarks/rates.py`` on one core of an ordinary server; only their ratios decide which
+way is cheapest, and those differ little between machines.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from primedpca.arrays import dtype_name
+from primedpca.centred import Centred
+from primedpca.priming import BlockKrylov, Exact
+
+__all__ = ["Load", "Way", "exact_way", "krylov_way", "ways"]
+
+#: Seconds for each entry of the data, by bytes of the arithmetic: to make it ready, and to
+#: multiply it with one column and back (4 flops).
+DENSE = {4: (0.5e-9, 0.06e-9), 8: (1.2e-9, 0.14e-9)}
+SPARSE = {4: (1.5e-9, 0.9e-9), 8: (1.5e-9, 1.2e-9)}
+#: Seconds for an entry and column of the square matrix, and to add an entry of a block's result.
+SQUARE = {4: 0.02e-9, 8: 0.04e-9}
+SPARSE_SQUARE, ADD = 4e-9, 3e-9
+#: Seconds for a flop of keeping a tall basis orthonormal, and of the small problems.
+BASIS = {4: 0.04e-9, 8: 0.1e-9}
+EIGH, FEW = 0.7e-9, 0.15e-9
+#: Seconds that a step takes whatever the size.
+STEP = 1e-3
+PROBES, RIDES = 16, 4
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a pass has to carry.
+
+    Attributes
+    ----------
+    n, d : int
+    entries : int
+        Stored ones, of sparse data.
+    stored : int
+        Bytes read in a pass.
+    item : int
+        Bytes of a number as it is multiplied, 4 or 8.
+    sparse : bool
+    axis : int
+    blocks : int
+    workers : int
+    rate : float
+        Bytes a second that can be read, infinite in memory.
+    """
+
+    n: int
+    d: int
+    entries: int
+    stored: int
+    item: int
+    sparse: bool
+    axis: int
+    blocks: int
+    workers: int
+    rate: float
+
+    @classmethod
+    def of(cls, data: Centred, proven: bool) -> Load:
+        """The load of these data; a proof is made in float64."""
+        source: Any = data.source
+        n, d = data.shape
+        held = getattr(source, "array", None)
+        entries = int(held.nnz) if data.sparse and held is not None else n * d
+        size = int(getattr(source.dtype, "itemsize", 8))
+        item = 8 if proven or "64" in dtype_name(data.like.dtype) else 4
+        workers = getattr(data.engine, "workers", 1)
+        rate = math.inf if held is not None else 1e9
+        stored = entries * (size + 4 * data.sparse)
+        return cls(
+            n,
+            d,
+            entries,
+            stored,
+            item,
+            data.sparse,
+            source.axis,
+            len(source.blocks),
+            min(workers, len(source.blocks)),
+            rate,
+        )
+
+    def product(self, columns: int, readings: int = 1) -> float:
+        """Seconds to multiply all data with so many columns, and back."""
+        ready, each = (SPARSE if self.sparse else DENSE)[self.item]
+        work = self.entries * (readings * ready + columns * each) / self.workers
+        length = self.d if self.axis == 0 else self.n
+        added = self.blocks * length * columns * ADD
+        return work + added + readings * self.stored / self.rate
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to a decomposition, and its price.
+
+    Attributes
+    ----------
+    priming : object
+    passes : float
+        Readings of all the data, about.
+    flops, bytes, memory : float
+        Bytes are those read; memory is what is needed beside the data.
+    seconds : float
+    """
+
+    priming: Any
+    passes: float
+    flops: float
+    bytes: float
+    memory: float
+    seconds: float
+
+    @property
+    def name(self) -> str:
+        """What it is called in a sentence."""
+        if isinstance(self.priming, BlockKrylov):
+            side = "" if self.priming.side == "right" else " from the left"
+            return f"block Krylov{side} with blocks of {self.priming.block_size}"
+        return "a full decomposition"
+
+
+def exact_way(load: Load, p: int, count_unknown: bool = False) -> Way:
+    """A full decomposition by the covariance or the Gram matrix, of order ``m = min(n, d)``."""
+    m, across = min(load.n, load.d), max(load.n, load.d)
+    aligned = load.axis == (0 if load.d <= load.n else 1)
+    passes = 1.0 + (load.d > load.n)
+    flops = float(load.entries) * m
+    if aligned and load.sparse:
+        pairs = load.entries**2 / across
+        flops = 2 * pairs
+        seconds = (pairs * SPARSE_SQUARE + load.blocks * m * m * ADD) / load.workers
+    elif aligned:
+        seconds = load.entries * m * SQUARE[load.item] / load.workers + load.product(0)
+        seconds += load.blocks * m * m * ADD / load.workers
+    else:
+        slices = -(-m // max(64, 2**22 // across))
+        passes, flops = 2.0 * slices + (load.d > load.n), 4.0 * load.entries * m
+        seconds = slices * load.product(m // slices, 2)
+    few = 4 * (p + 1) < m and not count_unknown
+    seconds += m**3 * (FEW if few else EIGH) + (load.product(p) if load.d > load.n else 0.0)
+    memory = 8.0 * m * m * (2 + load.workers) + 3 * load.item * load.d * p
+    return Way(Exact(), passes, flops + 4 * m**3, passes * load.stored, memory, seconds)
+
+
+def krylov_passes(p: int, block: int, tol: float) -> float:
+    """About how many steps block Krylov takes: on real spectra, not on flat ones."""
+    finer = max(0.0, math.log2(math.pi / 128 / tol))
+    return (2.8 + 2.5 * p / block) * (1 + 0.055 * finer)
+
+
+def krylov_way(load: Load, p: int, block: int, side: Any, tol: float, proven: bool) -> Way:
+    """Block Krylov with ``p`` directions in the end and ``block`` columns a step."""
+    length = load.d if side == "right" else load.n
+    readings = 1 if load.axis == (0 if side == "right" else 1) else 2
+    steps = math.ceil(krylov_passes(p, block, tol)) + proven
+    seconds, flops, basis = 0.0, 0.0, 0
+    for step in range(steps):
+        columns = block + PROBES * (proven and step >= steps - RIDES)
+        basis = min(basis + block, length)
+        kept = length * columns * (4.0 * basis * (1.5 if proven else 1.0) + 24 * columns)
+        flops += 4.0 * load.entries * columns + kept
+        seconds += load.product(columns, readings) + kept * BASIS[load.item]
+        seconds += EIGH * basis**3 * (2 if proven else 1) + STEP * (3 if proven else 1)
+    seconds += 2.0 * length * basis * p * BASIS[load.item]
+    passes = float(steps * readings)
+    if side == "left":
+        passes, seconds = passes + 1, seconds + load.product(p)
+    memory = load.item * (length * (basis + 3.0 * block) + 3.0 * load.d * p)
+    memory += 8.0 * load.workers * length * block
+    priming = BlockKrylov(block_size=block, side=side)
+    return Way(priming, passes, flops, passes * load.stored, memory, seconds)
+
+
+def ways(load: Load, p: int, tol: float, proven: bool) -> list[Way]:
+    """Every way that is considered, the cheapest first."""
+    m = min(load.n, load.d)
+    found = [exact_way(load, p)]
+    sides = ["right"] if proven else ["right", "left"]
+    for side in sides:
+        for block in sorted({min(b, p) for b in (8, 16, 32, p)}):
+            # A basis that fills half of the space is no saving.
+            if block * krylov_passes(p, block, tol) < m / 2:
+                found.append(krylov_way(load, p, block, side, tol, proven))
+    return sorted(found, key=lambda way: way.seconds)
