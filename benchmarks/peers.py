@@ -25,7 +25,7 @@ TOL = math.pi / 128
 #: Beyond this one run takes a minute or more on two cores, and no grid is worth it.
 MOST_FLOPS = 3e12
 ITERATIONS = tuple(range(1, 17))
-TOLERANCES = (0.3, 1e-1, 1e-2, 1e-3, 1e-4, 0.0)
+TOLERANCES = (0.3, 0.1, 0.03, 0.01, 1e-3, 1e-4, 0.0)
 
 
 class Setting(NamedTuple):
@@ -82,9 +82,10 @@ class Peer:
     package: str = "sklearn"
     widths: tuple = (None,)
     efforts: tuple = (None,)
-    default: Setting = Setting()
     #: Whether the answer depends on a seed.
     seeded: bool = True
+    #: Not a part of the grid: what a user gets who sets nothing.
+    default = Setting()
 
     def refuses(self, X: Any, k: int, setting: Setting) -> str | None:
         """Why it cannot do this set, in one sentence, or None."""
@@ -143,7 +144,7 @@ class TorchLowrank(Randomised):
 
     name: str = "torch.pca_lowrank"
     package: str = "torch"
-    default: Setting = Setting(0, 2)
+    default = Setting(0, 2)
 
     def cannot(self, X: Any, k: int, setting: Setting) -> str | None:
         if sp.issparse(X):
@@ -162,7 +163,7 @@ class TorchLowrank(Randomised):
 @dataclass(frozen=True)
 class SklearnRandomized(Randomised):
     name: str = "sklearn randomized"
-    default: Setting = Setting(10, "auto")
+    default = Setting(10, "auto")
     words: str = "n_oversamples={}, iterated_power={}"
 
     def cannot(self, X: Any, k: int, setting: Setting) -> str | None:
@@ -192,7 +193,7 @@ class Fbpca(Randomised):
 
     name: str = "fbpca"
     package: str = "fbpca"
-    default: Setting = Setting(2, 2)
+    default = Setting(2, 2)
     words: str = "l=k+{}, n_iter={}"
 
     def run(self, X: Any, k: int, setting: Setting, seed: int) -> Found:
@@ -209,7 +210,7 @@ class Fbpca(Randomised):
 class SklearnArpack(Peer):
     name: str = "sklearn arpack"
     efforts: tuple = TOLERANCES
-    default: Setting = Setting(None, 0.0)
+    default = Setting(None, 0.0)
 
     def label(self, setting: Setting) -> str:
         return f"tol={setting.effort:g}"
@@ -234,7 +235,7 @@ class Svds(Peer):
 
     package: str = "scipy"
     efforts: tuple = TOLERANCES
-    default: Setting = Setting(None, 0.0)
+    default = Setting(None, 0.0)
     solver: str = "arpack"
 
     def label(self, setting: Setting) -> str:
@@ -343,7 +344,7 @@ class Incremental(Peer):
 
     name: str = "sklearn IncrementalPCA"
     efforts: tuple = (500, 2_000, "5d")
-    default: Setting = Setting(None, "5d")
+    default = Setting(None, "5d")
     seeded: bool = False
 
     def cannot(self, X: Any, k: int, setting: Setting) -> str | None:
