@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import gc
+import os
 import time
 import warnings
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ import numpy as np
 import tables
 import tune
 from peers import CERTIFIED, OURS, PEERS, Peer, Setting, audit, entries, orthonormal
+from threadpoolctl import threadpool_limits
 
 #: After the first round, entries this much slower than the fastest right one sit out.
 SLOW = 3.0
@@ -198,6 +200,12 @@ def careful_settings(peers: list[Peer], tuned: dict[str, Any]) -> dict[str, Any]
     }
 
 
+def one_thread() -> None:
+    """On tiny sets threads only wait for each other; here and in the processes for memory."""
+    threadpool_limits(1)
+    os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
+
+
 def warm_up(peers: list[Peer]) -> None:
     """Imports and thread pools are nobody's fault."""
     X = cases.half(200, 60)
@@ -228,6 +236,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> None:
     warnings.simplefilter("ignore")  # of peers; what matters is in the table
     options = parse(arguments)
+    if options.quick:
+        one_thread()
     peers = quick(list(PEERS)) if options.quick else list(PEERS)
     warm_up(peers)
     cache = None if options.quick else cases.CACHE / "tuning.json"

@@ -38,6 +38,7 @@ COLUMNS = (
     "cores",
     "versions",
     "date",
+    "load",
 )
 #: (b) with a certificate, (c) against a peer whose setting is right on every set.
 CERTIFIED_TARGET, CAREFUL_TARGET = 1.3, 2.0
@@ -64,6 +65,7 @@ def machine() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "versions": "; ".join(f"{name} {version}" for name, version in all_versions.items()),
         "date": datetime.date.today().isoformat(),
+        "load": os.getloadavg()[0],
     }
 
 
@@ -173,7 +175,10 @@ def write(folder: Path, rows: list[Row], chosen: dict[str, Any]) -> None:
     for name, case in chosen.items():
         own = [row for row in rows if row["set"] == name]
         targets += summary(name, case.target, own) if own else []
-    _csv(folder / "table.csv", COLUMNS, [row | where for row in rows])
+    for row in rows:
+        # What the machine was busy with when the row was new; a later set does not change it.
+        row |= where | row
+    _csv(folder / "table.csv", COLUMNS, rows)
     if targets:
         _csv(folder / "targets.csv", tuple(targets[0]), targets)
     (folder / "table.md").write_text(markdown(rows, targets, chosen, where))
@@ -208,7 +213,7 @@ def markdown(rows: list[Row], targets: list[Row], chosen: dict[str, Any], where:
         head = own[0]
         stored = f", {head['nnz']:,} stored" if head["nnz"] != head["n"] * head["d"] else ""
         shape = f"{head['n']:,} x {head['d']:,}{stored}, k={head['k']}"
-        text += ["", f"## {case.title}: {shape}", ""]
+        text += ["", f"## {case.title}: {shape}", "", f"Load average {head['load']:.1f}.", ""]
         own.sort(key=lambda row: row.get("seconds_best", float("inf")))
         text += _table(heads, [[_cell(row.get(key)) for key in keys] for row in own])
     return "\n".join(text) + "\n"

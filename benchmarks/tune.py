@@ -26,7 +26,7 @@ SECONDS = 0.05
 #: Settings of one peer that are within this of its fastest all start in the race.
 CLOSE = 1.5
 #: A run longer than this is not repeated to rule out that somebody else was busy.
-LONG = 10.0
+LONG = 60.0
 
 
 def attempt(
