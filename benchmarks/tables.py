@@ -113,6 +113,8 @@ def summary(name: str, target: float, rows: list[Row]) -> list[Row]:
         if found:
             peer = found[0]
             lines.append(_verdict(name, letter, peer, _seconds(peer), ours, CAREFUL_TARGET))
+            # Which sets "all" are depends on which have been tuned.
+            lines[-1]["against"] += f"; {peer['note']}"
         else:
             against = "no setting in its grid is right on every set"
             lines.append(dict.fromkeys(lines[0] if lines else ("set",)) | {"set": name})
