@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
 
-.PHONY: demo test test-slow lint types clean
+.PHONY: demo test test-slow bench lint types clean
 
 demo: $(VENV)/.installed
 	$(BIN)/primedpca demo
@@ -14,6 +14,10 @@ test: $(VENV)/.installed-test lint types
 # Minutes, and the real data that PRIMEDPCA_DATA points at.
 test-slow: $(VENV)/.installed-test
 	$(BIN)/pytest -m slow
+
+# About 25 minutes on a quiet machine, and the same data.
+bench: $(VENV)/.installed-bench
+	$(BIN)/python benchmarks/race.py
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
@@ -32,6 +36,10 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml
 
 $(VENV)/.installed-test: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install --quiet -e '.[test]'
+	touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-bench: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet -e '.[bench]'
 	touch $@ $(VENV)/.installed
 
 clean:
