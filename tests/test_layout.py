@@ -20,6 +20,7 @@ LAYERS = [
         "prime",
         "refine",
         "theory",
+        "extra",
         "planning",
         "costs",
         "gaussian",
