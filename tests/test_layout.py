@@ -14,7 +14,7 @@ ROOT = Path(primedpca.__file__).parent
 #: Each layer may import from those above it, never from those below.
 LAYERS = [
     {"protocols", "arrays", "orthonormal", "result"},
-    {"sources", "priming", "engines", "frame", "centred"},
+    {"sources", "priming", "engines", "frame", "centred", "stream"},
     {
         "metrics",
         "prime",
@@ -27,6 +27,7 @@ LAYERS = [
         "bounds",
         "probes",
         "certify",
+        "sketches",
     },
     {"solve"},
     {"estimator"},
