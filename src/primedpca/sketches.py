@@ -1,4 +1,4 @@
-"""What the sketch of a stream proves after its one pass."""
+"""What the sketch of a stream proves: alone, after its one pass, and of any basis after that."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from primedpca.arrays import to_numpy
+from primedpca.arrays import namespace, to_numpy
 from primedpca.bounds import stream_bounds
 from primedpca.orthonormal import complete
 from primedpca.priming.frequent_directions import UNIT, SketchState
 from primedpca.protocols import Array
 from primedpca.result import Certificate, Cluster
 
-__all__ = ["sketch_certificate"]
+__all__ = ["missed_by", "sketch_certificate"]
 
 
 def sketch_certificate(
@@ -36,7 +36,8 @@ def sketch_certificate(
     basis : array of shape (d, k)
         The leading right singular vectors of the sketch; past its rank, any that complete them.
     variances : ndarray of shape (k,)
-        The middle of what each may be, at most ``Delta / 2`` off, divided by the weight as inside the library.
+        The middle of what each may be, at most ``Delta / 2`` off, divided by the weight as
+        everywhere inside the library.
     certificate : Certificate
         Of kind "deterministic".
     """
@@ -48,10 +49,11 @@ def sketch_certificate(
     intervals, angles, runs = stream_bounds(squares, state.loss, rounding, k)
     middle = np.concatenate([squares, np.zeros(max(0, k - squares.size))])[:k] + state.loss / 2
     per_row = (data.frame.gain / state.unit) ** 2 / state.weight
-    scale = 1 / state.unit / state.unit / (state.weight - 1)
+    with np.errstate(over="ignore"):
+        outside = intervals / state.unit / state.unit / (state.weight - 1)
     certificate = Certificate(
         angle_bounds=angles,
-        eigenvalue_bounds=intervals * scale,
+        eigenvalue_bounds=outside,
         clusters=[Cluster(*run) for run in runs],
         kind="deterministic",
         failure_probability=0.0,
@@ -66,3 +68,40 @@ def _decomposition_error(sketch: np.ndarray, squares: np.ndarray) -> float:
     m, d = sketch.shape
     top, whole = float(squares[:1].sum()), float(squares.sum())
     return UNIT * (2 * d + 20 * m + 10) * math.sqrt(top * whole)
+
+
+def missed_by(basis: tuple[Array, ...], state: SketchState, data: Any, skew: float = 0.0) -> float:
+    """A number at least the top eigenvalue of ``(I - U U^T) C (I - U U^T)``: no pass is made.
+
+    ``|S (I - U U^T)|^2 + Delta``, the ``mu`` of :class:`~primedpca.bounds.Evidence`: certain,
+    good for every basis, and much smaller than what the trace gives where spectra are slow.
+
+    Parameters
+    ----------
+    basis : tuple of arrays of shape (d, w)
+        The orthonormal ``U``, in blocks.
+    state : SketchState
+        Of all rows of ``data``.
+    data : Centred
+    skew : float
+        At least ``|U^T U - I|``.
+
+    Returns
+    -------
+    float
+        Divided by the weight, in the unit of ``data``, with its own rounding in it.
+    """
+    xp = namespace(state.sketch)
+    rest = whole = xp.astype(state.sketch[: state.used], xp.float64, copy=False)
+    for block in basis:
+        wide = xp.astype(block, xp.float64, copy=False)
+        rest = rest - (rest @ wide) @ wide.T
+    size = math.sqrt(float(xp.sum(whole * whole)))
+    top = float(np.linalg.norm(to_numpy(rest @ rest.T), ord=2)) if state.used else 0.0
+    width = sum(block.shape[1] for block in basis)
+    steps = (sum(whole.shape) + width + 10) * math.sqrt(max(width, 1)) * UNIT
+    left = math.sqrt(top) + (2 * steps + 2 * skew) * size
+    # Forming the Gram matrix of the rest is off by so much of its own trace.
+    left = left**2 + (sum(whole.shape) + 10) * UNIT * float(xp.sum(rest * rest))
+    ratio = data.frame.gain / state.unit
+    return (left + state.loss + state.rounding) * ratio * ratio / state.weight

@@ -19,7 +19,6 @@ from primedpca.arrays import dtype_name, is_sparse
 from primedpca.centred import Centred
 from primedpca.engines import LocalEngine
 from primedpca.engines.prepare import Columns, stored_means
-from primedpca.frame import Frame
 from primedpca.protocols import Array, Block
 from primedpca.sources.base import OneBlock
 
@@ -115,10 +114,13 @@ class _View:
         ready = self.peak if math.isfinite(self.peak) else raw * self.frame.unit
         power = min(-math.frexp(ready)[1], top - math.frexp(raw * self.frame.unit)[1])
         ratio = 2.0 ** max(power, -1022)
-        self.peak, self.norm, self.sums = ready * ratio, self.norm * ratio**2, self.sums * ratio
+        self.peak, self.sums = ready * ratio, self.sums * ratio
+        self.norm *= ratio  # twice, as the square of the ratio may not exist
+        self.norm *= ratio
         unit = self.frame.unit * ratio
         self.frame = replace(self.frame, unit=unit, gain=unit)
-        self._look_from(data.narrow(self.frame.mean * ratio))
+        seen_from: Array = part.frame.mean
+        self._look_from(data.narrow(seen_from * ratio))
         return True
 
     def settle(self) -> None:

@@ -135,7 +135,8 @@ class FrequentDirections:
     def step(self, state: SketchState, data: Any) -> SketchState:
         """Take in the next rows."""
         rows, root = data.wide(data.rows()), data.wide(data.root)
-        factor, shift, unit = data.wide(data.frame.columns.factor), data.frame.mean, data.frame.gain
+        factor, unit = data.wide(data.frame.columns.factor), data.frame.gain
+        shift = data.frame.mean if data.center else state.shift
         if state.weight == 0:
             state = state._replace(shift=shift, unit=unit, center=data.center)
         elif unit < state.unit or (unit > state.unit and state.total == 0):
