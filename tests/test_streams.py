@@ -20,7 +20,7 @@ from primedpca.bounds import stream_bounds
 from primedpca.centred import Centred
 from primedpca.priming import FrequentDirections
 from primedpca.priming.frequent_directions import merge
-from primedpca.sketches import missed_by, sketch_certificate
+from primedpca.sketches import missed_by, refined_certificate, sketch_certificate
 from primedpca.stream import stream
 
 SPECTRA = ("flat", "geometric", "clustered", "repeated", "deficient", "spiked", "slow")
@@ -66,7 +66,7 @@ class Case:
     words: str
 
 
-def truth(X, sample_weight=None, center=True, scale=None):
+def truth(X, sample_weight=None, center=True, scale=None, float64=False):
     """Eigenvalues over (weight - 1), largest first, and eigenvectors."""
     rows = X.astype(np.longdouble)
     rows = rows - rows[0] if center else rows  # so that the mean of equal rows is exact
@@ -416,6 +416,41 @@ def test_what_any_basis_misses_is_bounded():
     assert np.median(sharp) < 1 + 1e-9
 
 
+def fuzz_refined(seed, problems, largest=60):
+    rng, claims, better = np.random.default_rng(seed), 0, 0
+    for number in range(problems):
+        problem = case(rng, largest)
+        problem.options["float64"] = bool(rng.random() < 0.5)
+        state, data = run_of(problem)
+        _, _, alone = sketch_certificate(state, data, problem.k)
+        data = Centred(problem.X, **problem.options | {"float64": True})
+        p = int(rng.integers(problem.k, problem.X.shape[1] + 1))
+        found = refined_certificate(state, data, problem.k, p)
+        wrong, claimed = violations(found, problem)
+        assert not wrong, (seed, number, problem.words, wrong)
+        claims += claimed
+        better += int(np.sum(found[2].angle_bounds < alone.angle_bounds))
+    assert claims > problems
+    assert better > problems
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_no_bound_of_a_second_pass_is_ever_violated(seed):
+    fuzz_refined(seed, 80)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(200, 210))
+def test_no_bound_of_a_second_pass_is_ever_violated_in_many_problems(seed):
+    fuzz_refined(seed, 250, 150)
+
+
+def test_a_second_pass_is_made_in_float64():
+    state, data = sketch(ROWS.astype("float32"), 6, 3, 20)
+    with pytest.raises(ValueError, match="use `float64=True`"):
+        refined_certificate(state, data, 3, 4)
+
+
 # -- nothing lost -----------------------------------------------------------------------------
 
 
@@ -558,3 +593,7 @@ def test_mnist_after_one_pass():
     print(degrees.round(2), certificate.clusters, state.loss / state.total, state.rounding)
     assert np.sum(degrees < 90) >= 14
     assert degrees.min() < 0.6
+    basis, _, certificate = refined_certificate(state, data, 16, 20)
+    assert data.passes == 2
+    assert violations((basis, None, certificate), problem)[0] == []
+    assert certificate.met(math.pi / 1024).all()
