@@ -14,7 +14,7 @@ ROOT = Path(primedpca.__file__).parent
 #: Each layer may import from those above it, never from those below.
 LAYERS = [
     {"protocols", "arrays", "orthonormal", "result"},
-    {"sources", "priming", "engines", "frame", "centred"},
+    {"sources", "priming", "engines", "frame", "centred", "stream"},
     {
         "metrics",
         "prime",
@@ -29,6 +29,7 @@ LAYERS = [
         "bounds",
         "probes",
         "certify",
+        "sketches",
     },
     {"solve"},
     {"estimator"},

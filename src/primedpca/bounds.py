@@ -15,7 +15,15 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Evidence", "angle_bounds", "clusters", "fewest", "lower", "upper"]
+__all__ = [
+    "Evidence",
+    "angle_bounds",
+    "clusters",
+    "fewest",
+    "lower",
+    "stream_bounds",
+    "upper",
+]
 
 
 @dataclass(frozen=True)
@@ -57,6 +65,8 @@ def upper(evidence: Evidence) -> np.ndarray:
     """
     theta, b, mu = evidence.values, evidence.residual, evidence.above
     p, q = theta.size, b.shape[0]
+    if q == 0:
+        return np.append(np.maximum(theta, mu) + 2 * evidence.rounding, mu)
     whole = np.zeros((p + q, p + q))
     whole[:p, :p] = np.diag(theta)
     whole[p:, :p] = b
@@ -157,6 +167,50 @@ def fewest(evidence: Evidence, up: np.ndarray, total: float, fraction: float) ->
     if enough <= p and most[enough - 2] - held[enough - 2] <= 4 * p * e and enough > 1:
         least = enough
     return min(least, enough), enough
+
+
+def stream_bounds(
+    squares: np.ndarray, slack: float, rounding: float, k: int
+) -> tuple[np.ndarray, np.ndarray, list[tuple[int, int, float]]]:
+    """What a sketch ``S`` with ``-e I <= C - S^T S <= (Delta + e) I`` proves of the first ``k``.
+
+    ``sigma_i^2 - e <= lambda_i <= sigma_i^2 + Delta + e``, and where a run of eigenvalues of
+    ``S^T S`` is farther than ``Delta`` from the others, its span is within
+    ``arcsin(Delta / gap) / 2`` of the true one.
+
+    Parameters
+    ----------
+    squares : ndarray of shape (r,)
+        The eigenvalues of ``S^T S``, largest first; those that follow are zero.
+    slack, rounding : float
+        ``Delta`` and ``e``.
+    k : int
+
+    Returns
+    -------
+    intervals : ndarray of shape (k, 2)
+        Between which numbers each eigenvalue of ``C`` lies.
+    angles : ndarray of shape (k,)
+    runs : list of (start, stop, angle bound)
+        As :func:`clusters` gives them.
+    """
+    values = np.concatenate([squares, np.zeros(max(1, k + 1 - squares.size))])
+    low = np.maximum(values[:k] - rounding, 0.0)
+    intervals = np.stack([low, values[:k] + slack + rounding], axis=1)
+    loose = slack + 2 * rounding
+    gaps = values[:-1] - values[1:] - 2 * rounding  # the squares are computed, too
+    cuts = [0, *(np.flatnonzero(gaps > loose) + 1)]
+    angles, runs = np.full(k, np.pi / 2), []
+    for start, stop in pairwise(map(int, cuts)):
+        if start >= k:
+            break
+        gap = float(min(gaps[start - 1], gaps[stop - 1])) if start else float(gaps[stop - 1])
+        angle = math.asin(loose / gap) / 2
+        if stop - start == 1:
+            angles[start] = angle
+        else:
+            runs.append((start, stop, angle))
+    return intervals, angles, runs
 
 
 def _norm(matrix: np.ndarray) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -209,7 +210,7 @@ class Centred:
         self.learn()
         for index, block in self.source.batches(size, seed, epoch, start):
             self.passes += len(index) / self.shape[0]
-            part = self._part(OneBlock(block), index, LocalEngine(1))
+            part = self.part(OneBlock(block), index, LocalEngine(1))
             if part.weight > 0:  # rows of weight zero are not there
                 yield part
 
@@ -217,7 +218,7 @@ class Centred:
         """A random share of the rows, with the mean and scale of all of them."""
         self.learn()
         source: Any = self.source.sample(share, seed)
-        part = self._part(source, source.index, self.engine)
+        part = self.part(source, source.index, self.engine)
         if part.weight <= 1:
             raise ValueError(
                 f"`sample_weight` of the {part.shape[0]} rows drawn adds up to {part.weight:g}, "
@@ -230,7 +231,7 @@ class Centred:
         frame = self.learn()
         shift, fill, factor, _ = (self.wide(part) for part in frame.columns)
         shift = shift if self.sparse or shift is None else frame.mean
-        part = self._copy()
+        part = copy(self)
         part.like = dataclasses.replace(self.like, dtype=self.wide(self.like.asarray([])).dtype)
         part.root = self.wide(self.root)
         columns, offset = Columns(shift, fill, factor), self.wide(frame.offset)
@@ -249,13 +250,9 @@ class Centred:
             return dense
         return dense - np.outer(self.narrow(self._row_roots()), self.frame.offset)
 
-    def _copy(self) -> Centred:
-        copy = object.__new__(Centred)
-        copy.__dict__.update(self.__dict__)
-        return copy
-
-    def _part(self, source: Any, index: np.ndarray, engine: Engine) -> Centred:
-        part = self._copy()
+    def part(self, source: Any, index: np.ndarray, engine: Engine) -> Centred:
+        """The rows with these numbers, read from ``source``, as an operator of their own."""
+        part = copy(self)
         part.source, part.engine, part.shape, part.passes = source, engine, source.shape, 0.0
         part.own_mean = False
         part.weight = float(len(index))

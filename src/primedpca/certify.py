@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -49,7 +49,7 @@ def rounding_of(data: Any, width: int, largest: float, skew: float = 0.0) -> flo
     along, across = (longest, d) if data.source.axis == 0 else (n, longest)
     offset = data.frame.offset
     shifted = 0.0 if offset is None else float(data.wide(offset) @ data.wide(offset))
-    rows = data.total + shifted
+    rows = max(data.total + shifted, data.frame.first)
     steps = along + across + d * (data.source.axis == 1) + math.log2(len(blocks)) + 10
     products = 4 * math.sqrt(width) * steps * UNIT * rows
     return products + 2 * largest * skew + (10 * width + 64) * UNIT * largest
@@ -70,7 +70,8 @@ def certificate_of(
     low[:size] = lower(evidence)[:size]
     up = np.concatenate([up[:size], np.full(k - size, evidence.above)])
     # The trace bound alone is off by (sqrt(p) + 2) e, and upper() adds a few e to it.
-    zero = up <= (2 * math.sqrt(evidence.values.size) + 12) * evidence.rounding
+    few = 4.0 if kind == "exact" else 2 * math.sqrt(evidence.values.size) + 12
+    zero = up <= few * evidence.rounding
     return Certificate(
         angle_bounds=angles,
         eigenvalue_bounds=np.stack([low, up], axis=1) * unit,
@@ -101,14 +102,15 @@ def certified_exact(data: Centred, wanted: int | float) -> tuple[Decomposition, 
     p = min(more, m)
     beyond, values = float(values[p]) if values.size > p else 0.0, values[:p]
     e = rounding_of(data, m, float(values[0])) / math.sqrt(m)
-    evidence = Evidence(values, np.diag(np.full(p, 2 * e)), beyond, e)
+    # The residuals are not formed: all that they can be is in the rounding.
+    evidence = Evidence(values, np.zeros((0, p)), beyond, 3 * e)
     k = wanted
     if isinstance(k, float):
         k = min(fewest(evidence, upper(evidence), data.total, k)[1], p)
     basis = principal(data, values[:k], vectors[:, :k])
     certificate = certificate_of(evidence, k, in_unit_of_data(data, 1.0), "exact", 0.0)
     if data.shape[0] < data.shape[1]:
-        certificate = _on_the_right(certificate, lower(evidence), e)
+        certificate = _on_the_right(certificate, lower(evidence), 3 * e)
     return decomposition(data, basis, values[:k]), certificate
 
 
@@ -168,10 +170,13 @@ def certified_krylov(
     seed: int,
     max_passes: int,
     start: Array | None = None,
+    missed: Callable[[tuple[Array, ...], float], float] | None = None,
 ) -> Iterator[Certified]:
     """Run block Krylov and say after every pass what is proven.
 
     ``wanted`` is the number of components, or the share of the variance that they are to hold.
+    ``missed(basis, skew)`` is what a basis can have missed, if something better than the trace
+    is known for certain.
 
     With ``failure_probability`` 0 only deterministic bounds are used.  Otherwise probes set out
     as soon as all ``k`` have nearly settled, deflated with the basis of that moment.  They ride
@@ -199,6 +204,8 @@ def certified_krylov(
             rounding = rounding_of(data, probes.small.shape[1], largest, skew)
             best = min(best, probes.missed(largest, rounding))
         trace = max(0.0, data.total - float(values.sum())) + (math.sqrt(size) + 2) * e
+        if missed is not None:
+            trace = min(trace, missed(state.basis, math.sqrt(uneven)))
         kind = "deterministic" if trace <= best else "probabilistic"
         evidence = Evidence(values, state.residual, min(trace, best), e)
         k, counted = int(wanted), True

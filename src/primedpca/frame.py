@@ -22,7 +22,18 @@ from primedpca.protocols import Array
 if TYPE_CHECKING:
     from primedpca.centred import Centred
 
-__all__ = ["Frame", "before_any_pass", "given", "guess", "in_range", "learn", "measure", "roots_of"]
+__all__ = [
+    "Frame",
+    "before_any_pass",
+    "far_from_zero",
+    "given",
+    "guess",
+    "in_range",
+    "learn",
+    "measure",
+    "roots_of",
+    "settle",
+]
 
 #: Sizes within which no sum of squares leaves the range of the type, and its largest exponent.
 SAFE = {"float32": (2.0**-40, 2.0**40, 120), "float64": (2.0**-300, 2.0**300, 1000)}
@@ -50,6 +61,8 @@ class Frame:
         In float64 and multiplied by ``unit``; ``None`` until a first pass is over.
     total : float
         The mean squared norm of the rows of ``M``.
+    first : float
+        That of the rows as the first pass multiplied them, about a guess of the mean.
     """
 
     columns: Columns = field(default_factory=Columns)
@@ -59,6 +72,7 @@ class Frame:
     scale: Array | None = None
     mean: Array | None = None
     total: float = math.nan
+    first: float = 0.0
 
 
 def before_any_pass(data: Centred, scale: Any) -> Frame:
@@ -128,7 +142,7 @@ def guess(data: Centred) -> Frame:
     shift = stored_means(block, data.like.dtype, frame.unit)
     if not data.sparse:
         return replace(frame, columns=frame.columns._replace(shift=shift))
-    return measure(data) if _far_from_zero(block, shift, frame.unit) else frame
+    return measure(data) if far_from_zero(block, frame.unit) else frame
 
 
 def first_block(data: Centred) -> Any:
@@ -136,8 +150,9 @@ def first_block(data: Centred) -> Any:
     return next(iter(data.source.scan()))[1]
 
 
-def _far_from_zero(block: Any, means: np.ndarray, unit: float) -> bool:
+def far_from_zero(block: Any, unit: float = 1.0) -> bool:
     """Whether some column of a first sparse block is full and far from zero."""
+    means = stored_means(block, np.float64, unit)
     full = np.flatnonzero(np.bincount(block.indices, minlength=block.shape[1]) == block.shape[0])
     with np.errstate(all="ignore"):  # what is no number is named after the pass
         for j in full:
@@ -156,13 +171,14 @@ def learn(
     distance = away if frame.scale is None else away * data.wide(frame.scale)
     mean = distance if shift is None else distance + data.wide(shift)
     total = norm / data.weight
+    frame = replace(frame, first=total)
     if not data.center:
         return replace(frame, mean=mean, total=total), None
     frame = replace(frame, mean=mean, total=max(0.0, total - float(away @ away)))
-    return _settle(data, frame, shift, away), away
+    return settle(data, frame, shift, away), away
 
 
-def _settle(data: Centred, frame: Frame, shift: Array | None, away: Array) -> Frame:
+def settle(data: Centred, frame: Frame, shift: Array | None, away: Array) -> Frame:
     """What later passes subtract: the mean itself, or what sparse columns allow."""
     if not data.sparse:
         columns = frame.columns._replace(shift=data.narrow(frame.mean), own=False)
@@ -211,7 +227,7 @@ def measure(data: Centred) -> Frame:
         far = (stored == data.shape[0]) & (mean**2 > FAR**2 * variance)
         allowed = xp.where(far, mean, xp.zeros_like(mean))
     shift = data.narrow(allowed)
-    return _settle(data, frame, shift, (mean - data.wide(shift)) * factor)
+    return settle(data, frame, shift, (mean - data.wide(shift)) * factor)
 
 
 def _spread(data: Centred, mean: Array, variance: Array) -> Array:

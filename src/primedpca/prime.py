@@ -17,6 +17,7 @@ from primedpca.priming import as_priming, check_directions
 from primedpca.priming.stochastic import fitting_rate
 from primedpca.protocols import Array, Priming, State
 from primedpca.result import DivergenceError, Snapshot
+from primedpca.stream import stream
 
 __all__ = ["as_seed", "prime"]
 
@@ -132,7 +133,7 @@ def _visits(
             yield data
             step += 1
     elif priming.visits == "rows":
-        yield from data.batches(batch_size, None)
+        yield from stream(data, batch_size)
     else:
         epoch = 0
         while hasattr(priming, "finished") or epoch < max_passes:

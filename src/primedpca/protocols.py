@@ -130,7 +130,8 @@ class Priming(Protocol):
     """Who looks for the span.  A frozen dataclass whose fields are its options.
 
     ``visits`` says what one ``step`` is shown: ``"whole"`` (the data, to multiply with),
-    ``"batches"`` (one shuffled mini-batch), or ``"rows"`` (the next rows, each once).
+    ``"batches"`` (one shuffled mini-batch), or ``"rows"`` (the next rows, each once, seen from
+    a provisional mean: the true one is known only after the last).
 
     Three members are optional.  ``finished(state) -> bool`` is the algorithm's own end;
     ``change(state) -> float`` the angle by which the wanted span still moves, compared with
