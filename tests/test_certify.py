@@ -13,6 +13,8 @@ from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
 
 from primedpca import PrimedPCA, certify
+from primedpca.centred import Centred
+from primedpca.certify import audit
 from primedpca.engines.local import one_blas_thread
 from primedpca.metrics import angles
 from primedpca.priming import BlockKrylov
@@ -96,7 +98,12 @@ def attempt(seed):
             certificate, components = pca.certificate_, pca.components_
         else:
             components = _components(truth, k, rng, way)
-            certificate = certify(X, components, failure_probability=DELTA, random_state=seed)
+            if rng.random() < 0.3:  # by a full decomposition
+                certificate = certify(X, components, failure_probability=DELTA, random_state=seed)
+            else:
+                data = Centred(X, float64=True)
+                vectors = np.ascontiguousarray(components.T)
+                certificate = audit(data, vectors, None, DELTA, seed, 20)
     wrong = violations(certificate, components, variances, truth, variances[0])
     return name, certificate, wrong, variances, k, X.dtype, way
 
@@ -181,7 +188,9 @@ def test_a_planted_miss_is_refused():
 
 def test_certify_deterministically():
     problem = PROBLEMS[0]
-    certificate = certify(problem.X, problem.components[:3], failure_probability=0)
+    assert certify(problem.X, problem.components[:3], failure_probability=0).kind == "exact"
+    vectors = np.ascontiguousarray(problem.components[:3].T)
+    certificate = audit(Centred(problem.X), vectors, None, 0.0, 0, 20)
     assert certificate.kind == "deterministic"
     assert certificate.failure_probability == 0
     assert certificate.streak(1e-3) == 3

@@ -25,6 +25,7 @@ from primedpca.result import Certificate, Cluster, Decomposition, Snapshot
 
 __all__ = [
     "Certified",
+    "audit",
     "certificate_of",
     "certified_exact",
     "certified_krylov",
@@ -282,7 +283,20 @@ def certify(
     plan = make_plan(data, min(k, *data.shape), "auto", "auto")
     if isinstance(plan.priming, Exact) and k <= min(data.shape):
         found, certificate = certified_exact(data, k)
-        return _audit(vectors, data.like.xp.asarray(found.components.T), certificate)[0]
+        return _audit(vectors, found.components.T, certificate)[0]
+    return audit(data, vectors, tol, failure_probability, as_seed(random_state), max_passes)
+
+
+def audit(
+    data: Centred,
+    vectors: Array,
+    tol: float | None,
+    failure_probability: float,
+    seed: int,
+    max_passes: int,
+) -> Certificate:
+    """What block Krylov, begun with the ``vectors`` ``(d, k)``, proves of them."""
+    k = vectors.shape[1]
     width = min(k + max(4, -(-k // 4)), data.shape[1])
     krylov = BlockKrylov(block_size=width)
     best: Certificate | None = None
@@ -292,18 +306,16 @@ def certify(
         k,
         width,
         failure_probability=failure_probability,
-        seed=as_seed(random_state),
+        seed=seed,
         max_passes=max_passes,
         start=vectors,
     ):
-        known, _ = krylov.refined(snapshot.state, data)
-        if known.shape[1] < k:
-            known = complete(known, data.like, k, 0)
-        audited, apart = _audit(vectors, known[:, :k], certificate)
+        known = complete(krylov.refined(snapshot.state, data)[0], data.like, k, 0)[:, :k]
+        audited, apart = _audit(vectors, known, certificate)
         stalled = best is not None and audited.angle_bounds.sum() > 0.99 * best.angle_bounds.sum()
         if best is None or audited.angle_bounds.sum() <= best.angle_bounds.sum():
             best = audited
-        sharp = certificate.met(1.0) & (certificate.angle_bounds <= np.maximum(apart / 10, 1e-7))
+        sharp = certificate.angle_bounds <= np.maximum(apart / 10, 1e-7)
         if tol is not None:
             sharp = best.met(tol) | (apart - certificate.angle_bounds > tol)
         if sharp.all() or (stalled and certificate.met(1e-3).all()):

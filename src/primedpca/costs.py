@@ -13,6 +13,7 @@ from typing import Any
 
 from primedpca.arrays import dtype_name
 from primedpca.centred import Centred
+from primedpca.extra import MEMORY
 from primedpca.priming import BlockKrylov, Exact
 
 __all__ = ["Load", "Way", "exact_way", "krylov_way", "ways"]
@@ -88,6 +89,13 @@ class Load:
             min(workers, len(source.blocks)),
             rate,
         )
+
+    @property
+    def overhead(self) -> float:
+        """What a pass costs whatever its width, in columns: see :mod:`primedpca.extra`."""
+        if self.rate < math.inf:
+            return 200.0
+        return 0.0 if self.sparse else MEMORY
 
     def product(self, columns: int, readings: int = 1) -> float:
         """Seconds to multiply all data with so many columns, and back."""

@@ -74,8 +74,8 @@ def by_count(k: int, priming: str, *, overhead: float = MEMORY, limit: int = 64)
 
     ==================  =====================================================
     exact               0
-    block Krylov        :math:`c / 4`: the basis keeps all it saw, so width
-                        buys little but fewer readings
+    block Krylov        :math:`c / 4`, at least 4: the basis keeps all it saw,
+                        so width buys little but fewer readings
     subspace iteration  :math:`k + c`, until Ritz values tell better
     stochastic ones     :math:`(k + c) / 2`
     others              4, as in the paper; they were not studied
@@ -85,7 +85,7 @@ def by_count(k: int, priming: str, *, overhead: float = MEMORY, limit: int = 64)
         return min(limit, round((k + overhead) / 2))
     wanted = {
         "exact": 0.0,
-        "block_krylov": overhead / 4,
+        "block_krylov": max(4.0, overhead / 4),
         "subspace_iteration": k + overhead,
     }
     return min(limit, round(wanted.get(priming, 4.0)))

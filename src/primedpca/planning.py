@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from primedpca.centred import Centred
 from primedpca.costs import Load, Way, ways
+from primedpca.extra import best_extra
 from primedpca.options import DEFAULTS, check_options, is_proven
-from primedpca.priming import BlockKrylov, Exact, SubspaceIteration, as_priming
+from primedpca.priming import REGISTRY, BlockKrylov, Exact, as_priming
 from primedpca.result import Plan
 
 __all__ = ["all_for_mle", "likeliest_dimension", "make_plan", "plan"]
@@ -94,9 +96,8 @@ def make_plan(
     a share of the variance                     exact to an order of 2048, else block Krylov
     ==========================================  =================================================
 
-    ``extra_components="auto"`` is 0 for exact, ``max(4, k / 4)`` for block Krylov,
-    ``max(10, k)`` for subspace iteration, whose passes it saves, and 4 for the others, as in
-    the paper.
+    ``extra_components="auto"`` follows :mod:`primedpca.extra` and what a pass costs whatever its
+    width; subspace iteration changes it by the spectrum that it sees.
     """
     k = _check_count(n_components, data)
     if isinstance(k, float):
@@ -104,22 +105,26 @@ def make_plan(
     reason, considered = "as asked for", []
     m = min(data.shape)
     if isinstance(priming, str) and priming == "auto":
-        p = min(k + _extra(extra_components, BlockKrylov(), k), m)
+        p = min(k + _extra(extra_components, BlockKrylov(), k, data), m)
         considered = ways(Load.of(data, proven), p, tol, proven)
         priming = considered[0].priming
         reason = _why(considered)
     priming = as_priming(priming)
-    extra = _extra(extra_components, priming, k)
+    extra = _extra(extra_components, priming, k, data)
     if hasattr(getattr(priming, "array", None), "shape"):  # directions that are there already
         extra = max(0, priming.array.shape[-1] - k)
-    return Plan(priming, k, min(k + extra, m), reason, tuple(considered))
+    auto = isinstance(extra_components, str)
+    overhead = Load.of(data, proven).overhead if auto else None
+    return Plan(priming, k, min(k + extra, m), reason, tuple(considered), overhead)
 
 
 def _plan_for_share(data: Centred, share: float, priming: Any) -> Plan:
     m = min(data.shape)
     if isinstance(priming, str) and priming == "auto":
-        priming = Exact() if m <= SHARES_EXACT_TO else BlockKrylov(block_size=32)
+        priming = Exact() if m <= SHARES_EXACT_TO else BlockKrylov()
     priming = as_priming(priming)
+    if isinstance(priming, BlockKrylov) and priming.block_size is None:
+        priming = replace(priming, block_size=32)  # how many there are to be is not known
     if not isinstance(priming, (Exact, BlockKrylov)):
         raise ValueError(
             f"`n_components`={share} must be proven, which needs `priming`='auto', 'exact' or "
@@ -142,17 +147,14 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds >= 0.1 else f"{1000 * seconds:.0f} ms"
 
 
-def _extra(extra_components: int | str, priming: Any, k: int) -> int:
+def _extra(extra_components: int | str, priming: Any, k: int, data: Centred) -> int:
     if isinstance(extra_components, str):
         if extra_components != "auto":
             raise ValueError(
                 f"`extra_components`={extra_components!r} must be 'auto' or a whole number."
             )
-        if isinstance(priming, Exact):
-            return 0
-        if isinstance(priming, BlockKrylov):
-            return max(4, -(-k // 4))
-        return max(10, k) if isinstance(priming, SubspaceIteration) else 4
+        name = next((name for name, kind in REGISTRY.items() if type(priming) is kind), "")
+        return best_extra(None, k, name, overhead=Load.of(data, False).overhead)
     if not _is_whole(extra_components) or extra_components < 0:
         raise ValueError(
             f"`extra_components`={extra_components!r} must be 'auto' or a whole number, at least 0."

@@ -210,6 +210,9 @@ class Plan:
     reason : str
     ways : tuple of Way
         What was weighed, the cheapest first, where the choice was the planner's.
+    overhead : float, optional
+        What a pass costs whatever its width, in columns, where the number of extra directions
+        may still change with the spectrum that is seen.
     """
 
     priming: Any
@@ -217,6 +220,7 @@ class Plan:
     n_directions: int
     reason: str
     ways: tuple[Any, ...] = ()
+    overhead: float | None = None
 
     def __str__(self) -> str:
         name = self.ways[0].name if self.ways else type(self.priming).__name__

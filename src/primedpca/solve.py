@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from primedpca.arrays import work_dtype
 from primedpca.centred import Centred
 from primedpca.certify import certified_exact, certified_krylov
 from primedpca.engines.local import one_blas_thread
+from primedpca.extra import best_extra
 from primedpca.orthonormal import basis_of, complete
 from primedpca.prime import prime
-from primedpca.priming import BlockKrylov, Exact, Given
+from primedpca.priming import BlockKrylov, Exact, FrequentDirections, Given, SubspaceIteration
 from primedpca.protocols import Array
 from primedpca.refine import decomposition, in_unit_of_data, refine_span
 from primedpca.result import Certificate, Decomposition, Plan, Snapshot, Status
+from primedpca.sketches import missed_by, refined_certificate, sketch_certificate
 
 __all__ = ["Solution", "print_row", "solve"]
 
@@ -64,96 +67,157 @@ def solve(
     and block Krylov run on it from the start, anything else is followed by block Krylov.
     """
     history: list[dict[str, Any]] = []
-    settled, shown = False, 0.0
-    if wide is not None and isinstance(plan.priming, (Exact, BlockKrylov)):
-        options = {"max_passes": max_passes, "seed": seed, "start": start}
-        return _prove(data, wide, plan, tol, failure_probability, history, progress, **options)
+
+    def record(row: dict[str, Any]) -> None:
+        if not history or int(row["passes"]) > int(history[-1]["passes"]):
+            progress(row)
+        history.append(row)
+
+    limits = {"max_passes": max_passes, "seed": seed}
     with one_blas_thread():
-        for snapshot in prime(
-            data,
-            plan.priming,
-            plan.n_directions,
-            batch_size=batch_size,
-            max_passes=max_passes,
-            random_state=seed,
-            start=start,
-        ):
-            row = _row(snapshot, plan)
-            history.append(row)
-            if int(snapshot.passes) > int(shown):
-                progress(row)
-            shown = snapshot.passes
+        if wide is not None and isinstance(plan.priming, (Exact, BlockKrylov)):
+            proof = _Proof(wide, plan, tol, failure_probability, record)
+            proof.run(start=start, **limits)
+            return proof.solution(data, history)
+        streamed = wide is not None and isinstance(plan.priming, FrequentDirections)
+        seen = wide if streamed and wide is not None else data
+        settled = False
+        for snapshot in _snapshots(seen, plan, batch_size, start, **limits):
+            record(row := _row(snapshot, plan))
             settled = row.get("change", np.inf) <= tol
             if settled:
                 break
         if isinstance(plan.priming, Given):
             _check_rank(snapshot, plan)
         if wide is not None:
-            left = max(1, max_passes - round(data.passes)) if settled else max_passes
-            options = {"max_passes": left, "seed": seed, "start": snapshot.directions}
             krylov = replace(plan, priming=BlockKrylov())
-            return _prove(
-                data, wide, krylov, tol, failure_probability, history, progress, **options
-            )
+            proof = _Proof(wide, krylov, tol, failure_probability, record)
+            if settled:
+                limits["max_passes"] = max(1, max_passes - round(data.passes))
+            if not (streamed and proof.of_sketch(snapshot.state)):
+                proof.run(start=snapshot.directions, **limits)
+            return proof.solution(data, history)
         found = _refine(data, plan, snapshot, refine_share, seed)
     status = _status(plan, snapshot, settled, data.shape[1], refine_share)
     return Solution(found, status, data.passes, history)
 
 
-def _prove(
+def _snapshots(
     data: Centred,
-    wide: Centred,
     plan: Plan,
-    tol: float,
-    failure_probability: float,
-    history: list[dict[str, Any]],
-    progress: Callable[[dict[str, Any]], None],
-    **options: Any,
-) -> Solution:
-    """Go on until every component is proven to lie within ``tol``."""
-    # What the cast to the type of the data may turn a component by.
-    cast = 0.0 if data.like.dtype == wide.like.dtype else 2.0**-23
-    reach = max(tol - cast, cast)
-    with one_blas_thread():
-        if isinstance(plan.priming, Exact):
-            found, certificate = certified_exact(wide, plan.n_components)
-            floor = counted = True
-        else:
-            krylov = replace(plan.priming, side="right")
-            for certified in certified_krylov(
-                wide,
-                krylov,
-                plan.n_components,
-                plan.n_directions,
-                failure_probability=failure_probability,
-                **options,
-            ):
-                snapshot, certificate, evidence, counted = certified
-                k = certificate.angle_bounds.size
-                row = _row(snapshot, plan)
-                row["angle_bounds"] = certificate.angle_bounds
-                row["variances"] = in_unit_of_data(wide, evidence.values[:k])
-                history.append(row)
-                progress(row)
-                floor = certified.at_floor(reach)
-                if floor or (counted and certificate.met(reach).all()):
-                    break
-            if isinstance(plan.n_components, float):  # of a share nothing is made up
-                k = min(k, evidence.values.size)
-                certificate = certificate.first(k)
-            state = snapshot.state._replace(n_directions=k)
-            basis, variances = krylov.refined(state, wide)
-            basis = complete(basis, wide.like, k, 0)
-            variances = np.concatenate([variances, np.zeros(max(0, k - variances.size))])
-            found = decomposition(wide, basis[:, :k], variances)
-    if cast:
-        certificate = certificate.rounded(cast)
-        mean, components = data.narrow(found.mean), data.narrow(found.components)
-        scale = None if found.scale is None else data.narrow(found.scale)
-        found = replace(found, components=components, mean=mean, scale=scale)
-    short = Status.FLOOR if floor else Status.NOT_CERTIFIED
-    status = Status.CERTIFIED if counted and certificate.met(tol).all() else short
-    return Solution(found, status, data.passes + wide.passes, history, certificate)
+    batch_size: int,
+    start: Array | None,
+    max_passes: int,
+    seed: int,
+) -> Iterator[Snapshot]:
+    """The priming, step by step.
+
+    Subspace iteration looks at its Ritz values after two passes, if it may choose how many
+    extra directions pay, and goes on with as many as they tell.
+    """
+    options: dict[str, Any] = {"batch_size": batch_size, "random_state": seed}
+    directions = plan.n_directions
+    choosing = plan.overhead is not None and isinstance(plan.priming, SubspaceIteration)
+    for snapshot in prime(
+        data, plan.priming, directions, max_passes=max_passes, start=start, **options
+    ):
+        yield snapshot
+        if choosing and snapshot.step == 2 < max_passes:
+            k, values = int(plan.n_components), snapshot.state.variances
+            extra = best_extra(values, k, "subspace_iteration", overhead=plan.overhead or 0.0)
+            directions = min(k + extra, *data.shape)
+            if directions != plan.n_directions:
+                break
+    else:
+        return
+    known, done = snapshot, snapshot.directions[:, :directions]
+    for snapshot in prime(
+        data, plan.priming, directions, max_passes=max_passes - 2, start=done, **options
+    ):
+        yield replace(
+            snapshot, step=known.step + snapshot.step, seconds=known.seconds + snapshot.seconds
+        )
+
+
+class _Proof:
+    """Components with a certificate, worked on until each is proven to lie within ``tol``."""
+
+    def __init__(
+        self,
+        wide: Centred,
+        plan: Plan,
+        tol: float,
+        failure_probability: float,
+        record: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self.wide, self.plan, self.tol = wide, plan, tol
+        self.failure_probability, self.record = failure_probability, record
+        # What the cast to the type of the data may turn a component by.
+        self.cast = 0.0 if work_dtype(wide.source.dtype) == "float64" else 2.0**-23
+        self.reach = max(tol - self.cast, self.cast)
+        self.counted, self.floor = True, False
+        self.found: Decomposition
+        self.certificate: Certificate
+        self._missed: Callable[[tuple[Array, ...], float], float] | None = None
+
+    def of_sketch(self, state: Any) -> bool:
+        """Try what a sketch proves by itself, and after one more pass."""
+        k, p = int(self.plan.n_components), self.plan.n_directions
+        basis, variances, certificate = sketch_certificate(state, self.wide, k)
+        if not certificate.met(self.reach).all():
+            basis, variances, certificate = refined_certificate(state, self.wide, k, p)
+        if certificate.met(self.reach).all():
+            self.found = decomposition(self.wide, basis, variances)
+            self.certificate = certificate
+            return True
+        self._missed = lambda basis, skew: missed_by(basis, state, self.wide, skew)
+        return False
+
+    def run(self, **options: Any) -> None:
+        """A full decomposition, or block Krylov until all is proven."""
+        if isinstance(self.plan.priming, Exact):
+            self.found, self.certificate = certified_exact(self.wide, self.plan.n_components)
+            self.floor = True
+            return
+        krylov = replace(self.plan.priming, side="right")
+        for certified in certified_krylov(
+            self.wide,
+            krylov,
+            self.plan.n_components,
+            self.plan.n_directions,
+            failure_probability=self.failure_probability,
+            missed=self._missed,
+            **options,
+        ):
+            snapshot, certificate, evidence, self.counted = certified
+            k = certificate.angle_bounds.size
+            row = _row(snapshot, self.plan)
+            row["angle_bounds"] = certificate.angle_bounds
+            row["variances"] = in_unit_of_data(self.wide, evidence.values[:k])
+            self.record(row)
+            self.floor = certified.at_floor(self.reach)
+            if self.floor or (self.counted and certificate.met(self.reach).all()):
+                break
+        if isinstance(self.plan.n_components, float):  # of a share nothing is made up
+            k = min(k, evidence.values.size)
+        basis, variances = krylov.refined(snapshot.state._replace(n_directions=k), self.wide)
+        basis = complete(basis, self.wide.like, k, 0)
+        variances = np.concatenate([variances, np.zeros(max(0, k - variances.size))])
+        self.found = decomposition(self.wide, basis[:, :k], variances)
+        self.certificate = certificate.first(k)
+
+    def solution(self, data: Centred, history: list[dict[str, Any]]) -> Solution:
+        """What was found, in the type of the data."""
+        found, certificate = self.found, self.certificate
+        if self.cast:
+            certificate = certificate.rounded(self.cast)
+            mean, components = data.narrow(found.mean), data.narrow(found.components)
+            scale = None if found.scale is None else data.narrow(found.scale)
+            found = replace(found, components=components, mean=mean, scale=scale)
+        short = Status.FLOOR if self.floor else Status.NOT_CERTIFIED
+        proven = self.counted and certificate.met(self.tol).all()
+        passes = data.passes + self.wide.passes
+        return Solution(found, Status.CERTIFIED if proven else short, passes, history, certificate)
 
 
 def _row(snapshot: Snapshot, plan: Plan) -> dict[str, Any]:
