@@ -29,6 +29,7 @@ LAYERS = [
         "bounds",
         "probes",
         "certify",
+        "proofs",
         "sketches",
     },
     {"solve"},

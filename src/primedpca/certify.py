@@ -1,231 +1,25 @@
-"""Residuals, gaps and probes made into a certificate; and the audit of any components."""
+"""The audit of any components: how wrong, at most, is each?"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from primedpca.arrays import to_numpy
-from primedpca.bounds import Evidence, angle_bounds, clusters, fewest, lower, upper
 from primedpca.centred import Centred
 from primedpca.metrics import angles
 from primedpca.orthonormal import complete
 from primedpca.planning import make_plan
-from primedpca.prime import as_seed, prime
+from primedpca.prime import as_seed
 from primedpca.priming import BlockKrylov, Exact
-from primedpca.priming.exact import principal, spectrum
-from primedpca.probes import UNIT, Probes, Riding, unevenness
+from primedpca.proofs import certified_exact, certified_krylov
 from primedpca.protocols import Array
-from primedpca.refine import decomposition, in_unit_of_data
-from primedpca.result import Certificate, Cluster, Decomposition, Snapshot
+from primedpca.result import Certificate, Cluster
 
-__all__ = [
-    "Certified",
-    "audit",
-    "certificate_of",
-    "certified_exact",
-    "certified_krylov",
-    "certify",
-    "rounding_of",
-]
-
-READY = 0.3  # radians that the components still move by when probes set out
-
-
-def rounding_of(data: Any, width: int, largest: float, skew: float = 0.0) -> float:
-    """A bound ``e`` on the error of ``C U`` for ``width`` orthonormal columns, in float64.
-
-    ``4 sqrt(p) (d + n_b + log2(blocks) + 10) u T + 2 theta_1 |U^T U - I| + (10 p + 64) u
-    theta_1`` with ``T`` the mean squared norm of the rows as they are multiplied: of sparse
-    rows, before the mean is taken off.  The 4 covers the products that take a block out of the
-    span, the 64 what is dropped from a block as rounding.
-    """
-    n, d = data.shape
-    blocks = data.source.blocks
-    longest = max(stop - start for start, stop in blocks)
-    along, across = (longest, d) if data.source.axis == 0 else (n, longest)
-    offset = data.frame.offset
-    shifted = 0.0 if offset is None else float(data.wide(offset) @ data.wide(offset))
-    rows = max(data.total + shifted, data.frame.first)
-    steps = along + across + d * (data.source.axis == 1) + math.log2(len(blocks)) + 10
-    products = 4 * math.sqrt(width) * steps * UNIT * rows
-    return products + 2 * largest * skew + (10 * width + 64) * UNIT * largest
-
-
-def certificate_of(
-    evidence: Evidence, k: int, unit: float, kind: str, failure: float
-) -> Certificate:
-    """The certificate that the evidence allows; ``unit`` turns variances into the user's.
-
-    Of components beyond the Ritz vectors at hand only ``0 <= lambda <= mu`` is claimed.
-    """
-    up, size = upper(evidence), min(k, evidence.values.size)
-    runs = [Cluster(*run) for run in clusters(evidence, size, up)]
-    angles = np.full(k, np.pi / 2)
-    angles[:size] = angle_bounds(evidence, size, up)
-    low = np.zeros(k)
-    low[:size] = lower(evidence)[:size]
-    up = np.concatenate([up[:size], np.full(k - size, evidence.above)])
-    # The trace bound alone is off by (sqrt(p) + 2) e, and upper() adds a few e to it.
-    few = 4.0 if kind == "exact" else 2 * math.sqrt(evidence.values.size) + 12
-    zero = up <= few * evidence.rounding
-    return Certificate(
-        angle_bounds=angles,
-        eigenvalue_bounds=np.stack([low, up], axis=1) * unit,
-        clusters=runs,
-        kind=kind,
-        failure_probability=failure,
-        zero=zero,
-    )
-
-
-def certified_exact(data: Centred, wanted: int | float) -> tuple[Decomposition, Certificate]:
-    """A full decomposition and what rounding leaves of its certainty.
-
-    The matrix is formed with an error of at most ``(n_b + log2(blocks) + 10) u T`` and
-    decomposed with one of at most ``10 m u theta_1``.
-
-    Parameters
-    ----------
-    data : Centred
-        Multiplied in float64.
-    wanted : int or float
-        How many components, or the share of the variance that they are to hold.
-    """
-    m = min(data.shape)
-    # A few more than wanted: a run of ties that begins before k may end soon after.
-    more = m if isinstance(wanted, float) else wanted + max(8, wanted // 4)
-    values, vectors = spectrum(data, more + 1)
-    p = min(more, m)
-    beyond, values = float(values[p]) if values.size > p else 0.0, values[:p]
-    e = rounding_of(data, m, float(values[0])) / math.sqrt(m)
-    # The residuals are not formed: all that they can be is in the rounding.
-    evidence = Evidence(values, np.zeros((0, p)), beyond, 3 * e)
-    k = wanted
-    if isinstance(k, float):
-        k = min(fewest(evidence, upper(evidence), data.total, k)[1], p)
-    basis = principal(data, values[:k], vectors[:, :k])
-    certificate = certificate_of(evidence, k, in_unit_of_data(data, 1.0), "exact", 0.0)
-    if data.shape[0] < data.shape[1]:
-        certificate = _on_the_right(certificate, lower(evidence), 3 * e)
-    return decomposition(data, basis, values[:k]), certificate
-
-
-def _on_the_right(left: Certificate, values: np.ndarray, e: float) -> Certificate:
-    """What holds for ``M^T u / |M^T u|`` if ``left`` holds for the eigenvectors ``u`` of ``M M^T``.
-
-    With ``u = cos(a) u_i + sin(a) b``, the tangent grows to ``tan(a) |M^T b| / sigma_i``, at most
-    by ``sqrt(lambda_1 / lambda_i)``.  The product is off by ``e / sqrt(lambda_1)`` at most, and
-    making the vectors orthonormal moves each by no more than what it and those before it are
-    off.
-    """
-    top = values[0] + 2 * e
-    factor = np.sqrt(top / np.maximum(values, UNIT * UNIT * top)) if top > 0 else values + 1
-    blur = e / top if top > 0 else 0.0
-    k = left.angle_bounds.size
-    off = np.arctan(np.tan(left.angle_bounds) * factor[:k]) + blur * factor[:k]
-    before = np.sqrt(np.cumsum(off**2) - off**2)
-    turned = np.where(left.angle_bounds < np.pi / 2, 2 * off + before, np.pi / 2)
-    runs = []
-    for start, stop, angle in left.clusters:
-        worst = factor[stop - 1]
-        size = 2 * math.sqrt(stop) * (math.atan(math.tan(angle) * worst) + blur * worst)
-        runs.append(Cluster(start, stop, min(size, np.pi / 2)))
-    return replace(left, angle_bounds=np.minimum(turned, np.pi / 2), clusters=runs)
-
-
-class Certified(NamedTuple):
-    """A snapshot, what is proven of it, and from what; whether the number wanted is known."""
-
-    snapshot: Snapshot
-    certificate: Certificate
-    evidence: Evidence
-    counted: bool
-
-    def at_floor(self, tol: float) -> bool:
-        """Whether what is short of ``tol`` is so because of rounding, which no pass removes."""
-        values, e = self.evidence.values, self.evidence.rounding
-        short = np.flatnonzero(~self.certificate.met(tol))
-        if short.size == 0 or short[-1] >= values.size:
-            return False
-        sizes = np.linalg.norm(self.evidence.residual[:, short], axis=0)
-        if sizes.max() > 4 * e:
-            return False
-        missed = min(self.evidence.missed, float(values[-1]))
-        ideal = Evidence(values, 0 * self.evidence.residual, missed, e)
-        best = certificate_of(ideal, self.certificate.angle_bounds.size, 1.0, "", 0.0)
-        return not best.met(tol)[short].any()
-
-
-def certified_krylov(
-    data: Centred,
-    priming: BlockKrylov,
-    wanted: int | float,
-    n_directions: int,
-    *,
-    failure_probability: float,
-    seed: int,
-    max_passes: int,
-    start: Array | None = None,
-    missed: Callable[[tuple[Array, ...], float], float] | None = None,
-) -> Iterator[Certified]:
-    """Run block Krylov and say after every pass what is proven.
-
-    ``wanted`` is the number of components, or the share of the variance that they are to hold.
-    ``missed(basis, skew)`` is what a basis can have missed, if something better than the trace
-    is known for certain.
-
-    With ``failure_probability`` 0 only deterministic bounds are used.  Otherwise probes set out
-    as soon as all ``k`` have nearly settled, deflated with the basis of that moment.  They ride
-    on the next passes, prove more with each, and hold for every later basis that contains that
-    one.  Where they cannot prove enough, or not in eight passes, another set sets out, with its
-    share of the probability.
-    """
-    riding = Riding(data)
-    best, spent, rounds, blocks, uneven = math.inf, 0.0, 0, 0, 0.0
-    for snapshot in prime(
-        riding, priming, n_directions, max_passes=max_passes, random_state=seed, start=start
-    ):
-        state, probes = snapshot.state, riding.probes
-        values, size = state.variances, state.variances.size
-        if len(state.basis) <= blocks:
-            # A restart has dropped what the probes were kept from.
-            best, uneven, probes, riding.probes = math.inf, 0.0, None, None
-        blocks = len(state.basis)
-        uneven += unevenness(state.basis[-1], state.basis[:-1])
-        # At least as large as |C U|, also where the top has been missed so far.
-        largest = math.hypot(values[0], np.linalg.norm(state.residual, ord=2))
-        e = rounding_of(data, size, largest, math.sqrt(uneven))
-        if probes is not None and probes.passes:
-            skew = math.sqrt(uneven) + probes.skew
-            rounding = rounding_of(data, probes.small.shape[1], largest, skew)
-            best = min(best, probes.missed(largest, rounding))
-        trace = max(0.0, data.total - float(values.sum())) + (math.sqrt(size) + 2) * e
-        if missed is not None:
-            trace = min(trace, missed(state.basis, math.sqrt(uneven)))
-        kind = "deterministic" if trace <= best else "probabilistic"
-        evidence = Evidence(values, state.residual, min(trace, best), e)
-        k, counted = int(wanted), True
-        if isinstance(wanted, float):
-            least, k = fewest(evidence, upper(evidence), data.total, wanted)
-            counted = least == k
-        failure = spent if kind == "probabilistic" else 0.0
-        certificate = certificate_of(evidence, k, in_unit_of_data(data, 1.0), kind, failure)
-        yield Certified(snapshot, certificate, evidence, counted)
-        ready = size >= k and state.change[:k].max() < READY
-        idle = probes is None or not probes.riding
-        if ready and probes is not None and probes.passes >= 3:
-            idle = idle or probes.reached > 0.9 * values[k - 1]
-        if failure_probability > 0 and ready and idle:
-            rounds += 1
-            share = failure_probability / (rounds * (rounds + 1))
-            spent += share
-            basis = (*state.basis, state.newest)
-            riding.probes = Probes(basis, data, share, (seed, 4, rounds))
+__all__ = ["audit", "certify"]
 
 
 def certify(

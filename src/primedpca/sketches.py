@@ -9,9 +9,9 @@ import numpy as np
 
 from primedpca.arrays import dtype_name, namespace, to_numpy
 from primedpca.bounds import Evidence, stream_bounds
-from primedpca.certify import certificate_of, rounding_of
 from primedpca.orthonormal import complete, small_eigh
 from primedpca.priming.frequent_directions import UNIT, SketchState
+from primedpca.proofs import certificate_of, rounding_of
 from primedpca.protocols import Array
 from primedpca.refine import in_unit_of_data
 from primedpca.result import Certificate, Cluster

@@ -10,12 +10,12 @@ import numpy as np
 
 from primedpca.arrays import work_dtype
 from primedpca.centred import Centred
-from primedpca.certify import certified_exact, certified_krylov
 from primedpca.engines.local import one_blas_thread
 from primedpca.extra import best_extra
 from primedpca.orthonormal import basis_of, complete
 from primedpca.prime import prime
 from primedpca.priming import BlockKrylov, Exact, FrequentDirections, Given, SubspaceIteration
+from primedpca.proofs import certified_exact, certified_krylov
 from primedpca.protocols import Array
 from primedpca.refine import decomposition, in_unit_of_data, refine_span
 from primedpca.result import Certificate, Decomposition, Plan, Snapshot, Status
