@@ -20,16 +20,17 @@ __all__ = ["Load", "Way", "exact_way", "krylov_way", "ways"]
 
 #: Seconds for each entry of the data, by bytes of the arithmetic: to make it ready, and to
 #: multiply it with one column and back (4 flops).
-DENSE = {4: (0.5e-9, 0.06e-9), 8: (1.2e-9, 0.14e-9)}
-SPARSE = {4: (1.5e-9, 0.9e-9), 8: (1.5e-9, 1.2e-9)}
+DENSE = {4: (1.1e-9, 0.042e-9), 8: (2.0e-9, 0.088e-9)}
+SPARSE = {4: (1.5e-9, 0.75e-9), 8: (1.5e-9, 1.2e-9)}
 #: Seconds for an entry and column of the square matrix, and to add an entry of a block's result.
-SQUARE = {4: 0.02e-9, 8: 0.04e-9}
-SPARSE_SQUARE, ADD = 4e-9, 3e-9
-#: Seconds for a flop of keeping a tall basis orthonormal, and of the small problems.
-BASIS = {4: 0.04e-9, 8: 0.1e-9}
-EIGH, FEW = 0.7e-9, 0.15e-9
-#: Seconds that a step takes whatever the size.
-STEP = 1e-3
+SQUARE = {4: 0.0145e-9, 8: 0.026e-9}
+SPARSE_SQUARE, ADD = 4e-9, 1e-9
+#: Seconds for a flop of keeping a tall basis orthonormal, and for ``m^3`` of eigenproblems: all
+#: vectors of a small one, all of a large one, a few of a large one.
+BASIS = {4: 0.03e-9, 8: 0.06e-9}
+SMALL, ALL, FEW = 0.35e-9, 0.16e-9, 0.06e-9
+#: Seconds that a step takes whatever the size, and that a step with its proof does.
+STEP, PROOF = 2e-3, 1e-2
 PROBES, RIDES = 16, 4
 
 
@@ -154,7 +155,7 @@ def exact_way(load: Load, p: int, count_unknown: bool = False) -> Way:
         passes, flops = 2.0 * slices + (load.d > load.n), 4.0 * load.entries * m
         seconds = slices * load.product(m // slices, 2)
     few = 4 * (p + 1) < m and not count_unknown
-    seconds += m**3 * (FEW if few else EIGH) + (load.product(p) if load.d > load.n else 0.0)
+    seconds += m**3 * (FEW if few else ALL) + (load.product(p) if load.d > load.n else 0.0)
     memory = 8.0 * m * m * (2 + load.workers) + 3 * load.item * load.d * p
     return Way(Exact(), passes, flops + 4 * m**3, passes * load.stored, memory, seconds)
 
@@ -162,7 +163,7 @@ def exact_way(load: Load, p: int, count_unknown: bool = False) -> Way:
 def krylov_passes(p: int, block: int, tol: float) -> float:
     """About how many steps block Krylov takes: on real spectra, not on flat ones."""
     finer = max(0.0, math.log2(math.pi / 128 / tol))
-    return (2.8 + 2.5 * p / block) * (1 + 0.055 * finer)
+    return (2.2 + 2.9 * p / block) * (1 + 0.055 * finer)
 
 
 def krylov_way(load: Load, p: int, block: int, side: Any, tol: float, proven: bool) -> Way:
@@ -177,7 +178,7 @@ def krylov_way(load: Load, p: int, block: int, side: Any, tol: float, proven: bo
         kept = length * columns * (4.0 * basis * (1.5 if proven else 1.0) + 24 * columns)
         flops += 4.0 * load.entries * columns + kept
         seconds += load.product(columns, readings) + kept * BASIS[load.item]
-        seconds += EIGH * basis**3 * (2 if proven else 1) + STEP * (3 if proven else 1)
+        seconds += SMALL * basis**3 * (2 if proven else 1) + (PROOF if proven else STEP)
     seconds += 2.0 * length * basis * p * BASIS[load.item]
     passes = float(steps * readings)
     if side == "left":

@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from primedpca.arrays import device, is_sparse, namespace
+from primedpca.arrays import device, is_numpy_array, is_sparse, namespace
 from primedpca.engines.prepare import Columns, own_shift, positions, prepare, stored_means
 from primedpca.protocols import Array, Block, Parts
 
 __all__ = ["adjoint", "covariance", "extent", "forward", "gram_product", "moments", "product"]
+
+PREPARED_BYTES = 3 * 2**21
 
 
 def _weighted_sum(a: Block, root: Array | None) -> Array:
@@ -68,10 +70,25 @@ def product(
 
     With ``inside``, ``Y^T Y`` instead: the covariance inside the span of ``V``.
     """
+    if _outgrows_cache(block, vectors.dtype):
+        # Data of four bytes multiplied in eight: half the rows at a time.
+        options: Any = {"vectors": vectors, "lift": lift, "columns": columns, "unit": unit}
+        options |= {"gather": gather, "inside": inside}
+        half = block.shape[0] // 2
+        roots = (None, None) if root is None else (root[:half], root[half:])
+        first = product(block[:half], root=roots[0], **options)
+        second = product(block[half:], root=roots[1], **options)
+        return Parts(tuple(x + y for x, y in zip(first.sums, second.sums, strict=True)))
     a = prepare(block, vectors.dtype, columns, root, unit)
     y = _lifted(a @ vectors, lift, root)
     square = y.T @ y if inside else a.T @ y
     return _join(Parts((square, _weighted_sum(y, root))), _gathered(a, root, 0, gather))
+
+
+def _outgrows_cache(block: Block, dtype: Any) -> bool:
+    if not is_numpy_array(block) or block.shape[0] < 64:
+        return False
+    return int(np.prod(block.shape)) * np.dtype(dtype).itemsize > PREPARED_BYTES
 
 
 def _lifted(y: Array, lift: Array | None, root: Array | None) -> Array:

@@ -14,7 +14,7 @@ from primedpca.protocols import Block, DataSource
 
 __all__ = ["BlockSource", "MemorySource", "OneBlock", "Subset", "cut_evenly", "take_rows"]
 
-BLOCK_BYTES = 2**21  # as prepared: large enough for BLAS, small enough for the cache
+BLOCK_BYTES = 2**22  # as prepared: large enough for BLAS, small enough for the cache
 GROUP_BYTES = 2**27  # rows gathered at a time where mini-batches cut across the blocks
 
 
