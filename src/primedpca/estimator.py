@@ -249,7 +249,7 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Probabilistic
         if solution.certificate is not None:
             self.certificate_ = solution.certificate.first(k)
             self.angle_bounds_ = self.certificate_.angle_bounds
-        if self.status_ in (Status.MAX_PASSES, Status.NOT_CERTIFIED, Status.FLOOR):
+        if not (self.converged_ or self.status_ is Status.FINISHED):
             warnings.warn(solution.shortfall(self.tol), ConvergenceWarning, stacklevel=3)
 
     # -- using -------------------------------------------------------------------------------

@@ -44,6 +44,10 @@ class Status(Enum):
         "truth, and more passes would not help; give the data in float64 if they are not, raise "
         "`tol`, or ask for more components if variances are tied beyond the last."
     )
+    STALLED = (
+        "Rounding was reached before the components settled to `tol`, and more passes would not "
+        "help; give the data in float64 if they are not, or raise `tol`."
+    )
     MAX_PASSES = (
         "`max_passes` were used up before the components settled; raise `max_passes`, raise "
         "`tol`, or give more `extra_components`."

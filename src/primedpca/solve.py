@@ -81,17 +81,19 @@ def solve(
             return proof.solution(data, history)
         streamed = wide is not None and isinstance(plan.priming, FrequentDirections)
         seen = wide if streamed and wide is not None else data
-        settled = False
+        settled = floor = False
         for snapshot in _snapshots(seen, plan, batch_size, start, **limits):
             record(row := _row(snapshot, plan))
             settled = row.get("change", np.inf) <= tol
-            if settled:
+            floor = not settled and _at_floor(history, data)
+            if settled or floor:
                 break
         if isinstance(plan.priming, Given):
             _check_rank(snapshot, plan)
         if wide is not None:
             krylov = replace(plan, priming=BlockKrylov())
             proof = _Proof(wide, krylov, tol, failure_probability, record)
+            proof.before = row | {"passes": 0.0 if streamed else data.passes}
             if settled:
                 limits["max_passes"] = max(1, max_passes - round(data.passes))
             if not (streamed and proof.of_sketch(snapshot.state)):
@@ -99,6 +101,8 @@ def solve(
             return proof.solution(data, history)
         found = _refine(data, plan, snapshot, refine_share, seed)
     status = _status(plan, snapshot, settled, data.shape[1], refine_share)
+    if floor and status is Status.MAX_PASSES:
+        status = Status.STALLED
     return Solution(found, status, data.passes, history)
 
 
@@ -139,6 +143,16 @@ def _snapshots(
         )
 
 
+def _at_floor(history: list[dict[str, Any]], data: Centred) -> bool:
+    """Whether the change has come near to rounding and has not fallen in five passes."""
+    changes = [row["change"] for row in history if "change" in row]
+    if len(changes) < 8:
+        return False
+    before, lately = min(changes[:-5]), min(changes[-5:])
+    eps = float(data.like.xp.finfo(data.like.dtype).eps)
+    return before < 1e4 * eps and lately > 0.99 * before
+
+
 class _Proof:
     """Components with a certificate, worked on until each is proven to lie within ``tol``."""
 
@@ -156,6 +170,7 @@ class _Proof:
         self.cast = 0.0 if work_dtype(wide.source.dtype) == "float64" else 2.0**-23
         self.reach = max(tol - self.cast, self.cast)
         self.counted, self.floor = True, False
+        self.before: dict[str, Any] = {"step": 0, "passes": 0.0, "seconds": 0.0}
         self.found: Decomposition
         self.certificate: Certificate
         self._missed: Callable[[tuple[Array, ...], float], float] | None = None
@@ -192,12 +207,16 @@ class _Proof:
             snapshot, certificate, evidence, self.counted = certified
             k = certificate.angle_bounds.size
             row = _row(snapshot, self.plan)
+            for name in ("step", "passes", "seconds"):
+                row[name] += self.before[name]
             row["angle_bounds"] = certificate.angle_bounds
             row["variances"] = in_unit_of_data(self.wide, evidence.values[:k])
             self.record(row)
             self.floor = certified.at_floor(self.reach)
-            if self.floor or (self.counted and certificate.met(self.reach).all()):
+            met = self.counted and bool(certificate.met(self.reach).all())
+            if self.floor or met:
                 break
+        self.floor |= met and self.reach > self.tol
         if isinstance(self.plan.n_components, float):  # of a share nothing is made up
             k = min(k, evidence.values.size)
         basis, variances = krylov.refined(snapshot.state._replace(n_directions=k), self.wide)
