@@ -13,6 +13,7 @@ from primedpca.orthonormal import (
     as_components,
     basis_of,
     complete,
+    continued,
     orthonormalise,
     random_basis,
     small_eigh,
@@ -254,6 +255,27 @@ def test_random_basis_is_the_same_in_every_library():
         random_basis(like_block(make(noise(1, 1)), 40), 6, seed=3) for make in LIBRARIES.values()
     )
     np.testing.assert_allclose(numpy, to_numpy(tensor), atol=1e-13)
+
+
+# -- continued ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("apart", [1e-1, 1e-3, 1e-5, 1e-7, 1e-13])
+@pytest.mark.parametrize("mixed", [False, True])
+def test_continued_holds_all_of_nearly_parallel_columns(apart, mixed):
+    """Their difference lies in other columns too: the inverse of a triangle would be large."""
+    rng = np.random.default_rng(0)
+    basis = np.linalg.qr(rng.standard_normal((90, 12)))[0]
+    z = rng.standard_normal((90, 6))
+    difference = rng.standard_normal(90)
+    z[:, 1] = z[:, 0] + apart * difference
+    z[:, 2] += mixed * difference
+    blocks = (basis[:, :5], basis[:, 5:])
+    newest, held, coupling = continued(z.copy(), blocks, range(2))
+    wide = [part.astype(np.longdouble) for part in (z, basis, held, newest, coupling)]
+    off = wide[0] - wide[1] @ wide[2] - wide[3] @ wide[4]
+    assert np.linalg.norm(off.astype(float), 2) <= 64 * EPS[np.dtype("f8")] * np.linalg.norm(z, 2)
+    assert_orthonormal(np.c_[basis, newest])
 
 
 # -- as_components ----------------------------------------------------------------------------

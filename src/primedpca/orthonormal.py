@@ -101,17 +101,20 @@ def as_components(basis: Array) -> Array:
     return components
 
 
-def orthonormalise(a: Array, times: int = 2) -> tuple[Array, Array]:
+def orthonormalise(a: Array, times: int = 2, triangle: bool = True) -> tuple[Array, Array]:
     """QR: an orthonormal ``(d, p)`` and the upper ``(p, p)``, its diagonal not negative.
 
     ``a`` may be overwritten.  Twice Cholesky QR with the Gram matrix in float64: products of
     tall matrices instead of Householder's many small steps, in place and a few rows at a time.
     Columns too near to dependence for that go to LAPACK.  Once is enough where the columns are
     nearly orthonormal before, or are made so again.
+
+    The product of the two is off by as many ulps as the inverse of a triangle is large, 1e5 at
+    most.  Without ``triangle`` the small factor is any that fits, and it is off by a few.
     """
     done: np.ndarray | None = None
     for _ in range(times):
-        upper = _cholesky_step(a)
+        upper = _gram_step(a, triangle)
         if upper is None:
             xp = namespace(a)
             q, r = xp.linalg.qr(a)
@@ -166,7 +169,7 @@ def continued(
 def _above(floor: float, z: Array) -> tuple[Array, np.ndarray]:
     """Nearly orthonormal ``Q`` of what ``z`` holds above ``floor``, and ``B`` with ``z = Q B``."""
     xp = namespace(z)
-    q, upper = orthonormalise(z, times=1)
+    q, upper = orthonormalise(z, times=1, triangle=False)
     upper = upper.astype(np.float64)
     left, sizes, right = np.linalg.svd(upper)
     kept = int(np.sum(sizes > floor))
@@ -176,7 +179,7 @@ def _above(floor: float, z: Array) -> tuple[Array, np.ndarray]:
     return q @ turn, sizes[:kept, None] * right[:kept]
 
 
-def _cholesky_step(a: Array) -> np.ndarray | None:
+def _gram_step(a: Array, triangle: bool) -> np.ndarray | None:
     """Make the columns nearly orthonormal in place; ``None`` if they are nearly dependent."""
     xp = namespace(a)
     if a.shape[1] == 0 or a.shape[0] < a.shape[1]:
@@ -189,18 +192,38 @@ def _cholesky_step(a: Array) -> np.ndarray | None:
     size = np.sqrt(np.diag(gram))
     if not (np.isfinite(size).all() and (size > 0).all()):
         return None
+    factors = (_cholesky if triangle else _roots)(gram / size / size[:, None])
+    if factors is None:
+        return None
+    factor, inverse = factors[0] * size, factors[1] / size[:, None]
+    inverse = xp.asarray(inverse, device=device(a))
+    for rows in _slices(a):
+        a[rows] = xp.astype(xp.astype(a[rows], xp.float64, copy=False) @ inverse, a.dtype)
+    return factor
+
+
+def _cholesky(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """``U`` with ``U^T U = gram``, and its inverse."""
     try:
-        upper = np.linalg.cholesky(gram / size / size[:, None]).T
+        upper = np.linalg.cholesky(gram).T
         inverse = np.linalg.inv(upper)
     except np.linalg.LinAlgError:
         return None
     # The inverse, because the diagonal of a triangle can hide how near to dependence it is.
-    if not np.abs(inverse).max() <= 1e5:
+    return (upper, inverse) if np.abs(inverse).max() <= 1e5 else None
+
+
+def _roots(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """``L^(1/2) R^T`` and its inverse, from ``gram = R L R^T``.
+
+    Entry by entry their sizes multiply to no more than ``|R| |R|^T``, so that what rounding does
+    to small directions stays small when they are put together again.
+    """
+    values, turn = np.linalg.eigh(gram)
+    if not values[0] > 1e-10 * values[-1]:
         return None
-    upper, inverse = upper * size, xp.asarray(inverse / size[:, None], device=device(a))
-    for rows in _slices(a):
-        a[rows] = xp.astype(xp.astype(a[rows], xp.float64, copy=False) @ inverse, a.dtype)
-    return upper
+    roots = np.sqrt(values)
+    return roots[:, None] * turn.T, turn / roots
 
 
 def _slices(a: Array) -> list[slice]:
