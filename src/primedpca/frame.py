@@ -219,7 +219,9 @@ def measure(data: Centred) -> Frame:
     # What is missing becomes the mean: nothing when centred, mean**2 when not.
     squared = variance * there if data.center else variance * there + mean**2 * data.weight
     total = float(xp.sum(squared * factor**2)) / data.weight
-    frame = replace(frame, columns=columns, total=total)
+    # About the guess, whose square has cancelled in the variances.
+    first = float(xp.sum(squares * factor**2)) / data.weight
+    frame = replace(frame, columns=columns, total=total, first=max(first, total))
     if not data.center:
         return frame
     allowed = mean
