@@ -33,10 +33,11 @@ READY = 0.3  # radians that the components still move by when probes set out
 def rounding_of(data: Any, width: int, largest: float, skew: float = 0.0) -> float:
     """A bound ``e`` on the error of ``C U`` for ``width`` orthonormal columns, in float64.
 
-    ``4 sqrt(p) (d + n_b + log2(blocks) + 10) u T + 2 theta_1 |U^T U - I| + (10 p + 64) u
-    theta_1`` with ``T`` the mean squared norm of the rows as they are multiplied: of sparse
-    rows, before the mean is taken off.  The 4 covers the products that take a block out of the
-    span, the 64 what is dropped from a block as rounding.
+    ``4 sqrt(p) (d + n_b + log2(blocks) + 10) u T + 2 theta_1 |U^T U - I| + (10 p + 64 sqrt(p))
+    u theta_1 + 2 (u |mean|)^2`` with ``T`` the mean squared norm of the rows as they are
+    multiplied: of sparse rows, before the mean is taken off; in the first pass, about a guess.
+    The 4 covers the products that take a block out of the span, the 64 what is dropped from
+    each block as rounding, the last term that what is subtracted is the mean rounded.
     """
     n, d = data.shape
     blocks = data.source.blocks
@@ -47,7 +48,17 @@ def rounding_of(data: Any, width: int, largest: float, skew: float = 0.0) -> flo
     rows = max(data.total + shifted, data.frame.first)
     steps = along + across + d * (data.source.axis == 1) + math.log2(len(blocks)) + 10
     products = 4 * math.sqrt(width) * steps * UNIT * rows
-    return products + 2 * largest * skew + (10 * width + 64) * UNIT * largest
+    small = (10 * width + 64 * math.sqrt(width)) * UNIT * largest
+    return products + 2 * largest * skew + small + 2 * _astray(data)
+
+
+def _astray(data: Any) -> float:
+    """The square of how far from the mean the float64 next to it may be."""
+    mean, factor = data.frame.mean, data.frame.columns.factor
+    if not data.center or mean is None:
+        return 0.0
+    mean = UNIT * (data.wide(mean) if factor is None else data.wide(mean) * data.wide(factor))
+    return float(mean @ mean)
 
 
 def certificate_of(
@@ -66,7 +77,7 @@ def certificate_of(
     up = np.concatenate([up[:size], np.full(k - size, evidence.above)])
     # The trace bound alone is off by (sqrt(p) + 2) e, and upper() adds a few e to it.
     few = 4.0 if kind == "exact" else 2 * math.sqrt(evidence.values.size) + 12
-    zero = up <= few * evidence.rounding
+    zero = (up <= few * evidence.rounding) & (low == 0)
     return Certificate(
         angle_bounds=angles,
         eigenvalue_bounds=np.stack([low, up], axis=1) * unit,
@@ -180,27 +191,34 @@ def certified_krylov(
     share of the probability.
     """
     riding = Riding(data)
-    best, spent, rounds, blocks, uneven = math.inf, 0.0, 0, 0, 0.0
+    best, spent, rounds, blocks, columns = math.inf, 0.0, 0, 0, 0
+    uneven = worn = 0.0
     for snapshot in prime(
         riding, priming, n_directions, max_passes=max_passes, random_state=seed, start=start
     ):
         state, probes = snapshot.state, riding.probes
         values, size = state.variances, state.variances.size
         if len(state.basis) <= blocks:
-            # A restart has dropped what the probes were kept from.
-            best, uneven, probes, riding.probes = math.inf, 0.0, None, None
+            # A restart has dropped what the probes were kept from.  What rounding had done to
+            # the basis until then is in the vectors that were kept of it.
+            best, probes, riding.probes = math.inf, None, None
+            uneven, worn = 0.0, worn + math.sqrt(uneven)
         blocks = len(state.basis)
+        columns += state.basis[-1].shape[1]
         uneven += unevenness(state.basis[-1], state.basis[:-1])
+        skew = worn + math.sqrt(uneven)
         # At least as large as |C U|, also where the top has been missed so far.
         largest = math.hypot(values[0], np.linalg.norm(state.residual, ord=2))
-        e = rounding_of(data, size, largest, math.sqrt(uneven))
+        e = rounding_of(data, columns, largest, skew)
         if probes is not None and probes.passes:
-            skew = math.sqrt(uneven) + probes.skew
-            rounding = rounding_of(data, probes.small.shape[1], largest, skew)
-            best = min(best, probes.missed(largest, rounding))
+            # They may have found more than the basis has.
+            most = math.hypot(largest, np.linalg.norm(probes.small, ord=2))
+            width = probes.small.shape[1]
+            rounding = rounding_of(data, width, most, skew + probes.skew)
+            best = min(best, probes.missed(most, rounding))
         trace = max(0.0, data.total - float(values.sum())) + (math.sqrt(size) + 2) * e
         if missed is not None:
-            trace = min(trace, missed(state.basis, math.sqrt(uneven)))
+            trace = min(trace, missed(state.basis, skew))
         kind = "deterministic" if trace <= best else "probabilistic"
         evidence = Evidence(values, state.residual, min(trace, best), e)
         k, counted = int(wanted), True
