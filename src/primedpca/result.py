@@ -115,9 +115,15 @@ class Certificate:
         )
 
     def rounded(self, angle: float) -> Certificate:
-        """The same for components that were turned by ``angle`` at most, as by a cast."""
+        """The same for components that were turned by half of ``angle`` at most, as by a cast.
+
+        All ``m`` vectors of a cluster may be turned alike, their span by ``sqrt(m)`` of that.
+        """
         turned = np.minimum(self.angle_bounds + angle, np.pi / 2)
-        runs = [run._replace(angle_bound=run.angle_bound + angle) for run in self.clusters]
+        runs = []
+        for start, stop, bound in self.clusters:
+            more = angle * max(1.0, math.sqrt(stop - start) / 2)
+            runs.append(Cluster(start, stop, min(bound + more, np.pi / 2)))
         return replace(self, angle_bounds=turned, clusters=runs)
 
     def __str__(self) -> str:
