@@ -78,7 +78,9 @@ def certify(
     if isinstance(plan.priming, Exact) and k <= min(data.shape):
         found, certificate = certified_exact(data, k)
         return _audit(vectors, found.components.T, certificate)[0]
-    return audit(data, vectors, tol, failure_probability, as_seed(random_state), max_passes)
+    # Not the probes of a fit with the same seed, which may have ended when it did because of them.
+    seed = int(np.random.SeedSequence((as_seed(random_state), 5)).generate_state(1)[0])
+    return audit(data, vectors, tol, failure_probability, seed, max_passes)
 
 
 def audit(
