@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from primedpca.bounds import Evidence, angle_bounds, clusters, lower, upper
+from primedpca.bounds import Evidence, angle_bounds, clusters, fewest, lower, upper
 
 # Float64 work on a problem of top eigenvalue 1 and size up to 120 is this good, generously.
 NOISE = 1e-13
@@ -355,3 +355,41 @@ def test_empty_residual_is_an_exact_answer():
     up = upper(seen)
     assert np.allclose(up, [2.0, 1.0, 0.0])
     assert np.all(angle_bounds(seen, 2, up) < 1e-12)
+
+
+# -- shares of the variance ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_as_many_as_hold_a_share(seed):
+    rng, told, equal = np.random.default_rng((7, seed)), 0, 0
+    for _ in range(120):
+        case = problem(rng)
+        u, seen = evidence(rng, case, 10.0 ** rng.uniform(-13, -4))
+        p, e, whole = seen.values.size, seen.rounding, float(case.values.sum())
+        sums = np.cumsum(case.values)
+        share = float(rng.uniform(0.05, 0.999))
+        if rng.random() < 0.3:  # exactly what some number of them hold
+            share = min(0.999, float(rng.choice(sums[:p])) / whole)
+        total = whole + rng.uniform(-2, 2) * e
+        least, enough = fewest(seen, upper(seen), total, share)
+        assert 1 <= least <= enough <= p + 1
+        if enough <= p:
+            held = np.einsum("ij,ij->", u[:, :enough], case.times(u[:, :enough]))
+            assert held >= share * whole - NOISE
+            told, equal = told + 1, equal + (least == enough)
+        if least > 1:  # one fewer does not hold so much, but for rounding
+            assert sums[least - 2] <= share * whole + 10 * p * e + NOISE
+        if e * p < 1e-9 and abs(sums - share * whole).min() > 1e-8:
+            assert least <= 1 + np.searchsorted(sums, share * whole)
+    assert told > 40
+    assert equal > told / 4
+
+
+def test_a_share_that_is_not_held_yet_takes_one_more():
+    seen = Evidence(np.array([5.0, 2.0]), np.full((1, 2), 0.1), 2.0, 1e-14)
+    assert fewest(seen, upper(seen), 10.0, 0.4) == (1, 1)
+    assert fewest(seen, upper(seen), 10.0, 0.9) == (3, 3)
+    exact = Evidence(np.array([5.0, 3.0, 2.0]), np.zeros((0, 3)), 0.0, 1e-14)
+    assert fewest(exact, upper(exact), 10.0, 0.8) == (3, 3)  # two hold it but for rounding
+    assert fewest(exact, upper(exact), 10.0, 0.8 - 1e-9) == (2, 2)

@@ -18,6 +18,7 @@ from primedpca.certify import audit
 from primedpca.engines.local import one_blas_thread
 from primedpca.metrics import angles
 from primedpca.priming import BlockKrylov
+from primedpca.result import Certificate, Cluster
 
 DELTA = 0.05
 
@@ -273,3 +274,83 @@ def test_probes_ride_and_the_history_tells():
     pca = PrimedPCA(4, priming=BlockKrylov(), certificate="probabilistic", random_state=0).fit(X)
     assert len(pca.history_) == pca.n_passes_  # no pass of their own
     assert pca.history_[-1]["angle_bounds"].max() <= pca.tol
+
+
+# -- rounding ----------------------------------------------------------------------------------
+
+
+def variances_of(X, scale=1.0):
+    """True variances, largest first; differences of rows that are far from zero are exact."""
+    rows = (X - X[-1]).astype(np.longdouble)
+    rows = (rows - rows.mean(axis=0)) / np.asarray(scale).astype(np.longdouble)
+    square = rows.T @ rows / (X.shape[0] - 1)
+    return np.linalg.eigvalsh(square.astype(np.float64))[::-1]
+
+
+def assert_holds(certificate, truth):
+    low, high = certificate.eigenvalue_bounds.T
+    slack = 1e-14 * truth[0]  # of the truth's own decomposition
+    assert ((low <= truth[: low.size] + slack) & (truth[: low.size] <= high + slack)).all()
+
+
+def fitted(X, k, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        weight = options.pop("sample_weight", None)
+        pca = PrimedPCA(k, certificate="deterministic", random_state=0, **options)
+        return pca.fit(X, sample_weight=weight)
+
+
+@pytest.mark.parametrize("distance", [1e6, 1e11, 1e14])
+def test_a_mean_that_no_float64_holds(distance):
+    """What is subtracted is the mean rounded, which adds a variance along its error."""
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        X = rng.standard_normal((40, 6)) * [3, 2, 1.5, 1, 0.7, 0.5]
+        X = X + distance * rng.standard_normal(6)
+        for priming in ("exact", BlockKrylov(block_size=2)):
+            assert_holds(fitted(X, 2, priming=priming).certificate_, variances_of(X))
+
+
+@pytest.mark.parametrize("distance", [1e3, 1e6, 1e7, 1e9, 1e15])
+@pytest.mark.parametrize("shape", [(60, 12), (12, 60)])
+@pytest.mark.parametrize("way", ["exact", "block_krylov", "std", "columns first"])
+def test_rows_of_weight_zero_that_spoil_the_guess_of_the_mean(distance, shape, way):
+    n, d = shape
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        X = rng.standard_normal((n, 2)) @ rng.standard_normal((2, d))
+        X += 1e-3 * rng.standard_normal((n, d))
+        X[:5] += distance * rng.standard_normal(d)
+        weight = np.r_[np.zeros(5), np.ones(n - 5)]
+        X = np.asfortranarray(X) if way == "columns first" else X
+        options = {"scale": "std"} if way == "std" else {}
+        options["priming"] = "exact" if way == "exact" else BlockKrylov(block_size=3)
+        pca = fitted(X, 4, sample_weight=weight, max_passes=1 + seed, **options)
+        scale = pca.scale_ if way == "std" else 1.0
+        assert_holds(pca.certificate_, variances_of(X[5:], scale))
+
+
+def test_a_cast_turns_a_component_by_less_than_is_allowed_for():
+    allowed = 2.0**-23
+    rng = np.random.default_rng(0)
+    for d in (1, 2, 3, 10, 1000, 100_000):
+        for power in (1, 3, 30):  # down to entries that float32 does not hold
+            rows = rng.standard_normal((4, d)) ** power
+            rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+            assert angles(rows.astype(np.float32), rows).max() <= allowed / 2 * (1 + 1e-6)
+
+
+def test_a_cast_may_turn_a_span_by_more():
+    """Sixteen vectors whose entries are all rounded to the same side."""
+    square = np.ones((1, 1))
+    for _ in range(6):
+        square = np.block([[square, square], [square, -square]])
+    middle = (1 + 2.0**-24) / 8  # between two numbers of float32
+    basis = square[:, 1:17] * (middle + square[:, 1:17] * 2.0**-40)
+    cast = basis.astype(np.float32).astype(np.float64)
+    turned = subspace_angles(basis, cast).max()
+    bounds = np.full(16, np.pi / 2)
+    proven = Certificate(bounds, np.zeros((16, 2)), [Cluster(0, 16, 0.0)], "exact", 0.0, bounds < 0)
+    allowed = proven.rounded(2.0**-23).clusters[0].angle_bound
+    assert 2.0**-23 < turned <= allowed
