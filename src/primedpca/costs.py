@@ -8,7 +8,7 @@ way is cheapest, and those differ little between machines.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from primedpca.arrays import dtype_name
@@ -92,6 +92,11 @@ class Load:
         )
 
     @property
+    def buffers(self) -> float:
+        """Bytes of the blocks that are being worked on."""
+        return self.workers * (2.0**23 + 2 * self.stored / self.blocks)
+
+    @property
     def overhead(self) -> float:
         """What a pass costs whatever its width, in columns: see :mod:`primedpca.extra`."""
         if self.rate < math.inf:
@@ -156,7 +161,7 @@ def exact_way(load: Load, p: int, count_unknown: bool = False) -> Way:
         seconds = slices * load.product(m // slices, 2)
     few = 4 * (p + 1) < m and not count_unknown
     seconds += m**3 * (FEW if few else ALL) + (load.product(p) if load.d > load.n else 0.0)
-    memory = 8.0 * m * m * (2 + load.workers) + 3 * load.item * load.d * p
+    memory = 8.0 * m * m * (2 + load.workers) + 3 * load.item * load.d * p + load.buffers
     return Way(Exact(), passes, flops + 4 * m**3, passes * load.stored, memory, seconds)
 
 
@@ -166,7 +171,15 @@ def krylov_passes(p: int, block: int, tol: float) -> float:
     return (2.2 + 2.9 * p / block) * (1 + 0.055 * finer)
 
 
-def krylov_way(load: Load, p: int, block: int, side: Any, tol: float, proven: bool) -> Way:
+def krylov_way(
+    load: Load,
+    p: int,
+    block: int,
+    side: Any,
+    tol: float,
+    proven: bool,
+    budget: float = math.inf,
+) -> Way:
     """Block Krylov with ``p`` directions in the end and ``block`` columns a step."""
     length = load.d if side == "right" else load.n
     readings = 1 if load.axis == (0 if side == "right" else 1) else 2
@@ -183,14 +196,40 @@ def krylov_way(load: Load, p: int, block: int, side: Any, tol: float, proven: bo
     passes = float(steps * readings)
     if side == "left":
         passes, seconds = passes + 1, seconds + load.product(p)
-    memory = load.item * (length * (basis + 3.0 * block) + 3.0 * load.d * p)
-    memory += 8.0 * load.workers * length * block
+    fixed = load.item * (3.0 * length * block + 3.0 * load.d * p) + load.buffers
+    fixed += 8.0 * (load.workers + 3) * length * (block + PROBES * proven)
     priming = BlockKrylov(block_size=block, side=side)
-    return Way(priming, passes, flops, passes * load.stored, memory, seconds)
+    return _within(
+        budget,
+        Way(priming, passes, flops, passes * load.stored, fixed, seconds),
+        load.item * length,
+        basis,
+        # A proof needs some passes between two restarts.
+        p + (9 if proven else 2) * block,
+    )
 
 
-def ways(load: Load, p: int, tol: float, proven: bool) -> list[Way]:
-    """Every way that is considered, the cheapest first."""
+def _within(budget: float, way: Way, each: float, basis: int, least: int) -> Way:
+    """The way with its basis, restarted where the budget does not hold it whole."""
+    if way.memory + each * basis <= budget:
+        return replace(way, memory=way.memory + each * basis)
+    room = max(least, int((budget - way.memory) // each))
+    priming = replace(way.priming, max_basis=room)
+    # About what cutting the basis back costs on slow spectra.
+    again = 1.5 * basis / room
+    return replace(
+        way,
+        priming=priming,
+        passes=way.passes * again,
+        flops=way.flops * again,
+        bytes=way.bytes * again,
+        seconds=way.seconds * again,
+        memory=way.memory + each * room,
+    )
+
+
+def ways(load: Load, p: int, tol: float, proven: bool, budget: float = math.inf) -> list[Way]:
+    """Every way that is considered and keeps within the budget of memory, the cheapest first."""
     m = min(load.n, load.d)
     found = [exact_way(load, p)]
     # Proofs are made on the right; with blocks of 8 their work at every step is not made up for.
@@ -199,5 +238,12 @@ def ways(load: Load, p: int, tol: float, proven: bool) -> list[Way]:
         for block in sorted({min(size, p) for size in sizes}):
             # A basis that fills half of the space is no saving.
             if block * krylov_passes(p, block, tol) < m / 2:
-                found.append(krylov_way(load, p, block, side, tol, proven))
-    return sorted(found, key=lambda way: way.seconds)
+                found.append(krylov_way(load, p, block, side, tol, proven, budget))
+    fitting = [way for way in found if way.memory <= budget]
+    if not fitting:
+        leanest = min(found, key=lambda way: way.memory)
+        raise ValueError(
+            f"`max_memory`={budget / 1e6:.0f} MB is less than the {leanest.memory / 1e6:.0f} MB "
+            f"that {leanest.name} needs, the leanest way; raise it, or ask for fewer components."
+        )
+    return sorted(fitting, key=lambda way: way.seconds)
