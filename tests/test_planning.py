@@ -10,7 +10,7 @@ from catalogue import PROBLEMS, planted
 
 from primedpca import PrimedPCA, plan
 from primedpca.centred import Centred
-from primedpca.costs import Load, krylov_passes
+from primedpca.costs import Load, krylov_passes, krylov_way
 from primedpca.metrics import angles
 from primedpca.options import DEFAULTS, as_bytes
 from primedpca.planning import make_plan
@@ -112,11 +112,13 @@ def test_bad_budgets_are_refused(bad):
 
 def test_a_budget_chooses_another_way_or_restarts():
     X = empty(4000, 30_000, 0.002)
-    free = plan(X, 50, certificate="none")
+    load = Load.of(Centred(X), False)
+    free = krylov_way(load, 54, 16, "right", 0.01, False)
+    tight = krylov_way(load, 54, 16, "right", 0.01, False, budget=free.memory - 1e6)
     assert free.priming.max_basis is None
-    tight = plan(X, 50, certificate="none", max_memory=0.9 * min(w.memory for w in free.ways))
-    assert tight.priming.max_basis is not None
-    assert all(way.memory <= 0.9 * free.ways[0].memory for way in tight.ways)
+    assert 54 + 2 * 16 <= tight.priming.max_basis < 16 * free.passes
+    assert tight.memory <= free.memory - 1e6
+    assert tight.seconds > free.seconds
     with pytest.raises(ValueError, match=r"`max_memory`=1 MB is less than the \d+ MB that block"):
         plan(X, 20, max_memory="1MB")
     big = blank(100_000, 1000)
