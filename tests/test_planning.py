@@ -121,7 +121,7 @@ def test_a_budget_chooses_another_way_or_restarts():
     assert tight.seconds > free.seconds
     with pytest.raises(ValueError, match=r"`max_memory`=1 MB is less than the \d+ MB that block"):
         plan(X, 20, max_memory="1MB")
-    big = blank(100_000, 1000)
+    big = blank(100_000, 700)
     assert isinstance(plan(big, 10).priming, Exact)
     assert isinstance(plan(big, 10, max_memory="40MB").priming, BlockKrylov)
 
