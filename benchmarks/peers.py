@@ -443,7 +443,7 @@ def orthonormal(components: np.ndarray) -> np.ndarray:
 
 
 OURS = Ours()
-CERTIFIED = Ours(name="primedpca, certified", certificate="probabilistic")
+CERTIFIED = Ours(name="primedpca, certified", certificate="auto")
 #: The likely winners first: they spare the others the settings that cannot win any more.
 PEERS: tuple[Peer, ...] = (
     TorchLowrank(),

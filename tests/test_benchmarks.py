@@ -140,8 +140,10 @@ def test_our_own_passes_are_counted(bench, name):
     X = case.load()
     ours = {peer.name: peer for peer in (bench.peers.OURS, bench.peers.CERTIFIED)}[name]
     work = ours.work(X, case.k, ours.default)
-    assert 2 <= work.products / 2 <= work.passes <= work.readings
-    assert work.columns >= case.k * work.products
+    # A full decomposition makes no products with columns; block Krylov makes nothing else.
+    assert work.products / 2 <= work.passes <= work.readings
+    assert work.passes >= 1
+    assert work.columns >= min(8, case.k) * work.products
 
 
 def test_a_false_reference_is_refused(bench, tiny):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from primedpca.bounds import Evidence, angle_bounds, clusters, fewest, lower, upper
+from primedpca.bounds import Evidence, angle_bounds, carried, clusters, fewest, lower, upper
 
 # Float64 work on a problem of top eigenvalue 1 and size up to 120 is this good, generously.
 NOISE = 1e-13
@@ -355,6 +355,30 @@ def test_empty_residual_is_an_exact_answer():
     up = upper(seen)
     assert np.allclose(up, [2.0, 1.0, 0.0])
     assert np.all(angle_bounds(seen, 2, up) < 1e-12)
+
+
+def test_what_is_known_of_eigenvalues_bounds_what_a_basis_missed():
+    rng = np.random.default_rng(0)
+    tried = sharp = 0
+    for _ in range(400):
+        d, p = 12, int(rng.integers(1, 8))
+        spectrum = np.sort(rng.uniform(0, 1, d) ** rng.integers(1, 6))[::-1]
+        axes = np.linalg.qr(rng.standard_normal((d, d)))[0]
+        c = (axes * spectrum) @ axes.T
+        start = axes[:, :p] + 10.0 ** rng.uniform(-8, 0.5) * rng.standard_normal((d, p))
+        basis = np.linalg.qr(start)[0]
+        theta, turn = np.linalg.eigh(basis.T @ c @ basis)
+        u, theta = basis @ turn[:, ::-1], theta[::-1]
+        residual = c @ u - u * theta
+        ceiling = spectrum * (1 + 10.0 ** rng.uniform(-9, -1))
+        outside = np.eye(d) - u @ u.T
+        alpha = np.linalg.eigvalsh(outside @ c @ outside)[-1]
+        bound = carried(Evidence(theta, residual, 0.0, 1e-14), ceiling)
+        assert alpha <= bound * (1 + 1e-9)
+        tried += np.isfinite(bound)
+        sharp += bound < 1.1 * alpha
+    assert tried > 150
+    assert sharp > 50
 
 
 # -- shares of the variance ------------------------------------------------------------------

@@ -22,16 +22,17 @@ def primedpca(*words, **environment):
 def demo():
     done = primedpca("demo", "--json", PRIMEDPCA_DATA="")
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)["rows"]
+    return json.loads(done.stdout)
 
 
 def test_demo_runs_the_papers_primings_on_the_sets_that_ship(demo):
+    demo = demo["rows"]
     assert {row["data"].split()[0] for row in demo} == {"digits", "exponential", "linear"}
     assert {row["priming"] for row in demo} == {"EigenGame", "Oja", "PowerMethod"}
 
 
 def test_demo_shows_what_refining_buys(demo):
-    for row in demo:
+    for row in demo["rows"]:
         assert max(row["streaks"]) >= row["streak_before"]
         assert row["angles"][-1] < row["angle_before"]
         if row["priming"] != "PowerMethod":
@@ -56,3 +57,16 @@ def test_a_data_folder_that_is_not_there_is_named():
     assert done.returncode == 1
     assert "no/such/folder" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_demo_proves_what_it_finds(demo):
+    assert len(demo["proofs"]) == 3
+    for row in demo["proofs"]:
+        assert row["true"] <= row["bound"] + 1e-5
+        assert row["bound"] <= 180 / 1024
+
+
+def test_version():
+    done = primedpca("--version")
+    assert done.returncode == 0
+    assert done.stdout.startswith("primedpca 0.")

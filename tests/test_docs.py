@@ -16,8 +16,11 @@ def test_python_blocks_run(page, capsys):
         if ">>>" in block:
             continue  # doctests are run by the tests of their module
         exec(compile(block, str(page), "exec"), names)
+        printed = capsys.readouterr().out
         for line in re.findall(r"print\(.*\)  # (.+)", block):
-            assert line in capsys.readouterr().out
+            # What is printed stands before a colon; dots stand for what varies.
+            wanted = ".*".join(map(re.escape, line.split(":")[0].split("...")))
+            assert re.search(wanted, printed), line
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)

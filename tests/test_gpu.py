@@ -19,6 +19,8 @@ except ImportError:
     pytest = None
 
 from primedpca import certify, prime, refine
+from primedpca.centred import Centred
+from primedpca.certify import audit
 from primedpca.metrics import angles
 from primedpca.priming import REGISTRY
 
@@ -75,6 +77,18 @@ def test_certificates_on_a_device():
         assert certify(Y, truth[1:], random_state=0).streak(0.5) == 0
 
 
+def test_proofs_on_a_device():
+    X = data(4000, 300, "float32", mean=3.0)
+    wide = X.astype("f8") - X.mean(axis=0, dtype="f8")
+    truth = np.linalg.svd(wide, full_matrices=False)[2][:6]
+    for Y in accelerated(X):
+        operator = Centred(Y, float64=True)
+        vectors = operator.like.asarray(np.ascontiguousarray(truth.T))
+        found = audit(operator, vectors, None, 1e-6, 0, 20)
+        assert found.angle_bounds.max() < 1e-5, type(Y)
+        assert found.kind in ("deterministic", "probabilistic")
+
+
 def test_the_estimator_on_a_device():
     try:
         from primedpca import PrimedPCA
@@ -86,12 +100,18 @@ def test_the_estimator_on_a_device():
         (PrimedPCA(4).fit(torch.tensor(X, device="cuda")), torch.tensor(X, device="cuda")),
         (PrimedPCA(4, device="cuda").fit(X), X),
         (PrimedPCA(4, device="cuda", priming="subspace_iteration", tol=1e-5).fit(X), X),
+        (PrimedPCA(4, device="cuda", priming="block_krylov").fit(X), X),
+        (PrimedPCA(4, device="cuda", priming="frequent_directions").fit(X), X),
+        (PrimedPCA(4, device="cuda", priming="eigengame").fit(X), X),
     ):
-        assert angles(pca.components_, host.components_).max() < 1e-4
+        assert pca.status_.name == "CERTIFIED"
+        assert angles(pca.components_, host.components_).max() < 2 * pca.tol
         scores = pca.transform(Z)
         assert type(scores) is type(Z)
         scores = scores.cpu().numpy() if isinstance(scores, torch.Tensor) else scores
-        np.testing.assert_allclose(scores, host.transform(X), atol=1e-3)
+        np.testing.assert_allclose(scores, host.transform(X), atol=4 * np.abs(X).max() * pca.tol)
+    share = PrimedPCA(0.9).fit(X).n_components_
+    assert PrimedPCA(0.9, device="cuda").fit(X).n_components_ == share
 
 
 if __name__ == "__main__":

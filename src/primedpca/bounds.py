@@ -18,6 +18,7 @@ import numpy as np
 __all__ = [
     "Evidence",
     "angle_bounds",
+    "carried",
     "clusters",
     "fewest",
     "lower",
@@ -149,6 +150,23 @@ def clusters(evidence: Evidence, k: int, up: np.ndarray) -> list[tuple[int, int,
             angle = math.asin(size / gap) if gap > size else np.pi / 2
             found.append((start, stop, min(angle, _block(evidence, start, stop - 1, up))))
     return found
+
+
+def carried(evidence: Evidence, ceiling: np.ndarray) -> float:
+    """What a basis can have missed, if ``lambda_i <= ceiling_i`` is known from another one.
+
+    For any ``j`` with ``rho = ceiling_{j+1} < theta_j``, ``C - rho`` has no more positive
+    eigenvalues than the ``j`` of ``Theta_j - rho``, so that (Haynsworth) what is left is at most
+    ``rho + |R_j (Theta_j - rho)^(-1/2)|^2``.  ``evidence.missed`` is not looked at.
+    """
+    theta, e, best = evidence.values, evidence.rounding, math.inf
+    for j in range(1, min(theta.size, ceiling.size - 1) + 1):
+        rho = float(ceiling[j])
+        ahead = theta[:j] - e - rho
+        if ahead[-1] > 0:
+            size = _norm(evidence.residual[:, :j] / np.sqrt(ahead)) + e / math.sqrt(ahead[-1])
+            best = min(best, rho + size**2)
+    return best
 
 
 def fewest(evidence: Evidence, up: np.ndarray, total: float, fraction: float) -> tuple[int, int]:

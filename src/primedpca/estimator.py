@@ -20,7 +20,7 @@ from primedpca.arrays import is_dense, is_sparse, namespace, to_numpy
 from primedpca.attributes import attributes, deviations, write_scores
 from primedpca.centred import Centred
 from primedpca.gaussian import Model, Probabilistic
-from primedpca.options import check_options, is_proven
+from primedpca.options import as_bytes, check_options, is_proven
 from primedpca.orthonormal import orthonormalise
 from primedpca.planning import all_for_mle, likeliest_dimension, make_plan
 from primedpca.prime import as_seed
@@ -55,8 +55,7 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Probabilistic
         The paper's ``l``: directions to look for beyond ``n_components``.
     tol : float
         An angle in radians, pi/1024 by default.  With a certificate, what every component is
-        proven to lie within; without, what the priming expects still to change when it stops,
-        for primings that visit the whole data.
+        proven to lie within; without, what primings that visit all data expect still to change.
     max_passes : int
         The most such visits (for the power method, for each component).
     batch_size : int
@@ -73,22 +72,22 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Probabilistic
         The share of the rows, drawn at random, to refine with.
     certificate : {"auto", "none", "deterministic", "probabilistic"}
         Prove how wrong each component may be, and go on until all are proven within ``tol``.
-        ``"auto"`` is ``"probabilistic"``, whose certificates are exact or deterministic where
-        that costs no more, unless ``refine_share`` is less than 1, with which nothing can be
-        proven.
+        ``"auto"`` is ``"probabilistic"`` (exact or deterministic where that costs no more), and
+        ``"none"`` with a ``refine_share`` below 1, which proves nothing.
     failure_probability : float in (0, 1)
         The probability that a probabilistic certificate is false.
     device : str, optional
         Where to compute, such as ``"cuda"``: dense data are moved there with PyTorch.
     engine : Engine, optional
         Where blocks are worked on; ``None`` is this machine.
-    max_memory, checkpoint : None
-        Not available in this version.
+    max_memory : int, str or None
+        Bytes, or words such as ``"2GB"``, that the plan keeps within, beside the data.
+    checkpoint : None, not available in this version
     warm_start : bool
         Start from the components of the last fit.
     random_state : int, RandomState, Generator or None
     verbose : int
-        1 prints a line for every pass.
+        1 prints a line for every pass and one at the end.
 
     Attributes
     ----------
@@ -211,9 +210,8 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Probabilistic
         wide = Centred(source, self.engine, float64=True, **preparation) if proven else None
         guess = isinstance(self.n_components, str) and self.n_components == "mle"
         wanted = all_for_mle(data) if guess else self.n_components
-        plan = make_plan(
-            data, wanted, self.priming, self.extra_components, tol=self.tol, proven=proven
-        )
+        limits = {"tol": self.tol, "max_memory": as_bytes(self.max_memory)}
+        plan = make_plan(data, wanted, self.priming, self.extra_components, proven=proven, **limits)
         solution = solve(
             data,
             plan,
@@ -229,12 +227,15 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Probabilistic
         )
         self.plan_ = plan
         self._keep(solution, data, guess)
+        if self.verbose:
+            print(f"primedpca: {self.certificate_ or self.status_}")
         return self
 
     def _warm_directions(self) -> np.ndarray | None:
         known: Any = getattr(self, "components_", None) if self.warm_start else None
-        fits = known is not None and known.shape[1] == self.n_features_in_
-        return np.ascontiguousarray(known.T) if fits else None
+        if known is None or known.shape[1] != self.n_features_in_:
+            return None
+        return np.ascontiguousarray(known.T)
 
     def _keep(self, solution: Solution, data: Centred, guess: bool) -> None:
         found = solution.decomposition
@@ -268,7 +269,6 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Probabilistic
         array of shape (n_samples, n_components_)
             Of the library of ``X``; NumPy for sparse data and frames.
         """
-        check_is_fitted(self)
         data = self._seen(X)
         weights = self.components_ / self._stretch()
         scores = data.forward(data.like.asarray(weights.T))
@@ -309,6 +309,7 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Probabilistic
 
     def _seen(self, X: Any) -> Centred:  # noqa: N803
         """New rows as the fitted model sees them."""
+        check_is_fitted(self)
         return Centred.given(self._source(X, reset=False), self.mean_, self.scale_, self.missing)
 
     @property

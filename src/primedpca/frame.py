@@ -38,7 +38,7 @@ __all__ = [
 #: Sizes within which no sum of squares leaves the range of the type, and its largest exponent.
 SAFE = {"float32": (2.0**-40, 2.0**40, 120), "float64": (2.0**-300, 2.0**300, 1000)}
 #: Stored entries of a full sparse column are shifted where its mean exceeds its spread so often.
-FAR = 2.0
+FAR = 8.0
 
 
 @dataclass(frozen=True)

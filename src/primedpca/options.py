@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
 
-__all__ = ["DEFAULTS", "check_options", "is_proven"]
+__all__ = ["DEFAULTS", "as_bytes", "check_options", "is_proven"]
 
 DEFAULTS: dict[str, Any] = {
     "priming": "auto",
@@ -32,11 +33,9 @@ DEFAULTS: dict[str, Any] = {
 }
 
 CERTIFICATES = ("auto", "none", "deterministic", "probabilistic")
-#: Options whose other values arrive with budgets and checkpoints.
-NOT_YET = {
-    "max_memory": (None,),
-    "checkpoint": (None,),
-}
+#: Options whose other values arrive with checkpoints.
+NOT_YET = {"checkpoint": (None,)}
+UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
 def check_options(options: dict[str, Any]) -> None:
@@ -64,6 +63,7 @@ def check_options(options: dict[str, Any]) -> None:
             f"`n_components`={count} asks for what must be proven; leave `certificate` and "
             "`refine_share` at their defaults."
         )
+    as_bytes(options["max_memory"])
     for name in ("center", "whiten", "warm_start"):
         if not isinstance(options[name], (bool, np.bool_)):
             raise ValueError(f"`{name}`={options[name]!r} must be True or False.")
@@ -78,3 +78,18 @@ def check_options(options: dict[str, Any]) -> None:
 def is_proven(options: dict[str, Any]) -> bool:
     """Whether a certificate is made: always, unless declined or refined with a share of rows."""
     return bool(options["certificate"] != "none" and options["refine_share"] == 1)
+
+
+def as_bytes(max_memory: Any) -> float:
+    """A budget as a number of bytes: ``None`` is no limit, ``"2GB"`` and ``"500 MB"`` are words."""
+    if max_memory is None:
+        return math.inf
+    found = max_memory
+    if isinstance(max_memory, str):
+        words = re.fullmatch(r"\s*([0-9.]+)\s*([KMGT]?B)\s*", max_memory.upper())
+        found = float(words[1]) * UNITS[words[2]] if words else None
+    if isinstance(found, bool) or not isinstance(found, (int, float)) or not found > 0:
+        raise ValueError(
+            f"`max_memory`={max_memory!r} must be a number of bytes, or words such as '2GB'."
+        )
+    return float(found)

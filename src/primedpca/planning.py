@@ -11,7 +11,7 @@ import numpy as np
 from primedpca.centred import Centred
 from primedpca.costs import Load, Way, ways
 from primedpca.extra import best_extra
-from primedpca.options import DEFAULTS, check_options, is_proven
+from primedpca.options import DEFAULTS, as_bytes, check_options, is_proven
 from primedpca.priming import REGISTRY, BlockKrylov, Exact, as_priming
 from primedpca.result import Plan
 
@@ -66,6 +66,7 @@ def plan(
         known["extra_components"],
         tol=known["tol"],
         proven=is_proven(known),
+        max_memory=as_bytes(known["max_memory"]),
     )
 
 
@@ -77,6 +78,7 @@ def make_plan(
     *,
     tol: float = math.pi / 1024,
     proven: bool = True,
+    max_memory: float = math.inf,
 ) -> Plan:
     """Choose the priming and the number of directions.
 
@@ -100,13 +102,19 @@ def make_plan(
     width; subspace iteration changes it by the spectrum that it sees.
     """
     k = _check_count(n_components, data)
+    asked = not (isinstance(priming, str) and priming == "auto")
+    if max_memory < math.inf and (asked or isinstance(k, float)):
+        raise ValueError(
+            "`max_memory` is kept by the planner; it goes with `priming`='auto' and a whole "
+            "number of components."
+        )
     if isinstance(k, float):
         return _plan_for_share(data, k, priming)
     reason, considered = "as asked for", []
     m = min(data.shape)
-    if isinstance(priming, str) and priming == "auto":
+    if not asked:
         p = min(k + _extra(extra_components, BlockKrylov(), k, data), m)
-        considered = ways(Load.of(data, proven), p, tol, proven)
+        considered = ways(Load.of(data, proven), p, tol, proven, max_memory)
         priming = considered[0].priming
         reason = _why(considered)
     priming = as_priming(priming)

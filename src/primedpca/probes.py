@@ -160,5 +160,11 @@ class Riding(Centred):
         width = vectors.shape[1]
         both = self.like.xp.concat([vectors, self.probes.newest], axis=1)
         product = super().covariance_product(both)
-        self.probes.take(self.like.xp.asarray(product[:, width:], copy=True))
-        return self.like.xp.asarray(product[:, :width], copy=True)
+        own, theirs = (self.like.xp.asarray(p, copy=True) for p in _parted(product, width))
+        del both, product  # tall, and not needed while the probes are made orthonormal
+        self.probes.take(theirs)
+        return own
+
+
+def _parted(product: Array, width: int) -> tuple[Array, Array]:
+    return product[:, :width], product[:, width:]

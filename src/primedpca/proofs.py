@@ -9,7 +9,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from primedpca.bounds import Evidence, angle_bounds, clusters, fewest, lower, upper
+from primedpca.bounds import (
+    Evidence,
+    angle_bounds,
+    carried,
+    clusters,
+    fewest,
+    lower,
+    upper,
+)
 from primedpca.centred import Centred
 from primedpca.prime import prime
 from primedpca.priming import BlockKrylov
@@ -188,28 +196,35 @@ def certified_krylov(
     as soon as all ``k`` have nearly settled, deflated with the basis of that moment.  They ride
     on the next passes, prove more with each, and hold for every later basis that contains that
     one.  Where they cannot prove enough, or not in eight passes, another set sets out, with its
-    share of the probability.
+    share of the probability.  A restart of the basis ends a ride; what is known by then of the
+    true eigenvalues still bounds what the new basis misses.
     """
     riding = Riding(data)
     best, spent, rounds, blocks, columns = math.inf, 0.0, 0, 0, 0
-    uneven = worn = 0.0
+    uneven, worn, ceiling = 0.0, 0.0, np.zeros(0)
     for snapshot in prime(
         riding, priming, n_directions, max_passes=max_passes, random_state=seed, start=start
     ):
         state, probes = snapshot.state, riding.probes
         values, size = state.variances, state.variances.size
-        if len(state.basis) <= blocks:
-            # A restart has dropped what the probes were kept from.  What rounding had done to
-            # the basis until then is in the vectors that were kept of it.
-            best, probes, riding.probes = math.inf, None, None
-            uneven, worn = 0.0, worn + math.sqrt(uneven)
+        restarted = len(state.basis) <= blocks
+        if restarted:
+            # What the probes were kept from has been dropped from the basis.  What rounding had
+            # done to it until then is in the vectors that were kept.
+            probes = riding.probes = None
+            worn += math.sqrt(uneven)
+        if restarted or not blocks:
+            uneven = unevenness(state.basis[-1], ())
         blocks = len(state.basis)
         columns += state.basis[-1].shape[1]
-        uneven += unevenness(state.basis[-1], state.basis[:-1])
+        # Before it is multiplied: a restart may leave no other chance.
+        uneven += unevenness(state.newest, state.basis)
         skew = worn + math.sqrt(uneven)
         # At least as large as |C U|, also where the top has been missed so far.
         largest = math.hypot(values[0], np.linalg.norm(state.residual, ord=2))
         e = rounding_of(data, columns, largest, skew)
+        if restarted:
+            best = carried(Evidence(values, state.residual, 0.0, e), ceiling)
         if probes is not None and probes.passes:
             # They may have found more than the basis has.
             most = math.hypot(largest, np.linalg.norm(probes.small, ord=2))
@@ -219,11 +234,12 @@ def certified_krylov(
         trace = max(0.0, data.total - float(values.sum())) + (math.sqrt(size) + 2) * e
         if missed is not None:
             trace = min(trace, missed(state.basis, skew))
-        kind = "deterministic" if trace <= best else "probabilistic"
+        kind = "deterministic" if trace <= best or spent == 0 else "probabilistic"
         evidence = Evidence(values, state.residual, min(trace, best), e)
+        ceiling = upper(evidence)
         k, counted = int(wanted), True
         if isinstance(wanted, float):
-            least, k = fewest(evidence, upper(evidence), data.total, wanted)
+            least, k = fewest(evidence, ceiling, data.total, wanted)
             counted = least == k
         failure = spent if kind == "probabilistic" else 0.0
         certificate = certificate_of(evidence, k, in_unit_of_data(data, 1.0), kind, failure)

@@ -18,8 +18,20 @@ app = typer.Typer(
 )
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"primedpca {version('primedpca')}")
+        raise typer.Exit
+
+
 @app.callback()
-def _root() -> None:
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
     """Top-k principal components of data of any kind and size."""
 
 
@@ -27,17 +39,19 @@ def _root() -> None:
 def demo(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Show what refining buys: the paper's primings before and after, on data that ship along.
+    """Show what refining buys and what is proven, on data that ship along.
 
     Example: primedpca demo
     """
-    from primedpca.cli.demo import show
-    from primedpca.experiments.demo import run_demo
+    from primedpca.cli.demo import show, show_proofs
+    from primedpca.experiments.demo import prove_demo, run_demo
 
     if as_json:
-        print(json.dumps({"rows": [row.as_dict() for row in run_demo()]}))
+        rows, proofs = ([row.as_dict() for row in part] for part in (run_demo(), prove_demo()))
+        print(json.dumps({"rows": rows, "proofs": proofs}))
     else:
         show(run_demo())
+        show_proofs(prove_demo())
 
 
 def main() -> None:

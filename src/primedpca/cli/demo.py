@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from primedpca.experiments.demo import N_COMPONENTS, STEPS, Row
+from primedpca.experiments.demo import N_COMPONENTS, STEPS, Proven, Row
 
-__all__ = ["show"]
+__all__ = ["show", "show_proofs"]
 
 
 def show(rows: Iterable[Row]) -> None:
@@ -37,6 +37,23 @@ def show(rows: Iterable[Row]) -> None:
             streaks = " → ".join(_streak(value) for value in (row.streak_before, *row.streaks))
             angles = " → ".join(f"{angle:4.1f}°" for angle in (row.angle_before, *row.angles))
             table.add_row(row.priming, str(row.steps), streaks, angles)
+    console.print(table)
+
+
+def show_proofs(proofs: Iterable[Proven]) -> None:
+    """What comes out when nothing is asked for but a number of components."""
+    console = Console(highlight=False)
+    console.print(
+        f"\nAnd the main job, PrimedPCA({N_COMPONENTS}).fit(X) with everything at its default.\n"
+        "  proven  no component is farther from the exact one than this\n"
+        "  true    the farthest is so far, as LAPACK has it\n"
+    )
+    table = Table(box=None, pad_edge=False)
+    for name in ("data", "seconds", "proven", "true"):
+        table.add_column(name, justify="left" if name == "data" else "right", no_wrap=True)
+    for row in proofs:
+        angles = (f"{row.bound:.1e}°", f"{row.true:.1e}°")
+        table.add_row(escape(row.data), f"{row.seconds:.2f}", *angles)
     console.print(table)
 
 

@@ -114,13 +114,13 @@ def _prepare_sparse(
 ) -> Block:
     data = block.data.astype(dtype, copy=False)
     data = data * np.dtype(dtype).type(unit) if unit != 1.0 else data
-    if any(value is not None for value in (columns.fill, columns.shift, columns.factor, root)):
-        row, column = positions(block)
+    if any(value is not None for value in columns[:3]):
+        column = _spread(block, 1)
         if columns.fill is not None:
             data = np.where(np.isnan(data), columns.fill[column], data)
         data = data - columns.shift[column] if columns.shift is not None else data
         data = data * columns.factor[column] if columns.factor is not None else data
-        data = data * root[row] if root is not None else data
+    data = data * root[_spread(block, 0)] if root is not None else data
     prepared = copy(block)  # shallow: the constructor would copy the indices
     prepared.data = data
     return prepared
@@ -128,8 +128,14 @@ def _prepare_sparse(
 
 def positions(block: Block) -> tuple[np.ndarray, np.ndarray]:
     """Row and column number of every stored entry."""
-    major = np.repeat(np.arange(block.indptr.size - 1), np.diff(block.indptr))
-    return (major, block.indices) if block.format == "csr" else (block.indices, major)
+    return _spread(block, 0), _spread(block, 1)
+
+
+def _spread(block: Block, axis: int) -> np.ndarray:
+    """Row or column number of every stored entry."""
+    if (block.format == "csr") == (axis == 1):
+        return block.indices
+    return np.repeat(np.arange(block.indptr.size - 1), np.diff(block.indptr))
 
 
 def own_shift(block: Block, dtype: Any, columns: Columns, unit: float) -> Columns:

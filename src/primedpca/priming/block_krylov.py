@@ -113,9 +113,14 @@ class BlockKrylov:
     def _first_block(self, state: KrylovState, data: Any) -> Array:
         like, start = _like(data, self.side), state.newest
         width = min(self.block_size or state.n_directions, like.n_features)
-        if start is None:
+        if start is None and self.side == "right":
             return random_basis(like, width, state.seed)
-        start = data.forward(start) if self.side == "left" else start
+        if self.side == "left":
+            # The image of random vectors is ahead by half a step, and the pass learns the mean.
+            if start is None:
+                start = random_basis(data.like, min(width, data.shape[1]), state.seed)
+            start = data.forward(start)
+        assert start is not None
         width = min(max(width, start.shape[1]), like.n_features)
         return random_basis(like, width, state.seed, start)
 
