@@ -79,8 +79,9 @@ def test_any_priming_ends_certified(way):
     assert passes[-1] <= pca.n_passes_ <= passes[-1] + 1
 
 
-def test_history_has_bounds_and_variances():
-    pca = PrimedPCA(4, priming="block_krylov", random_state=0).fit(PROBLEMS[1].X)
+@pytest.mark.parametrize("way", ["block_krylov", "exact"])
+def test_history_has_bounds_and_variances(way):
+    pca = PrimedPCA(4, priming=way, random_state=0).fit(PROBLEMS[1].X)
     for row in pca.history_:
         assert row["angle_bounds"].shape == (4,)
         assert row["seconds"] > 0

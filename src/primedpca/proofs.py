@@ -21,6 +21,7 @@ from primedpca.bounds import (
 from primedpca.centred import Centred
 from primedpca.prime import prime
 from primedpca.priming import BlockKrylov
+from primedpca.priming.block_krylov import looked
 from primedpca.priming.exact import principal, spectrum
 from primedpca.probes import UNIT, Probes, Riding, unevenness
 from primedpca.protocols import Array
@@ -205,7 +206,7 @@ def certified_krylov(
     for snapshot in prime(
         riding, priming, n_directions, max_passes=max_passes, random_state=seed, start=start
     ):
-        state, probes = snapshot.state, riding.probes
+        state, probes = looked(snapshot.state), riding.probes
         values, size = state.variances, state.variances.size
         restarted = len(state.basis) <= blocks
         if restarted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -83,7 +84,7 @@ def solve(
         seen = wide if streamed and wide is not None else data
         settled = floor = False
         for snapshot in _snapshots(seen, plan, batch_size, start, **limits):
-            record(row := _row(snapshot, plan))
+            record(row := _row(snapshot, plan, seen))
             settled = row.get("change", np.inf) <= tol
             floor = not settled and _at_floor(history, data)
             if settled or floor:
@@ -191,7 +192,17 @@ class _Proof:
     def run(self, **options: Any) -> None:
         """A full decomposition, or block Krylov until all is proven."""
         if isinstance(self.plan.priming, Exact):
+            clock = time.perf_counter()
             self.found, self.certificate = certified_exact(self.wide, self.plan.n_components)
+            self.record(
+                {
+                    "step": 1,
+                    "passes": self.wide.passes,
+                    "seconds": time.perf_counter() - clock,
+                    "angle_bounds": self.certificate.angle_bounds,
+                    "variances": self.found.explained_variance,
+                }
+            )
             self.floor = True
             return
         krylov = replace(self.plan.priming, side="right")
@@ -206,7 +217,7 @@ class _Proof:
         ):
             snapshot, certificate, evidence, self.counted = certified
             k = certificate.angle_bounds.size
-            row = _row(snapshot, self.plan)
+            row = _row(snapshot, self.plan, self.wide)
             for name in ("step", "passes", "seconds"):
                 row[name] += self.before[name]
             row["angle_bounds"] = certificate.angle_bounds
@@ -239,7 +250,7 @@ class _Proof:
         return Solution(found, Status.CERTIFIED if proven else short, passes, history, certificate)
 
 
-def _row(snapshot: Snapshot, plan: Plan) -> dict[str, Any]:
+def _row(snapshot: Snapshot, plan: Plan, data: Centred) -> dict[str, Any]:
     row: dict[str, Any] = {
         "step": snapshot.step,
         "passes": snapshot.passes,
@@ -247,6 +258,7 @@ def _row(snapshot: Snapshot, plan: Plan) -> dict[str, Any]:
     }
     if hasattr(plan.priming, "change") and not isinstance(plan.n_components, float):
         row["change"] = float(plan.priming.change(snapshot.state)[: plan.n_components].max())
+        row["variances"] = in_unit_of_data(data, snapshot.state.variances[: plan.n_components])
     return row
 
 

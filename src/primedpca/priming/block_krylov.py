@@ -12,22 +12,26 @@ from primedpca.orthonormal import complete, continued, orthonormalise, random_ba
 from primedpca.priming.exact import right_vectors
 from primedpca.protocols import Array, Like
 
-__all__ = ["BlockKrylov"]
+__all__ = ["BlockKrylov", "looked"]
+
+NOTHING = np.zeros((0, 0))
 
 
 class KrylovState(NamedTuple):
     """Where the iteration stands.
 
     ``basis`` are blocks ``(length, w)`` that have been multiplied with the data, ``newest`` is
-    the one to be multiplied next; all are orthonormal together.  ``projected`` is ``V^T C V``,
-    ``variances`` and ``turn`` its eigenvalues and eigenvectors, ``residual`` the small matrix
-    whose columns are as long as the residuals.  Before the first step
-    ``newest`` are directions to begin with, ``(d, q)``, or ``None``.
+    the one to be multiplied next; all are orthonormal together.  ``projected`` is ``V^T C V``
+    and ``coupling`` what ties it to ``newest``.  ``variances`` and ``turn`` are its eigenvalues
+    and eigenvectors, ``residual`` the small matrix whose columns are as long as the residuals;
+    they are empty until :func:`looked` at.  Before the first step ``newest`` are directions to
+    begin with, ``(d, q)``, or ``None``.
     """
 
     basis: tuple[Array, ...]
     newest: Array | None
     projected: np.ndarray
+    coupling: np.ndarray
     variances: np.ndarray
     turn: np.ndarray
     residual: np.ndarray
@@ -87,8 +91,8 @@ class BlockKrylov:
         self, like: Like, n_directions: int, seed: Any, start: Array | None = None
     ) -> KrylovState:
         """Nothing yet but what to begin with: the left side does not know its length here."""
-        none, empty, still = np.zeros((0, 0)), np.zeros(0), np.full(n_directions, np.inf)
-        return KrylovState((), start, none, empty, none, none, still, 0, n_directions, seed)
+        none, empty, still = NOTHING, np.zeros(0), np.full(n_directions, np.inf)
+        return KrylovState((), start, none, none, empty, none, none, still, 0, n_directions, seed)
 
     def step(self, state: KrylovState, data: Any) -> KrylovState:
         """One multiplication of the newest block with all the data."""
@@ -103,11 +107,10 @@ class BlockKrylov:
         projected[:done, :done] = state.projected
         projected[:, done:] = held
         projected[done:, :] = held.T
-        variances, turn = small_eigh((projected + projected.T) / 2)
-        residual = coupling @ turn[done:]
-        change = _angles(variances, residual, held[done:], state.n_directions)
-        state = state._replace(basis=basis, projected=projected, variances=variances, turn=turn)
-        state = state._replace(residual=residual, change=change, step=state.step + 1)
+        state = state._replace(basis=basis, projected=projected, coupling=coupling, turn=NOTHING)
+        state = state._replace(step=state.step + 1)
+        if projected.shape[0] >= min(state.n_directions, newest.shape[0]):
+            state = looked(state)  # before, it cannot have converged
         return self._go_on(state, newest, data)
 
     def _first_block(self, state: KrylovState, data: Any) -> Array:
@@ -145,6 +148,7 @@ class BlockKrylov:
 
     def refined(self, state: KrylovState, data: Any) -> tuple[Array, np.ndarray]:
         """The leading Ritz vectors ``(d, p)`` and their variances: nothing is left to refine."""
+        state = looked(state)
         p = min(state.n_directions, state.variances.size)
         vectors = _combine(state.basis, state.turn[:, :p], _like(data, self.side))
         if self.side == "left":
@@ -158,6 +162,18 @@ class BlockKrylov:
     def finished(self, state: KrylovState) -> bool:
         """Whether the span is invariant: nothing new comes out of it."""
         return state.step > 0 and state.newest.shape[1] == 0  # type: ignore[union-attr]
+
+
+def looked(state: KrylovState) -> KrylovState:
+    """The state with its small problem solved."""
+    order = state.projected.shape[0]
+    if state.turn.shape[0] == order:
+        return state
+    variances, turn = small_eigh((state.projected + state.projected.T) / 2)
+    done = order - state.coupling.shape[1]
+    residual = state.coupling @ turn[done:]
+    change = _angles(variances, residual, state.projected[done:, done:], state.n_directions)
+    return state._replace(variances=variances, turn=turn, residual=residual, change=change)
 
 
 def _like(data: Any, side: str) -> Like:
