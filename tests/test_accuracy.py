@@ -1,14 +1,19 @@
 """An accuracy asked for is an accuracy proven, or the reason why not."""
 
+import warnings
+from typing import NamedTuple
+
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from catalogue import PROBLEMS, planted
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 
-from primedpca import PrimedPCA
+from primedpca import PrimedPCA, certify
 from primedpca.metrics import angles
+from primedpca.orthonormal import orthonormalise, random_basis
 
 BUNDLED = {f.__name__: f for f in (load_digits, load_iris, load_breast_cancer, load_wine)}
 
@@ -104,3 +109,139 @@ def test_a_slow_spectrum_is_right_where_others_are_30_degrees_off():
             assert (off <= pca.angle_bounds_ + 1e-6).all()
     theirs = PCA(50, svd_solver="randomized", random_state=0).fit(X)
     assert angles(theirs.components_, right.T[:50]).max() > np.pi / 18
+
+
+# -- where nothing more can be told -----------------------------------------------------------
+
+
+def one_hot(categories, rows):
+    return np.eye(categories)[np.arange(rows) % categories]
+
+
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array], ids=["dense", "csr"])
+@pytest.mark.parametrize("certificate", ["auto", "none"])
+def test_ties_leave_no_component_out(make, certificate):
+    # LAPACK gives fewer than it was asked for here.
+    for X in (one_hot(100, 1000), np.vstack([np.eye(120) * 3, np.eye(120)] * 3)):
+        pca = PrimedPCA(8, priming="exact", certificate=certificate).fit(make(X))
+        assert pca.components_.shape == (8, X.shape[1])
+        assert pca.status_.name == "EXACT"  # and no warning: more nobody can tell
+        np.testing.assert_allclose(pca.components_ @ pca.components_.T, np.eye(8), atol=1e-12)
+        if certificate == "auto":
+            assert (pca.angle_bounds_ == np.pi / 2).all()
+    assert certify(make(X), np.eye(8, 120)).streak(0.1) == 0
+
+
+@pytest.mark.parametrize("data", BUNDLED)
+@pytest.mark.parametrize("k", [None, "mle"])
+def test_all_components_of_ordinary_data_do_not_warn(data, k):
+    pca = PrimedPCA(k).fit(BUNDLED[data]().data)
+    assert pca.converged_
+
+
+def test_noise_is_decomposed_once_that_is_cheaper():
+    X = np.random.default_rng(0).standard_normal((5000, 1200), dtype="float32")
+    pca = PrimedPCA(10, random_state=0).fit(X)
+    assert type(pca.plan_.priming).__name__ == "BlockKrylov"
+    assert len(pca.history_) == pca.plan_.patience + 1
+    assert pca.status_.name == "CERTIFIED"
+    assert pca.certificate_.kind == "exact"
+    theirs = PCA(10, svd_solver="full").fit(X.astype("f8"))
+    assert angles(pca.components_, theirs.components_).max() <= pca.angle_bounds_.max() + 1e-6
+
+
+def test_a_span_that_nothing_comes_out_of_is_looked_beyond():
+    # Oja on all rows at once converges to rounding: its span is invariant, but is it the top?
+    X = np.random.default_rng(0).normal(size=(500, 20))
+    pca = PrimedPCA(4, priming="oja", random_state=0).fit(X)
+    assert pca.status_.name == "CERTIFIED"
+    truth = PCA(12, svd_solver="full").fit(X).components_
+    missed = PrimedPCA(4, priming=truth[1:].T, random_state=0).fit(X)
+    assert angles(missed.components_, truth[:4]).max() <= missed.angle_bounds_.max() + 1e-9
+    assert missed.status_.name == "CERTIFIED"
+
+
+def test_passes_are_bounded_together():
+    X = PROBLEMS[1].X
+    for way in ("subspace_iteration", "frequent_directions"):
+        pca = PrimedPCA(4, priming=way, extra_components=2, max_passes=3, random_state=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            assert pca.fit(X).n_passes_ <= 4  # at least one for the proof
+
+
+@pytest.mark.parametrize("certificate", ["auto", "none"])
+def test_a_priming_with_nothing_but_a_change(certificate):
+    class State(NamedTuple):
+        basis: np.ndarray
+        moved: np.ndarray
+
+    class Powers:
+        visits = "whole"
+
+        def init(self, like, n_directions, seed, start=None):
+            return State(random_basis(like, n_directions, seed, start), np.full(n_directions, 9.0))
+
+        def step(self, state, data):
+            basis = orthonormalise(data.covariance_product(state.basis))[0]
+            off = np.linalg.norm(basis - state.basis @ (state.basis.T @ basis), axis=0)
+            return State(basis, off)
+
+        def directions(self, state, data):
+            return state.basis
+
+        def change(self, state):
+            return state.moved
+
+    problem = PROBLEMS[0]
+    pca = PrimedPCA(3, priming=Powers(), certificate=certificate, random_state=0).fit(problem.X)
+    assert pca.converged_
+    assert angles(pca.components_, problem.components[:3]).max() < 0.01
+
+
+def test_without_a_certificate_no_bound_is_left_over():
+    X = PROBLEMS[0].X
+    pca = PrimedPCA(4).fit(X)
+    assert pca.angle_bounds_ is not None
+    pca.set_params(certificate="none").fit(X)
+    assert pca.certificate_ is None
+    assert pca.angle_bounds_ is None
+
+
+# -- the words of a certificate ---------------------------------------------------------------
+
+
+def test_a_certificate_in_words():
+    words = str(PrimedPCA(6).fit(PROBLEMS[3].X).certificate_)
+    assert words.startswith("6 of 6 components are proven, each within ")
+    assert str(PrimedPCA(20).fit(PROBLEMS[3].X).certificate_).endswith(
+        "; 8 to 19 have no variance (counted from 0)."
+    )
+    wrong = certify(PROBLEMS[0].X, PROBLEMS[0].components[3:6])
+    assert "nothing useful is proven of 0 to 2" in str(wrong)
+    tied = planted("tied", 300, 12, np.r_[5, 3, 3, 2, np.full(8, 0.5)])
+    pca = PrimedPCA(4, priming="block_krylov", random_state=0).fit(tied.X)
+    assert "1 to 2 have (nearly) tied variances; their span is proven within" in str(
+        pca.certificate_
+    )
+    assert str(pca.certificate_).startswith("2 of 4 components are proven")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"tol": 2.0}, "`tol`=2.0 must be an angle"),
+        ({"failure_probability": 2}, r"`failure_probability`=2 must lie in \[0, 1\)"),
+        ({"failure_probability": -1}, "`failure_probability`=-1"),
+        ({"max_passes": 0}, "`max_passes`=0 must be a whole number"),
+    ],
+    ids=str,
+)
+def test_certify_refuses_bad_options(options, words):
+    with pytest.raises(ValueError, match=words):
+        certify(PROBLEMS[0].X, PROBLEMS[0].components[:2], **options)
+
+
+def test_certify_says_when_to_transpose():
+    with pytest.raises(ValueError, match="transpose them"):
+        certify(PROBLEMS[0].X, PROBLEMS[0].components[:2].T)

@@ -63,6 +63,12 @@ def test_the_sentence():
     assert "as asked for" in str(plan(blank(1000, 40), 3, priming="oja"))
 
 
+def test_plans_for_all_and_for_the_likeliest_number():
+    assert plan(PROBLEMS[0].X, "mle").n_components == 24
+    assert plan(PROBLEMS[0].X).n_components == 24
+    assert str(plan(PROBLEMS[0].X, 0.9)).startswith("The fewest components that hold 90 %")
+
+
 def test_a_way_has_its_price():
     X = empty(20_000, 5000, 0.001)
     best = plan(X, 50).ways[0]
@@ -98,13 +104,21 @@ def test_expected_passes_are_about_right():
 
 @pytest.mark.parametrize(
     ("words", "count"),
-    [(None, math.inf), (1000, 1000), ("2GB", 2e9), ("1.5 gb", 1.5e9), ("500 MB", 5e8), ("7b", 7)],
+    [
+        (None, math.inf),
+        (1000, 1000),
+        (np.int64(9), 9),
+        ("2GB", 2e9),
+        ("1.5 gb", 1.5e9),
+        ("500 MB", 5e8),
+        ("7b", 7),
+    ],
 )
 def test_budgets_in_words(words, count):
     assert as_bytes(words) == count
 
 
-@pytest.mark.parametrize("bad", ["2", "GB", "much", 0, -1, True, [1], "2 GiB"])
+@pytest.mark.parametrize("bad", ["2", "GB", "much", 0, -1, True, [1], "2 GiB", "1.2.3GB"])
 def test_bad_budgets_are_refused(bad):
     with pytest.raises(ValueError, match="must be a number of bytes, or words such as '2GB'"):
         PrimedPCA(2, max_memory=bad).fit(np.eye(5))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,15 @@ def certify(
     >>> certify(X, components[[1, 2]], random_state=0).streak(0.1)
     0
     """
+    # Not NaN, which is neither above nor below anything.
+    if tol is not None and not 0 < tol < math.pi / 2:
+        raise ValueError(f"`tol`={tol!r} must be an angle in radians, above 0 and below pi/2.")
+    if not 0 <= failure_probability < 1:
+        raise ValueError(f"`failure_probability`={failure_probability!r} must lie in [0, 1).")
+    if not isinstance(max_passes, Integral) or max_passes < 1:
+        raise ValueError(f"`max_passes`={max_passes!r} must be a whole number, at least 1.")
+    if "float64" in preparation:
+        raise TypeError("`float64` is no option here; proofs are always made in float64.")
     data = Centred.of(X, sample_weight=sample_weight, float64=True, **preparation)
     vectors = _check_components(components, data)
     k = vectors.shape[1]
@@ -145,7 +155,8 @@ def _check_components(components: Any, data: Centred) -> Array:
     if values.ndim != 2 or values.shape[1] != data.shape[1]:
         raise ValueError(
             f"`components` have shape {values.shape}, but `X` has {data.shape[1]} features; give "
-            "one row for each component."
+            "one row for each component"
+            + ("." if values.shape[:1] != data.shape[1:] else ": transpose them.")
         )
     off = float(np.abs(values @ values.T - np.eye(values.shape[0])).max())
     if not off <= 1e-4:

@@ -168,6 +168,8 @@ class Way:
     Attributes
     ----------
     priming : object
+    steps : int
+        Of the priming, about.
     passes : float
         Readings of all the data, about.
     flops, bytes, memory : float
@@ -176,6 +178,7 @@ class Way:
     """
 
     priming: Any
+    steps: int
     passes: float
     flops: float
     bytes: float
@@ -191,7 +194,7 @@ class Way:
         return "a full decomposition"
 
 
-def exact_way(load: Load, p: int, count_unknown: bool = False) -> Way:
+def exact_way(load: Load, p: int) -> Way:
     """A full decomposition by the covariance or the Gram matrix, of order ``m = min(n, d)``."""
     m, across, rates = min(load.n, load.d), max(load.n, load.d), load.rates
     aligned = load.axis == (0 if load.d <= load.n else 1)
@@ -208,14 +211,14 @@ def exact_way(load: Load, p: int, count_unknown: bool = False) -> Way:
         slices = -(-m // max(64, 2**22 // across))
         passes, flops = 2.0 * slices + (load.d > load.n), 4.0 * load.entries * m
         seconds = slices * load.product(m // slices, 2)
-    few = 4 * (p + 1) < m and not count_unknown
+    few = 4 * (p + 1) < m
     seconds += (
         rates.step
         + m**3 * (rates.few if few else rates.full)
         + (load.product(p) if load.d > load.n else 0.0)
     )
     memory = 8.0 * m * m * (2 + load.workers) + 3 * load.item * load.d * p + load.buffers
-    return Way(Exact(), passes, flops + 4 * m**3, passes * load.stored, memory, seconds)
+    return Way(Exact(), 1, passes, flops + 4 * m**3, passes * load.stored, memory, seconds)
 
 
 def krylov_passes(p: int, block: int, tol: float) -> float:
@@ -255,7 +258,7 @@ def krylov_way(
     priming = BlockKrylov(block_size=block, side=side)
     return _within(
         budget,
-        Way(priming, passes, flops, passes * load.stored, fixed, seconds),
+        Way(priming, steps, passes, flops, passes * load.stored, fixed, seconds),
         load.item * length,
         basis,
         # A proof needs some passes between two restarts.
@@ -267,10 +270,10 @@ def _within(budget: float, way: Way, each: float, basis: int, least: int) -> Way
     """The way with its basis, restarted where the budget does not hold it whole."""
     if way.memory + each * basis <= budget:
         return replace(way, memory=way.memory + each * basis)
-    room = max(least, int((budget - way.memory) // each))
+    room = min(basis, max(least, int((budget - way.memory) // each)))
     priming = replace(way.priming, max_basis=room)
     # About what cutting the basis back costs on slow spectra.
-    again = 1.5 * basis / room
+    again = max(1.0, 1.5 * basis / room)
     return replace(
         way,
         priming=priming,

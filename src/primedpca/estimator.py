@@ -112,7 +112,7 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Probabilistic
         How the fit ended; ``str(status_)`` is a sentence.
     certificate_ : Certificate or None
     angle_bounds_ : ndarray of shape (n_components_,)
-        In radians; pi/2 where nothing is proven.  Not there without a certificate.
+        In radians; pi/2 where nothing is proven.  ``None`` without a certificate.
     n_passes_ : float
         How often the data were read.
     plan_ : Plan
@@ -246,10 +246,9 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Probabilistic
             setattr(self, name, value)
         self.status_, self.n_passes_ = solution.status, solution.passes
         self.converged_ = self.status_ in (Status.EXACT, Status.CONVERGED, Status.CERTIFIED)
-        self.history_, self.certificate_ = solution.history, None
-        if solution.certificate is not None:
-            self.certificate_ = solution.certificate.first(k)
-            self.angle_bounds_ = self.certificate_.angle_bounds
+        proof = None if solution.certificate is None else solution.certificate.first(k)
+        self.history_, self.certificate_ = solution.history, proof
+        self.angle_bounds_: Any = None if proof is None else proof.angle_bounds
         if not (self.converged_ or self.status_ is Status.FINISHED):
             warnings.warn(solution.shortfall(self.tol), ConvergenceWarning, stacklevel=3)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -41,14 +42,18 @@ UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 def check_options(options: dict[str, Any]) -> None:
     """Refuse rather than ignore."""
     tol, share = options["tol"], options["refine_share"]
-    if not (isinstance(tol, (int, float)) and 0 < tol < math.pi / 2):
+    if not (_is_number(tol) and 0 < tol < math.pi / 2):
         raise ValueError(f"`tol`={tol!r} must be an angle in radians, above 0 and below pi/2.")
-    if not 0 < share <= 1:
-        raise ValueError(f"`refine_share`={share} must lie in (0, 1].")
+    if not (_is_number(share) and 0 < share <= 1):
+        raise ValueError(f"`refine_share`={share!r} must lie in (0, 1].")
+    for name in ("max_passes", "batch_size"):
+        value = options[name]
+        if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+            raise ValueError(f"`{name}`={value!r} must be a whole number, at least 1.")
     kind, failure = options["certificate"], options["failure_probability"]
     if kind not in CERTIFICATES:
         raise ValueError(f"`certificate`={kind!r} must be one of {', '.join(CERTIFICATES)}.")
-    if not 0 < failure < 1:
+    if not (_is_number(failure) and 0 < failure < 1):
         raise ValueError(
             f"`failure_probability`={failure!r} must lie between 0 and 1, both excluded."
         )
@@ -68,7 +73,7 @@ def check_options(options: dict[str, Any]) -> None:
         if not isinstance(options[name], (bool, np.bool_)):
             raise ValueError(f"`{name}`={options[name]!r} must be True or False.")
     for name, allowed in NOT_YET.items():
-        if options[name] not in allowed:
+        if not any(options[name] is value for value in allowed):
             raise ValueError(
                 f"`{name}`={options[name]!r} is not available in this version of primedpca; "
                 "leave it at its default."
@@ -86,10 +91,15 @@ def as_bytes(max_memory: Any) -> float:
         return math.inf
     found = max_memory
     if isinstance(max_memory, str):
-        words = re.fullmatch(r"\s*([0-9.]+)\s*([KMGT]?B)\s*", max_memory.upper())
+        words = re.fullmatch(r"\s*(\d+|\d*\.\d+)\s*([KMGT]?B)\s*", max_memory.upper())
         found = float(words[1]) * UNITS[words[2]] if words else None
-    if isinstance(found, bool) or not isinstance(found, (int, float)) or not found > 0:
+    if not _is_number(found) or not found > 0:
         raise ValueError(
-            f"`max_memory`={max_memory!r} must be a number of bytes, or words such as '2GB'."
+            f"`max_memory`={max_memory!r} must be a number of bytes, or words such as '2GB' "
+            f"(units: {', '.join(UNITS)})."
         )
     return float(found)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, (bool, np.bool_))

@@ -14,6 +14,8 @@ from primedpca.extra import best_extra
 from primedpca.options import DEFAULTS, as_bytes, check_options, is_proven
 from primedpca.priming import REGISTRY, BlockKrylov, Exact, as_priming
 from primedpca.result import Plan
+from primedpca.sources import as_source
+from primedpca.sources.on_device import on_device
 
 __all__ = ["all_for_mle", "likeliest_dimension", "make_plan", "plan"]
 
@@ -32,7 +34,7 @@ def plan(
     Parameters
     ----------
     X : data of shape (n, d)
-    n_components : int, float or None
+    n_components : int, float, "mle" or None
     sample_weight : array of shape (n,), optional
     **options
         Options of the estimator; most telling are ``priming``, ``extra_components``, ``tol``
@@ -58,10 +60,12 @@ def plan(
         raise TypeError(f"`{min(unknown)}` is no option of the estimator.")
     check_options(known | {"n_components": n_components})
     preparation = {name: known[name] for name in ("center", "scale", "missing", "engine")}
-    data = Centred(X, sample_weight=sample_weight, **preparation)
+    source = on_device(as_source(X), known["device"])
+    data = Centred(source, sample_weight=sample_weight, **preparation)
+    guess = isinstance(n_components, str) and n_components == "mle"
     return make_plan(
         data,
-        n_components,
+        all_for_mle(data) if guess else n_components,
         known["priming"],
         known["extra_components"],
         tol=known["tol"],
@@ -91,9 +95,9 @@ def make_plan(
     ==========================================  =================================================
     the smaller side is short (to about 1000),  exact
     or ``k`` is a good part of it
-    dense, both sides long                      block Krylov, blocks as wide as the directions:
-                                                a wider product costs hardly more
-    sparse                                      block Krylov, blocks of 8 to 16: flops decide
+    dense, both sides long                      block Krylov, blocks of 16 or 32 columns
+    sparse                                      block Krylov, blocks of 16, or of 8 without a
+                                                certificate: flops decide
     read in columns, no certificate             block Krylov from the left
     a share of the variance                     exact to an order of 2048, else block Krylov
     ==========================================  =================================================
@@ -121,9 +125,14 @@ def make_plan(
     extra = _extra(extra_components, priming, k, data)
     if hasattr(getattr(priming, "array", None), "shape"):  # directions that are there already
         extra = max(0, priming.array.shape[-1] - k)
-    auto = isinstance(extra_components, str)
-    overhead = Load.of(data, proven).overhead if auto else None
-    return Plan(priming, k, min(k + extra, m), reason, tuple(considered), overhead)
+    overhead = Load.of(data, proven).overhead if isinstance(extra_components, str) else None
+    patience = None
+    exact = [way for way in considered if isinstance(way.priming, Exact)]
+    if exact and isinstance(priming, BlockKrylov):
+        # Twice the steps that were expected, and as long as a full decomposition would take.
+        each = considered[0].seconds / considered[0].steps
+        patience = max(math.ceil(exact[0].seconds / each), 2 * considered[0].steps)
+    return Plan(priming, k, min(k + extra, m), reason, tuple(considered), overhead, patience)
 
 
 def _plan_for_share(data: Centred, share: float, priming: Any) -> Plan:
@@ -219,7 +228,7 @@ def likeliest_dimension(spectrum: np.ndarray, n_samples: float) -> int:
 
 def _evidence(spectrum: np.ndarray, q: int, n: float) -> float:
     d = spectrum.size
-    if spectrum[q - 1] < np.finfo(np.float64).eps * max(spectrum[0], 1e-300):
+    if spectrum[q - 1] < d * np.finfo(np.float64).eps * max(spectrum[0], 1e-300):
         return -math.inf
     noise = max(float(spectrum[q:].sum()) / (d - q), np.finfo(np.float64).tiny)
     halves = (d - np.arange(q)) / 2

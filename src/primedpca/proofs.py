@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from primedpca.arrays import to_numpy
 from primedpca.bounds import (
     Evidence,
     angle_bounds,
@@ -115,7 +117,7 @@ def certified_exact(data: Centred, wanted: int | float) -> tuple[Decomposition, 
     more = m if isinstance(wanted, float) else wanted + max(8, wanted // 4)
     values, vectors = spectrum(data, more + 1)
     p = min(more, m)
-    beyond, values = float(values[p]) if values.size > p else 0.0, values[:p]
+    beyond, values = float(values[p]) if p < m else 0.0, values[:p]
     e = rounding_of(data, m, float(values[0])) / math.sqrt(m)
     # The residuals are not formed: all that they can be is in the rounding.
     evidence = Evidence(values, np.zeros((0, p)), beyond, 3 * e)
@@ -175,6 +177,36 @@ class Certified(NamedTuple):
         return not best.met(tol)[short].any()
 
 
+def _passes(
+    data: Centred,
+    priming: BlockKrylov,
+    n_directions: int,
+    max_passes: int,
+    seed: int,
+    start: Array | None,
+) -> Iterator[Snapshot]:
+    """Block Krylov, and on when nothing more comes out of its span.
+
+    An invariant span can miss whole eigenvectors: it goes on with random vectors beside it.
+    """
+    done, seconds = 0, 0.0
+    block = priming.block_size or n_directions
+    while True:
+        left = max_passes - done
+        for snapshot in prime(
+            data, priming, n_directions, max_passes=left, random_state=seed, start=start
+        ):
+            own = snapshot
+            yield replace(own, step=done + own.step, seconds=seconds + own.seconds)
+        done, seconds = done + own.step, seconds + own.seconds
+        used = own.state.projected.shape[0]
+        if not priming.finished(own.state) or used >= data.shape[1] or done >= max_passes:
+            return
+        start = priming.refined(own.state._replace(n_directions=used), data)[0]
+        n_directions = min(used + block, data.shape[1])
+        priming = replace(priming, block_size=n_directions)
+
+
 def certified_krylov(
     data: Centred,
     priming: BlockKrylov,
@@ -201,11 +233,11 @@ def certified_krylov(
     true eigenvalues still bounds what the new basis misses.
     """
     riding = Riding(data)
+    # Directions to begin with may have been chosen by the probes of an earlier fit.
+    origin = 0 if start is None else zlib.crc32(np.ascontiguousarray(to_numpy(start)).tobytes())
     best, spent, rounds, blocks, columns = math.inf, 0.0, 0, 0, 0
     uneven, worn, ceiling = 0.0, 0.0, np.zeros(0)
-    for snapshot in prime(
-        riding, priming, n_directions, max_passes=max_passes, random_state=seed, start=start
-    ):
+    for snapshot in _passes(riding, priming, n_directions, max_passes, seed, start):
         state, probes = looked(snapshot.state), riding.probes
         values, size = state.variances, state.variances.size
         restarted = len(state.basis) <= blocks
@@ -254,4 +286,4 @@ def certified_krylov(
             share = failure_probability / (rounds * (rounds + 1))
             spent += share
             basis = (*state.basis, state.newest)
-            riding.probes = Probes(basis, data, share, (seed, 4, rounds))
+            riding.probes = Probes(basis, data, share, (seed, 4, rounds, origin))

@@ -61,6 +61,15 @@ class DivergenceError(ArithmeticError):
     """A stochastic priming left the range of numbers; the message names a rate to try."""
 
 
+USEFUL = math.pi / 8  # a bound above this tells nobody anything
+
+
+def _runs(numbers: np.ndarray) -> str:
+    """``0, 3 to 7, 9``."""
+    parts = np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)
+    return ", ".join(f"{p[0]} to {p[-1]}" if p.size > 1 else str(p[0]) for p in parts)
+
+
 class Cluster(NamedTuple):
     """Components ``start:stop`` whose span is certified, but not the single vectors."""
 
@@ -127,18 +136,28 @@ class Certificate:
         return replace(self, angle_bounds=turned, clusters=runs)
 
     def __str__(self) -> str:
-        short = np.flatnonzero(self.angle_bounds >= np.pi / 2)
-        proven = self.angle_bounds[self.angle_bounds < np.pi / 2]
-        words = f"{proven.size} of {self.angle_bounds.size} components are proven"
-        if proven.size:
-            words += f", each within {proven.max():.2g} rad of the truth or less"
-        if self.kind == "probabilistic":
-            words += f" (wrong with probability {self.failure_probability:.1g} at most)"
+        k = self.angle_bounds.size
+        grouped = np.zeros(k, dtype=bool)
+        for start, stop, _ in self.clusters:
+            grouped[start:stop] = True
+        single = ~self.zero & ~grouped
+        near = single & (self.angle_bounds < USEFUL)
+        words = [f"{near.sum()} of {k} components are proven"]
+        if near.any():
+            words[0] += (
+                f", each within {self.angle_bounds[near].max():.2g} rad of the truth or less"
+            )
         for start, stop, angle in self.clusters:
-            words += f"; {start} to {stop - 1} are a group whose span is within {angle:.2g} rad"
-        if short.size:
-            words += "; nothing is proven of: " + ", ".join(map(str, short))
-        return words + " (counted from 0)."
+            name = f"{_runs(np.arange(start, stop))} have (nearly) tied variances"
+            words.append(f"{name}; their span is proven within {angle:.2g} rad")
+        if self.zero.any():
+            words.append(f"{_runs(np.flatnonzero(self.zero))} have no variance")
+        if (single & ~near).any():
+            words.append(f"nothing useful is proven of {_runs(np.flatnonzero(single & ~near))}")
+        whole = "; ".join(words) + " (counted from 0)"
+        if self.kind == "probabilistic" and (near.any() or self.clusters):
+            whole += f". Wrong with probability {self.failure_probability:.1g} at most"
+        return whole + "."
 
     def streak(self, threshold: float) -> int:
         """How many leading components are proven within ``threshold`` of the truth."""
@@ -223,6 +242,8 @@ class Plan:
     overhead : float, optional
         What a pass costs whatever its width, in columns, where the number of extra directions
         may still change with the spectrum that is seen.
+    patience : int, optional
+        Steps after which a full decomposition would have been cheaper, and is made.
     """
 
     priming: Any
@@ -231,6 +252,7 @@ class Plan:
     reason: str
     ways: tuple[Any, ...] = ()
     overhead: float | None = None
+    patience: int | None = None
 
     def __str__(self) -> str:
         name = self.ways[0].name if self.ways else type(self.priming).__name__

@@ -13,6 +13,7 @@ from primedpca.arrays import work_dtype
 from primedpca.centred import Centred
 from primedpca.engines.local import one_blas_thread
 from primedpca.extra import best_extra
+from primedpca.options import DEFAULTS
 from primedpca.orthonormal import basis_of, complete
 from primedpca.prime import prime
 from primedpca.priming import BlockKrylov, Exact, FrequentDirections, Given, SubspaceIteration
@@ -69,9 +70,14 @@ def solve(
     """
     history: list[dict[str, Any]] = []
 
+    told = [0.0]
+
     def record(row: dict[str, Any]) -> None:
-        if not history or int(row["passes"]) > int(history[-1]["passes"]):
+        # Every pass over all data, but of many passes in mini-batches fewer and fewer.
+        rare = 1.5 if plan.priming.visits == "batches" and "angle_bounds" not in row else 1.0
+        if int(row["passes"]) > int(rare * told[0]):
             progress(row)
+            told[0] = row["passes"]
         history.append(row)
 
     limits = {"max_passes": max_passes, "seed": seed}
@@ -80,14 +86,14 @@ def solve(
             proof = _Proof(wide, plan, tol, failure_probability, record)
             proof.run(start=start, **limits)
             return proof.solution(data, history)
-        streamed = wide is not None and isinstance(plan.priming, FrequentDirections)
+        streamed = isinstance(plan.priming, FrequentDirections)
         seen = wide if streamed and wide is not None else data
         settled = floor = False
         for snapshot in _snapshots(seen, plan, batch_size, start, **limits):
             record(row := _row(snapshot, plan, seen))
             settled = row.get("change", np.inf) <= tol
             floor = not settled and _at_floor(history, data)
-            if settled or floor:
+            if settled or floor or _spent(history, plan):
                 break
         if isinstance(plan.priming, Given):
             _check_rank(snapshot, plan)
@@ -95,11 +101,14 @@ def solve(
             krylov = replace(plan, priming=BlockKrylov())
             proof = _Proof(wide, krylov, tol, failure_probability, record)
             proof.before = row | {"passes": 0.0 if streamed else data.passes}
-            if settled:
-                limits["max_passes"] = max(1, max_passes - round(data.passes))
+            if plan.priming.visits != "batches":  # those have a number of steps of their own
+                limits["max_passes"] = max(1, max_passes - round(seen.passes))
             if not (streamed and proof.of_sketch(snapshot.state)):
                 proof.run(start=snapshot.directions, **limits)
             return proof.solution(data, history)
+        if not settled and _spent(history, plan):
+            plan = replace(plan, priming=Exact(), n_directions=int(plan.n_components))
+            *_, snapshot = prime(data, plan.priming, plan.n_directions)
         found = _refine(data, plan, snapshot, refine_share, seed)
     status = _status(plan, snapshot, settled, data.shape[1], refine_share)
     if floor and status is Status.MAX_PASSES:
@@ -144,6 +153,11 @@ def _snapshots(
         )
 
 
+def _spent(history: list[dict[str, Any]], plan: Plan) -> bool:
+    """Whether a full decomposition would have been cheaper than going on."""
+    return plan.patience is not None and len(history) >= plan.patience
+
+
 def _at_floor(history: list[dict[str, Any]], data: Centred) -> bool:
     """Whether the change has come near to rounding and has not fallen in five passes."""
     changes = [row["change"] for row in history if "change" in row]
@@ -170,7 +184,7 @@ class _Proof:
         # What the cast to the type of the data may turn a component by.
         self.cast = 0.0 if work_dtype(wide.source.dtype) == "float64" else 2.0**-23
         self.reach = max(tol - self.cast, self.cast)
-        self.counted, self.floor = True, False
+        self.counted, self.floor, self.exact = True, False, False
         self.before: dict[str, Any] = {"step": 0, "passes": 0.0, "seconds": 0.0}
         self.found: Decomposition
         self.certificate: Certificate
@@ -191,7 +205,7 @@ class _Proof:
 
     def run(self, **options: Any) -> None:
         """A full decomposition, or block Krylov until all is proven."""
-        if isinstance(self.plan.priming, Exact):
+        if isinstance(self.plan.priming, Exact) or not self._krylov(**options):
             clock = time.perf_counter()
             self.found, self.certificate = certified_exact(self.wide, self.plan.n_components)
             self.record(
@@ -203,8 +217,10 @@ class _Proof:
                     "variances": self.found.explained_variance,
                 }
             )
-            self.floor = True
-            return
+            self.exact = self.floor = self.counted = True
+
+    def _krylov(self, **options: Any) -> bool:
+        """Block Krylov; whether it was not given up for a full decomposition."""
         krylov = replace(self.plan.priming, side="right")
         for certified in certified_krylov(
             self.wide,
@@ -227,7 +243,10 @@ class _Proof:
             met = self.counted and bool(certificate.met(self.reach).all())
             if self.floor or met:
                 break
-        self.floor |= met and self.reach > self.tol
+            if self.plan.patience is not None and snapshot.step >= self.plan.patience:
+                return False
+        # What nothing more comes out of has tied variances, which no pass tells apart.
+        self.floor |= (met and self.reach > self.tol) or krylov.finished(snapshot.state)
         if isinstance(self.plan.n_components, float):  # of a share nothing is made up
             k = min(k, evidence.values.size)
         basis, variances = krylov.refined(snapshot.state._replace(n_directions=k), self.wide)
@@ -235,6 +254,7 @@ class _Proof:
         variances = np.concatenate([variances, np.zeros(max(0, k - variances.size))])
         self.found = decomposition(self.wide, basis[:, :k], variances)
         self.certificate = certificate.first(k)
+        return True
 
     def solution(self, data: Centred, history: list[dict[str, Any]]) -> Solution:
         """What was found, in the type of the data."""
@@ -245,6 +265,8 @@ class _Proof:
             scale = None if found.scale is None else data.narrow(found.scale)
             found = replace(found, components=components, mean=mean, scale=scale)
         short = Status.FLOOR if self.floor else Status.NOT_CERTIFIED
+        if self.exact and self.tol >= DEFAULTS["tol"]:
+            short = Status.EXACT  # ties, and variances that are lost in rounding: nobody can more
         proven = self.counted and certificate.met(self.tol).all()
         passes = data.passes + self.wide.passes
         return Solution(found, Status.CERTIFIED if proven else short, passes, history, certificate)
@@ -256,16 +278,24 @@ def _row(snapshot: Snapshot, plan: Plan, data: Centred) -> dict[str, Any]:
         "passes": snapshot.passes,
         "seconds": snapshot.seconds,
     }
-    if hasattr(plan.priming, "change") and not isinstance(plan.n_components, float):
-        row["change"] = float(plan.priming.change(snapshot.state)[: plan.n_components].max())
-        row["variances"] = in_unit_of_data(data, snapshot.state.variances[: plan.n_components])
+    if not hasattr(plan.priming, "change") or isinstance(plan.n_components, float):
+        return row
+    change = float(plan.priming.change(snapshot.state)[: plan.n_components].max())
+    if np.isfinite(change):
+        row["change"] = change
+    variances = getattr(snapshot.state, "variances", None)
+    if variances is not None and variances.size:
+        row["variances"] = in_unit_of_data(data, variances[: plan.n_components])
     return row
 
 
 def print_row(row: dict[str, Any]) -> None:
     """A line on where a fit stands."""
     change = f", change {row['change']:.2e} rad" if "change" in row else ""
-    bound = f", proven {row['angle_bounds'].max():.2e} rad" if "angle_bounds" in row else ""
+    bound = ""
+    if "angle_bounds" in row:
+        worst = row["angle_bounds"].max()
+        bound = f", proven {worst:.2e} rad" if worst < np.pi / 2 else ", not all proven yet"
     step = f"step {row['step']}, {row['passes']:.1f} passes, {row['seconds']:.2f} s"
     print(f"primedpca: {step}{change}{bound}")
 
@@ -298,4 +328,5 @@ def _status(plan: Plan, snapshot: Snapshot, settled: bool, d: int, share: float)
         return Status.CONVERGED if settled else Status.MAX_PASSES
     if not hasattr(snapshot.state, "unsettled"):
         return Status.FINISHED
-    return Status.MAX_PASSES if snapshot.state.unsettled else Status.CONVERGED
+    first = snapshot.state.unsettled  # counted from 1; those beyond k do not matter
+    return Status.MAX_PASSES if 0 < first <= plan.n_components else Status.CONVERGED

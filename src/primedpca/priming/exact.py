@@ -62,7 +62,12 @@ class Exact:
 def spectrum(data: Any, count: int) -> tuple[np.ndarray, Array]:
     """The ``count`` largest eigenvalues, and eigenvectors of the smaller of the two matrices."""
     n, d = data.shape
-    return _eigh(data.covariance() if d <= n else data.gram(), min(count, n, d))
+    make = data.covariance if d <= n else data.gram
+    count = min(count, n, d)
+    values, vectors = _eigh(make(), count)
+    if values.size < count:  # LAPACK may leave out some of a tie where only a few are wanted
+        values, vectors = _eigh(make(), count, few=False)
+    return values, vectors
 
 
 def principal(data: Any, values: np.ndarray, vectors: Array) -> Array:
@@ -83,11 +88,11 @@ def right_vectors(images: Array, values: np.ndarray, data: Any) -> Array:
     return complete(orthonormalise(images)[0], data.like, p, 0)
 
 
-def _eigh(matrix: Array, p: int) -> tuple[np.ndarray, Array]:
+def _eigh(matrix: Array, p: int, few: bool = True) -> tuple[np.ndarray, Array]:
     """The ``p`` largest eigenvalues, none below zero, and their eigenvectors."""
     xp = namespace(matrix)
     order = matrix.shape[0]
-    if is_numpy_array(matrix) and 4 * p < order:
+    if few and is_numpy_array(matrix) and 4 * p < order:
         from scipy.linalg import eigh
 
         # A few vectors of a large matrix: most of the work of eigh is in the other ones.

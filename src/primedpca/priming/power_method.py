@@ -83,7 +83,7 @@ class PowerMethod:
                 later = later - vectors[:, : j + 1] @ (vectors[:, : j + 1].T @ later)
                 later = orthonormalise(later)[0]
             vectors = xp.concat([vectors[:, : j + 1], later], axis=1)
-        return PowerState(vectors, j + 1, 0, unsettled + (not settled))
+        return PowerState(vectors, j + 1, 0, unsettled or (0 if settled else j + 1))
 
     def directions(self, state: PowerState, data: Any) -> Array:
         """What was found, and the one being worked on."""
