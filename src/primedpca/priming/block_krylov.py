@@ -186,11 +186,19 @@ def _angles(variances: np.ndarray, residual: np.ndarray, newest: np.ndarray, p: 
     """About how far each Ritz vector is from the truth, ``(p,)``.
 
     What a Ritz vector lacks lies outside the span, where the variances reach about as high as
-    in the block that was newest: ``tan(angle) = |r| / (theta - rest)``.
+    in the block that was newest: ``tan(angle) = |r| / (theta - rest)``.  What its neighbours
+    lack turns it, too, in second order: the factor ``sqrt(1 + kappa^2)`` of the block bound, for
+    neighbours nearer than a thousandth as if they were as far.
     """
-    sizes = np.linalg.norm(residual, axis=0)[:p]
-    ahead = variances[:p] - np.linalg.eigvalsh((newest + newest.T) / 2)[-1]
-    found = np.where(ahead > 0, np.arctan2(sizes, np.maximum(ahead, 0.0)), np.pi / 2)
+    lengths = np.linalg.norm(residual, axis=0)
+    sizes, theta = lengths[:p], variances[:p]
+    apart = np.maximum(np.abs(theta[:, None] - variances), 1e-3 * theta[:, None])
+    np.fill_diagonal(apart, np.inf)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        turned = np.where(lengths > 0, lengths / apart, 0.0)
+    reach = sizes * np.sqrt(1 + (turned**2).sum(axis=1))
+    ahead = theta - np.linalg.eigvalsh((newest + newest.T) / 2)[-1]
+    found = np.where(ahead > 0, np.arctan2(reach, np.maximum(ahead, 0.0)), np.pi / 2)
     found = np.where(sizes == 0, 0.0, found)
     return np.concatenate([found, np.full(p - found.size, np.inf)])
 
