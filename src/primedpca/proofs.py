@@ -23,7 +23,7 @@ from primedpca.bounds import (
 from primedpca.centred import Centred
 from primedpca.prime import prime
 from primedpca.priming import BlockKrylov
-from primedpca.priming.block_krylov import looked
+from primedpca.priming.block_krylov import KrylovState, looked
 from primedpca.priming.exact import principal, spectrum
 from primedpca.probes import UNIT, Probes, Riding, unevenness
 from primedpca.protocols import Array
@@ -177,6 +177,14 @@ class Certified(NamedTuple):
         return not best.met(tol)[short].any()
 
 
+def _settling(state: KrylovState, k: int) -> float:
+    """About how far the first ``k`` together are from what is outside the span, in radians."""
+    ahead = state.variances[:k] - state.rest
+    sizes = np.linalg.norm(state.residual[:, :k], axis=0)
+    found = np.where(ahead > 0, np.arctan2(sizes, np.maximum(ahead, 0.0)), np.pi / 2)
+    return float(np.where(sizes == 0, 0.0, found).max())
+
+
 def _passes(
     data: Centred,
     priming: BlockKrylov,
@@ -277,7 +285,7 @@ def certified_krylov(
         failure = spent if kind == "probabilistic" else 0.0
         certificate = certificate_of(evidence, k, in_unit_of_data(data, 1.0), kind, failure)
         yield Certified(snapshot, certificate, evidence, counted)
-        ready = size >= k and state.change[:k].max() < READY
+        ready = size >= k and _settling(state, k) < READY
         idle = probes is None or not probes.riding
         if ready and probes is not None and probes.passes >= 3:
             idle = idle or probes.reached > 0.9 * values[k - 1]

@@ -101,7 +101,7 @@ def solve(
             krylov = replace(plan, priming=BlockKrylov())
             proof = _Proof(wide, krylov, tol, failure_probability, record)
             proof.before = row | {"passes": 0.0 if streamed else data.passes}
-            if plan.priming.visits != "batches":  # those have a number of steps of their own
+            if hasattr(plan.priming, "change") or streamed:  # others always run to their end
                 limits["max_passes"] = max(1, max_passes - round(seen.passes))
             if not (streamed and proof.of_sketch(snapshot.state)):
                 proof.run(start=snapshot.directions, **limits)

@@ -12,7 +12,7 @@ from primedpca.orthonormal import complete, continued, orthonormalise, random_ba
 from primedpca.priming.exact import right_vectors
 from primedpca.protocols import Array, Like
 
-__all__ = ["BlockKrylov", "looked"]
+__all__ = ["BlockKrylov", "KrylovState", "looked"]
 
 NOTHING = np.zeros((0, 0))
 
@@ -23,9 +23,9 @@ class KrylovState(NamedTuple):
     ``basis`` are blocks ``(length, w)`` that have been multiplied with the data, ``newest`` is
     the one to be multiplied next; all are orthonormal together.  ``projected`` is ``V^T C V``
     and ``coupling`` what ties it to ``newest``.  ``variances`` and ``turn`` are its eigenvalues
-    and eigenvectors, ``residual`` the small matrix whose columns are as long as the residuals;
-    they are empty until :func:`looked` at.  Before the first step ``newest`` are directions to
-    begin with, ``(d, q)``, or ``None``.
+    and eigenvectors, ``residual`` the small matrix whose columns are as long as the residuals,
+    ``rest`` about the largest variance outside; they are empty until :func:`looked` at.
+    Before the first step ``newest`` are directions to begin with, ``(d, q)``, or ``None``.
     """
 
     basis: tuple[Array, ...]
@@ -35,6 +35,7 @@ class KrylovState(NamedTuple):
     variances: np.ndarray
     turn: np.ndarray
     residual: np.ndarray
+    rest: float
     change: np.ndarray
     step: int
     n_directions: int
@@ -92,7 +93,9 @@ class BlockKrylov:
     ) -> KrylovState:
         """Nothing yet but what to begin with: the left side does not know its length here."""
         none, empty, still = NOTHING, np.zeros(0), np.full(n_directions, np.inf)
-        return KrylovState((), start, none, none, empty, none, none, still, 0, n_directions, seed)
+        return KrylovState(
+            (), start, none, none, empty, none, none, np.inf, still, 0, n_directions, seed
+        )
 
     def step(self, state: KrylovState, data: Any) -> KrylovState:
         """One multiplication of the newest block with all the data."""
@@ -172,8 +175,11 @@ def looked(state: KrylovState) -> KrylovState:
     variances, turn = small_eigh((state.projected + state.projected.T) / 2)
     done = order - state.coupling.shape[1]
     residual = state.coupling @ turn[done:]
-    change = _angles(variances, residual, state.projected[done:, done:], state.n_directions)
-    return state._replace(variances=variances, turn=turn, residual=residual, change=change)
+    newest = state.projected[done:, done:]
+    rest = float(np.linalg.eigvalsh((newest + newest.T) / 2)[-1])
+    change = _angles(variances, residual, rest, state.n_directions)
+    state = state._replace(variances=variances, turn=turn, residual=residual)
+    return state._replace(rest=rest, change=change)
 
 
 def _like(data: Any, side: str) -> Like:
@@ -182,7 +188,7 @@ def _like(data: Any, side: str) -> Like:
     return dataclasses.replace(data.like, n_features=length)
 
 
-def _angles(variances: np.ndarray, residual: np.ndarray, newest: np.ndarray, p: int) -> np.ndarray:
+def _angles(variances: np.ndarray, residual: np.ndarray, rest: float, p: int) -> np.ndarray:
     """About how far each Ritz vector is from the truth, ``(p,)``.
 
     What a Ritz vector lacks lies outside the span, where the variances reach about as high as
@@ -197,7 +203,7 @@ def _angles(variances: np.ndarray, residual: np.ndarray, newest: np.ndarray, p: 
     with np.errstate(divide="ignore", invalid="ignore"):
         turned = np.where(lengths > 0, lengths / apart, 0.0)
     reach = sizes * np.sqrt(1 + (turned**2).sum(axis=1))
-    ahead = theta - np.linalg.eigvalsh((newest + newest.T) / 2)[-1]
+    ahead = theta - rest
     found = np.where(ahead > 0, np.arctan2(reach, np.maximum(ahead, 0.0)), np.pi / 2)
     found = np.where(sizes == 0, 0.0, found)
     return np.concatenate([found, np.full(p - found.size, np.inf)])
