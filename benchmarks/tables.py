@@ -108,8 +108,8 @@ def summary(name: str, target: float, rows: list[Row]) -> list[Row]:
         if not certified["proven"]:
             line["verdict"] = "ours is not proven"
         lines.append(line)
-    same = [row for row in careful if tuned and row["method"] == tuned[0]["method"]]
-    for letter, found in (("c", same), ("c, any peer", careful)):
+    everywhere = [row for row in careful if _on_every_set(name, row["note"])]
+    for letter, found in (("c", everywhere), ("c, where it can", careful)):
         if found:
             peer = found[0]
             lines.append(_verdict(name, letter, peer, _seconds(peer), ours, CAREFUL_TARGET))
@@ -120,6 +120,12 @@ def summary(name: str, target: float, rows: list[Row]) -> list[Row]:
             lines.append(dict.fromkeys(lines[0] if lines else ("set",)) | {"set": name})
             lines[-1] |= {"target": letter, "against": against, "wanted": CAREFUL_TARGET}
     return lines
+
+
+def _on_every_set(name: str, note: str) -> bool:
+    """Whether a setting is right on all sets at once, not only on those that its peer can do."""
+    needed = cases.CASES if name in cases.CASES else {}
+    return "not enough" not in note and all(f" {other}" in note for other in needed)
 
 
 def _audited(rows: list[Row]) -> list[tuple[float, Row, Row]]:
