@@ -11,6 +11,8 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+import cases
+
 import primedpca
 
 COLUMNS = (
