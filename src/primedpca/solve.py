@@ -69,7 +69,6 @@ def solve(
     and block Krylov run on it from the start, anything else is followed by block Krylov.
     """
     history: list[dict[str, Any]] = []
-
     told = [0.0]
 
     def record(row: dict[str, Any]) -> None:
@@ -210,9 +209,9 @@ class _Proof:
             self.found, self.certificate = certified_exact(self.wide, self.plan.n_components)
             self.record(
                 {
-                    "step": 1,
+                    "step": self.before["step"] + 1,
                     "passes": self.wide.passes,
-                    "seconds": time.perf_counter() - clock,
+                    "seconds": self.before["seconds"] + time.perf_counter() - clock,
                     "angle_bounds": self.certificate.angle_bounds,
                     "variances": self.found.explained_variance,
                 }
@@ -244,6 +243,7 @@ class _Proof:
             if self.floor or met:
                 break
             if self.plan.patience is not None and snapshot.step >= self.plan.patience:
+                self.before = row
                 return False
         # What nothing more comes out of has tied variances, which no pass tells apart.
         self.floor |= (met and self.reach > self.tol) or krylov.finished(snapshot.state)
