@@ -3,12 +3,50 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+import scipy.sparse as sp
 
-__all__ = ["data_folder", "mnist", "synthetic"]
+__all__ = ["SETS", "TITLES", "Dataset", "data_folder", "load_set", "mnist", "synthetic"]
+
+TITLES = {
+    "exponential": "Exponential synthetic",
+    "linear": "Linear synthetic",
+    "mnist": "MNIST",
+    "cifar10": "CIFAR-10",
+    "nips": "NIPS bag of words",
+}
+SETS = tuple(TITLES)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A set in the units of the experiments: float32, pixels from 0 to 1, counts as they are."""
+
+    name: str
+    title: str
+    X: Any
+    origin: str
+
+
+def load_set(name: str, folder: Path | None = None) -> Dataset:
+    """One of :data:`SETS`."""
+    if name in ("exponential", "linear"):
+        return Dataset(name, TITLES[name], synthetic(name)[0].astype(np.float32), "drawn")  # type: ignore[arg-type]
+    where = folder or data_folder()
+    if where is None:
+        raise FileNotFoundError("no data folder")
+    if name == "mnist":
+        x: Any = mnist(where) / np.float32(255)
+    elif name == "cifar10":
+        parts = [np.load(where / f"cifar10_train_{part}.npz")["X"] for part in "abc"]
+        x = np.concatenate(parts) / np.float32(255)
+    else:
+        x = sp.load_npz(where / "nips_1987-2003_bow.npz").astype(np.float32).tocsr()
+    return Dataset(name, TITLES[name], x, str(where))
 
 
 def synthetic(
