@@ -40,7 +40,7 @@ class EigenGame(Stochastic):
         xp = namespace(v)
         own = xp.linalg.diagonal(g)
         own = xp.where(own > 0, own, xp.ones_like(own))
-        return tangent(v, 2 * (z - z @ xp.triu(g / own[:, None], k=1)))
+        return tangent(v, 2 * (z - z @ xp.triu(g / own[..., None], k=1)))
 
     def keep(self, v: Array) -> Array:
         """Back to the sphere."""
@@ -49,9 +49,9 @@ class EigenGame(Stochastic):
 
 def tangent(v: Array, g: Array) -> Array:
     """``g`` without its part along ``v``, column by column (the Riemannian gradient)."""
-    return g - v * namespace(v).sum(v * g, axis=0)
+    return g - v * namespace(v).sum(v * g, axis=-2, keepdims=True)
 
 
 def on_the_sphere(v: Array) -> Array:
     """Every column at length one."""
-    return v / namespace(v).linalg.vector_norm(v, axis=0)
+    return v / namespace(v).linalg.vector_norm(v, axis=-2, keepdims=True)

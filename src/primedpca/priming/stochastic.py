@@ -94,10 +94,17 @@ class Stochastic(ABC):
         if self.learning_rate != "auto":  # given in the units of the data, not of M
             eta = eta / data.frame.gain / data.frame.gain
         z = data.covariance_product(v)
-        g = self.ascent(v, z, v.T @ z)
-        u = self.momentum * u + g
-        v = self.keep(v + eta * (g + self.momentum * u))
+        v, u = self.move(v, u, z, v.T @ z, eta)
         return SGDState(v, u, t + 1, rate)
+
+    def move(self, v: Array, u: Array, z: Array, g: Array, eta: Any) -> tuple[Array, Array]:
+        """Vectors and velocity after one step, from ``Z = C V`` and ``G = V^T Z``.
+
+        Arrays may be stacks ``(..., d, p)`` of runs that share nothing, ``eta`` their rates.
+        """
+        ascent = self.ascent(v, z, g)
+        u = self.momentum * u + ascent
+        return self.keep(v + eta * (ascent + self.momentum * u)), u
 
     def directions(self, state: SGDState, data: Any) -> Array:
         """The vectors as they stand."""
@@ -109,7 +116,7 @@ class Stochastic(ABC):
 
     @abstractmethod
     def ascent(self, v: Array, z: Array, g: Array) -> Array:
-        """The direction to move in, ``(d, p)``, from ``V``, ``Z = C V`` and ``G = V^T Z``."""
+        """The direction to move in, ``(..., d, p)``, from ``V``, ``Z = C V`` and ``G = V^T Z``."""
 
     def keep(self, v: Array) -> Array:
         """Bring the vectors back to where they belong; by default they are left alone."""
