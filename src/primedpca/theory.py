@@ -21,7 +21,7 @@ from primedpca.orthonormal import basis_of, small_eigh
 from primedpca.priming import check_directions
 from primedpca.protocols import Array
 
-__all__ = ["Counterexample", "Refining", "counterexample", "when_refining_helps"]
+__all__ = ["Counterexample", "Refining", "angle_bounds", "counterexample", "when_refining_helps"]
 
 #: The truth is a full decomposition, which takes seconds to minutes and 1.5 GB at this size.
 MAX_FEATURES = 5000
@@ -164,22 +164,52 @@ def _compare(covariance: np.ndarray, directions: np.ndarray, basis: np.ndarray) 
     values, vectors = small_eigh(covariance)
     if values[0] <= 0:
         raise ValueError("`X` has no variance; give at least two rows that differ.")
-    truth = vectors[:, :k]
-    inside = basis.T @ covariance @ basis
-    ritz_values, turn = small_eigh(inside)
+    truth, image = vectors[:, :k], covariance @ basis
+    inside = basis.T @ image
+    _, turn = small_eigh(inside)
     sines, cosines = _parts(truth, basis)
-    gamma = np.linalg.norm(basis.T @ covariance - inside @ basis.T, ord=2)
-    # A stable eigensolver is exact for a matrix this near, relative to lambda_1.
-    rounding = 10 * len(values) * float(np.finfo(np.float64).eps)
-    gaps = _distances_to_others(values[:k], ritz_values)
-    tilt = _tilt(gamma * sines, gaps, rounding * values[0])
     return Refining(
-        condition_angles=_missed(inside, basis.T @ truth, rounding),
+        condition_angles=_missed(inside, basis.T @ truth, _rounding(len(values))),
         angles_before=_angles_before(directions, truth),
         angles_after=_angles(basis @ turn[:, :k], truth),
         angles_to_span=np.arctan2(sines, cosines),
-        angle_bounds=_bounds(sines, cosines, tilt, rounding),
+        angle_bounds=angle_bounds(values[:k], truth, basis, image),
     )
+
+
+def angle_bounds(
+    values: np.ndarray, truth: np.ndarray, basis: np.ndarray, image: np.ndarray
+) -> np.ndarray:
+    """Condition (b): how far refining may be from the truth, by Saad's bound.
+
+    Parameters
+    ----------
+    values : ndarray of shape (k,)
+        The leading eigenvalues of the covariance ``C``.
+    truth : ndarray of shape (d, k)
+        Their eigenvectors.
+    basis : ndarray of shape (d, p)
+        Orthonormal, of the span that is refined in.
+    image : ndarray of shape (d, p)
+        ``C basis``.
+
+    Returns
+    -------
+    ndarray of shape (k,)
+        Radians; pi/2 where nothing is promised.
+    """
+    inside = basis.T @ image
+    sines, cosines = _parts(truth, basis)
+    gamma = np.linalg.norm(image - basis @ inside, ord=2)
+    rounding = _rounding(len(basis))
+    gaps = _distances_to_others(values, small_eigh(inside)[0])
+    tilt = _tilt(gamma * sines, gaps, rounding * values[0])
+    return _bounds(sines, cosines, tilt, rounding)
+
+
+def _rounding(order: int) -> float:
+    """A stable eigensolver is exact for a matrix this near, relative to the largest eigenvalue."""
+    return 10 * order * float(np.finfo(np.float64).eps)
 
 
 def _check_features(data: Centred) -> None:
