@@ -29,7 +29,9 @@ def unit_columns(directions: Array) -> Array:
     """
     xp = namespace(directions)
     peak = xp.max(xp.abs(directions), axis=0)
-    directions = directions[:, peak > 0] / peak[peak > 0]
+    if not bool(xp.all(peak > 0)):
+        directions, peak = directions[:, peak > 0], peak[peak > 0]
+    directions = directions / peak
     # Once more: the reciprocal of a subnormal is not exact enough to keep the entries near 1.
     return directions / xp.linalg.vector_norm(directions, axis=0)
 
@@ -149,19 +151,27 @@ def continued(
     H : ndarray
     B : ndarray
     """
+    xp = namespace(z)
     edges = np.cumsum([0, *(block.shape[1] for block in basis)])
     held = np.zeros((int(edges[-1]), z.shape[1]))
 
     def take_out(x: Array, which: range | tuple[int, ...], factor: np.ndarray | None) -> None:
+        parts: list[Array] = []
+        rows: list[int] = []
         for i in which:
-            part = basis[i].T @ x
-            x -= basis[i] @ part
-            small = to_numpy(part).astype(np.float64)
-            held[edges[i] : edges[i + 1]] += small if factor is None else small @ factor
+            parts.append(basis[i].T @ x)
+            x -= basis[i] @ parts[-1]
+            rows += range(edges[i], edges[i + 1])
+        if not parts:
+            return
+        # All at once: on a GPU each way to the host costs as much as these products.
+        small = to_numpy(xp.concat(parts, axis=0)).astype(np.float64)
+        held[rows] += small if factor is None else small @ factor
 
     take_out(z, near, None)
-    eps = float(namespace(z).finfo(z.dtype).eps)
-    newest, coupling = _above(32 * eps * float(np.linalg.norm(held, ord=2)), z)
+    eps = float(xp.finfo(z.dtype).eps)
+    size = np.sqrt(np.linalg.eigvalsh(held.T @ held)[-1])
+    newest, coupling = _above(32 * eps * float(size), z)
     take_out(newest, range(len(basis)), coupling)
     # What loses half of itself here was rounding, most of which lay in the span.
     newest, upper = _above(0.5, newest)
@@ -173,12 +183,22 @@ def _above(floor: float, z: Array) -> tuple[Array, np.ndarray]:
     xp = namespace(z)
     q, upper = orthonormalise(z, times=1, triangle=False)
     upper = upper.astype(np.float64)
+    if _smallest(upper) > floor:
+        return q, upper
     left, sizes, right = np.linalg.svd(upper)
     kept = int(np.sum(sizes > floor))
     if kept == sizes.size:
         return q, upper
     turn = xp.asarray(left[:, :kept], dtype=q.dtype, device=device(q))
     return q @ turn, sizes[:kept, None] * right[:kept]
+
+
+def _smallest(square: np.ndarray) -> float:
+    """No more than the least singular value, and as a rule not much less."""
+    try:
+        return 1.0 / float(np.linalg.norm(np.linalg.inv(square)))
+    except (np.linalg.LinAlgError, ZeroDivisionError):
+        return 0.0
 
 
 def _gram_step(a: Array, triangle: bool) -> np.ndarray | None:

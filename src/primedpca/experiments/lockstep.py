@@ -23,7 +23,7 @@ from primedpca.priming.stochastic import Stochastic
 from primedpca.protocols import Array, Like
 from primedpca.sources.base import cut_evenly
 
-__all__ = ["Batches", "Clock", "LockstepPower", "LockstepSGD"]
+__all__ = ["Batches", "Clock", "LockstepPower", "LockstepSGD", "wait_for"]
 
 #: Steps whose row numbers are drawn and sent to the device at a time.
 AHEAD = 256
@@ -34,7 +34,7 @@ class Clock:
 
     def __init__(self, like: Like) -> None:
         self.seconds = 0.0
-        self._wait = _wait_for(like)
+        self._wait = wait_for(like)
 
     def run(self, step: Callable[[], None], times: int) -> None:
         """Run a step so many times, on the clock."""
@@ -46,7 +46,8 @@ class Clock:
         self.seconds += time.perf_counter() - start
 
 
-def _wait_for(like: Like) -> Callable[[], Any]:
+def wait_for(like: Like) -> Callable[[], Any]:
+    """What waits until the device has done all that it was given."""
     if "cuda" not in str(like.device):
         return lambda: None
     import torch

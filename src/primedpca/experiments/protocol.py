@@ -47,11 +47,11 @@ METHODS = (*PAPERS, *OURS)
 
 #: How long a run goes on: mini-batches, and passes of the power method.
 STEPS: dict[str, tuple[int, int]] = {
-    "exponential": (20_000, 20_000),
-    "linear": (20_000, 20_000),
-    "mnist": (20_000, 20_000),
-    "cifar10": (20_000, 20_000),
-    "nips": (20_000, 20_000),
+    "exponential": (10_000, 10_000),
+    "linear": (10_000, 10_000),
+    "mnist": (20_000, 10_000),
+    "cifar10": (20_000, 10_000),
+    "nips": (10_000, 10_000),
 }
 
 #: The two best settings of each grid, as the full tables have them.

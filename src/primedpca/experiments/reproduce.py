@@ -1,0 +1,152 @@
+"""One target of the paper, from the runs to the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from primedpca.experiments.protocol import METHODS, PAPERS, SETS, Protocol
+from primedpca.experiments.records import Records, machine_of
+from primedpca.experiments.runs import K5, Runner
+
+__all__ = ["LARGE", "TARGETS", "check_device", "reproduce"]
+
+#: Figures 7 to 11, the paper's appendix: one for each set.
+BY_SET = {f"figure-{7 + i}": name for i, name in enumerate(SETS)}
+#: Data of millions of dimensions; ``lobsters`` is the paper's figure 6.
+LARGE = ("figure-4", "figure-5", "lobsters")
+SMALL = ("table-1", "table-2", "headline", "figure-1", "figure-2", "figure-3", *BY_SET)
+TARGETS = (*SMALL, *LARGE, "all")
+
+
+def reproduce(
+    target: str,
+    out: Path,
+    *,
+    data_dir: Path | None = None,
+    device: str = "cpu",
+    repeats: int | None = None,
+    quick: bool = False,
+    resume: bool = False,
+    sets: Sequence[str] | None = None,
+    progress: Callable[[str], None] = lambda words: None,
+) -> list[Path]:
+    """Run what a table or figure needs and is not there yet, and draw it.
+
+    Parameters
+    ----------
+    target : str
+        One of :data:`TARGETS`.
+    out : Path
+        The results folder: ``rows/`` and ``selection/`` hold the runs, ``drawn/`` what is made of
+        them, ``large_scale/`` figures 4 to 6.
+    data_dir : Path, optional
+        Where the data sets are; by default the folder that ``PRIMEDPCA_DATA`` names.
+    device : str
+        ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
+    repeats : int, optional
+        Runs of every setting; by default 10, and 2 with ``quick``.
+    quick : bool
+        The two best settings of each grid and fewer steps.
+    resume : bool
+        Go on in a folder that holds results; finished runs are not repeated.
+    sets : sequence of str, optional
+        Only these of the five small sets.
+
+    Returns
+    -------
+    list of Path
+        The files drawn.
+    """
+    if target not in TARGETS:
+        raise ValueError(f"target {target!r} is not known; there are {', '.join(TARGETS)}.")
+    if repeats is not None and repeats < 1:
+        raise ValueError(f"`repeats`={repeats} must be at least 1.")
+    for name in sets or ():
+        if name not in SETS:
+            raise ValueError(f"set {name!r} is not known; there are {', '.join(SETS)}.")
+    check_device(device)
+    drawn: list[Path] = []
+    if target not in LARGE:
+        protocol = Protocol.shortened(repeats or 2) if quick else Protocol.full(repeats or 10)
+        wanted = SMALL if target == "all" else (target,)
+        drawn += _small(wanted, out, protocol, device, data_dir, resume, sets or SETS, progress)
+    if target in (*LARGE, "all"):
+        from primedpca.experiments.large_scale import reproduce_large_scale
+
+        for large in LARGE if target == "all" else (target,):
+            drawn += reproduce_large_scale(
+                large,
+                data_dir,
+                out / "large_scale",
+                quick=quick,
+                device=device,
+                resume=resume,
+                progress=progress,
+            )
+    return drawn
+
+
+def _small(
+    targets: Sequence[str],
+    out: Path,
+    protocol: Protocol,
+    device: str,
+    data_dir: Path | None,
+    resume: bool,
+    sets: Sequence[str],
+    progress: Callable[[str], None],
+) -> list[Path]:
+    from primedpca.experiments.figures import draw
+
+    machine = machine_of(device)
+    settings = {"quick": protocol.quick}
+    records = Records(out, machine, settings, resume)
+    selection = Records(out / "selection", machine, settings, resume or not out.exists())
+    runner = Runner(records, selection, protocol, device, data_dir, progress)
+    for name, methods in _needs(targets, sets).items():
+        for method in methods:
+            runner.run(name, method)
+    drawn = []
+    for target in targets:
+        progress(f"drawing {target}")
+        drawn += draw(target, records, selection, out / "drawn")
+    return drawn
+
+
+def _needs(targets: Sequence[str], sets: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Which methods are to be run on which set."""
+    needs: dict[str, set[str]] = {}
+    for target in targets:
+        if target in ("figure-1", "figure-3"):
+            needs.setdefault(K5, set()).add("eigengame")
+        elif target in BY_SET:
+            needs.setdefault(BY_SET[target], set()).update(PAPERS)
+        else:
+            for name in sets:
+                methods = PAPERS if target == "figure-2" else METHODS
+                needs.setdefault(name, set()).update(methods)
+    order = [name for name in (*SETS, K5) if name in needs]
+    return {name: tuple(m for m in METHODS if m in needs[name]) for name in order}
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that is not there."""
+    if device == "cpu":
+        return
+    try:
+        import torch
+    except ImportError as error:
+        raise ImportError(
+            f"`device`={device!r} needs PyTorch: pip install 'primedpca[torch]'."
+        ) from error
+    try:
+        kind = torch.device(device)
+        there = torch.cuda.device_count() if kind.type == "cuda" else 0
+    except RuntimeError as error:
+        raise ValueError(f"`device`={device!r} is no device: {error}") from error
+    if (kind.index or 0) >= there:
+        raise ValueError(
+            f"`device`={device!r} is not there: PyTorch sees {there} CUDA devices; use 'cpu'"
+            + (f" or 'cuda:0' to 'cuda:{there - 1}'." if there else ".")
+        )
