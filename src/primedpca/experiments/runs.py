@@ -204,11 +204,12 @@ class Runner:
         arena.wait()
         start = time.perf_counter()
         data, wide = arena.fresh(), arena.fresh_wide() if proven else None
-        options = {"extra_components": "auto", "tol": tol, "proven": proven}
+        options: dict[str, Any] = {"extra_components": "auto", "tol": tol, "proven": proven}
         plan = make_plan(data, arena.n_components, "auto", **options)
         if not proven:  # the cheapest of its kind
             kind = {"exact": Exact, "block_krylov": BlockKrylov}[run.method]
-            priming = next(way.priming for way in plan.ways if isinstance(way.priming, kind))
+            ways = [way.priming for way in plan.ways if isinstance(way.priming, kind)]
+            priming = ways[0] if ways else kind()
             plan = make_plan(data, arena.n_components, priming, **options)
         solution = solve(
             data,
