@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from primedpca.cli.datasets import list_datasets
+
 __all__ = ["app", "main"]
 
 app = typer.Typer(
@@ -52,6 +54,9 @@ def demo(
     else:
         show(run_demo())
         show_proofs(prove_demo())
+
+
+app.command("datasets")(list_datasets)
 
 
 def main() -> None:
