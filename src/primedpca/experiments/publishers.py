@@ -11,6 +11,7 @@ import gzip
 import io
 import math
 import pickle
+import pickletools
 import struct
 import tarfile
 import zipfile
@@ -167,6 +168,7 @@ def _batch(raw: bytes, name: str, shape: tuple[int, int]) -> np.ndarray:
     """The pixels of one pickled batch, ``(n / 5, d)``."""
     wanted = (shape[0] // len(BATCHES), shape[1])
     try:
+        _check_opcodes(raw)
         content = _Unpickler(io.BytesIO(raw), encoding="bytes").load()
         pixels = content[b"data"] if b"data" in content else content["data"]
         _, found, kind, fortran, values = pixels.state
@@ -177,6 +179,13 @@ def _batch(raw: bytes, name: str, shape: tuple[int, int]) -> np.ndarray:
     if tuple(found) != wanted or len(values) != math.prod(wanted):
         raise ValueError(f"{name} holds an array of {found}, not {wanted}")
     return np.frombuffer(values, np.uint8).reshape(wanted)
+
+
+def _check_opcodes(raw: bytes) -> None:
+    """Refuse a pickle that would allocate more than it holds: long strings, high memo numbers."""
+    for number, (opcode, value, _) in enumerate(pickletools.genops(raw)):
+        if opcode.name in ("PUT", "LONG_BINPUT") and value > number:
+            raise ValueError(f"memo {value} after {number} opcodes")
 
 
 class _Array:
