@@ -184,7 +184,7 @@ def _batch(raw: bytes, name: str, shape: tuple[int, int]) -> np.ndarray:
 def _check_opcodes(raw: bytes) -> None:
     """Refuse a pickle that would allocate more than it holds: long strings, high memo numbers."""
     for number, (opcode, value, _) in enumerate(pickletools.genops(raw)):
-        if opcode.name in ("PUT", "LONG_BINPUT") and value > number:
+        if opcode.name in ("PUT", "LONG_BINPUT") and (value or 0) > number:
             raise ValueError(f"memo {value} after {number} opcodes")
 
 
