@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from primedpca.cli.datasets import list_datasets
+
 __all__ = ["app", "main"]
 
 app = typer.Typer(
@@ -53,6 +55,9 @@ def demo(
     else:
         show(run_demo())
         show_proofs(prove_demo())
+
+
+app.command("datasets")(list_datasets)
 
 
 @app.command()

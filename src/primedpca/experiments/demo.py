@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from primedpca.centred import Centred
-from primedpca.experiments.datasets import data_folder, mnist, synthetic
+from primedpca.experiments.datasets import data_folder, find_format, mnist, synthetic
 from primedpca.metrics import angles, longest_correct_streak
 from primedpca.prime import prime
 from primedpca.priming import EigenGame, Oja, PowerMethod
@@ -97,7 +97,7 @@ def demo_sets() -> Iterator[tuple[str, np.ndarray]]:
     yield "digits 1797 x 64", load_digits().data
     yield "exponential 5000 x 50", synthetic("exponential")[0]
     yield "linear 5000 x 50", synthetic("linear")[0]
-    if folder is not None and (folder / "mnist_train.npz").is_file():
+    if folder is not None and find_format("mnist", folder):
         yield "MNIST 60000 x 784", mnist(folder)
 
 
