@@ -23,7 +23,11 @@ from primedpca.experiments.tabular import (
 )
 from primedpca.experiments.traces import ALONE, Results, Summary, name_of
 
-__all__ = ["NAMES", "TABLE_1", "TABLE_2", "label", "settings_files", "table_files"]
+__all__ = [
+    *("NAMES", "TABLE_1", "TABLE_2"),
+    *("label", "missing_from", "notes", "settings_files", "table_files"),
+    *("as_printed", "number", "ratio"),
+]
 
 NAMES = {
     "eigengame": "EigenGame",
@@ -107,9 +111,9 @@ def notes(results: Results, unit: str = "seconds") -> list[str]:
         "Mean ± standard deviation over runs (divided by the number of runs less one)",
         f"{NOT_REACHED}: at least one run did not get there",
     ]
-    missing = results.missing()
+    missing = missing_from(results)
     if missing:
-        said[-1] += f"; {MISSING}: not run ({', '.join(missing)})"
+        said[-1] += f"; {MISSING}: not run ({'; '.join(missing)})"
     said.append(
         "The time of a run is that of its first evaluation with a full streak; evaluations are "
         "spaced logarithmically and are not on the clock"
@@ -123,15 +127,39 @@ def notes(results: Results, unit: str = "seconds") -> list[str]:
         )
     said += [
         "Bold: the least mean of the paper's lines, and of the last three, which are not in the "
-        "paper: block Krylov that was asked for V, the same with a proof (certified), and a full "
-        "decomposition",
+        "paper: block Krylov that was asked for V, an answer that is proven to be within V, and a "
+        "full decomposition",
         f"Machine: {results.machine}; runs: {_counts(results)}",
     ]
     return [f"{sentence}." for sentence in said]
 
 
+def missing_from(results: Results) -> list[str]:
+    """What the paper's tables and ours have and the folder has not, in words."""
+    said = []
+    for method in (*PAPERS, *OURS):
+        extras = (ALONE, *EXTRAS) if method in PAPERS else (0,)
+        for extra in extras:
+            if method in PAPERS and published(SETS[0], method, extra, THRESHOLDS[0]) is None:
+                continue
+            lacking = [
+                TITLES[key]
+                for key in SETS
+                if results.time(key, method, extra, THRESHOLDS[0]) is None
+            ]
+            if lacking:
+                where = "all sets" if len(lacking) == len(SETS) else ", ".join(lacking)
+                said.append(f"{_full_name(method, extra)} on {where}")
+    return said
+
+
+def _full_name(method: str, extra: int | None) -> str:
+    own = label(method, extra)
+    return f"{NAMES[method]} {own.strip()}" if own.startswith(" ") else own
+
+
 def _counts(results: Results) -> str:
-    """How many runs there are, where they are not the same everywhere with what there is."""
+    """How many runs there are, naming the lines that have fewer."""
     seen = {
         (name, method, extra): len(results.traces(name, method, extra))
         for name in SETS
@@ -142,7 +170,7 @@ def _counts(results: Results) -> str:
     if len(counts) < 2:
         return str(counts[0]) if counts else "none"
     fewer = [
-        f"{label(method, extra).strip(' +')} ({method} on {name}) {count}"
+        f"{_full_name(method, extra)} on {TITLES[name]} {count}"
         for (name, method, extra), count in seen.items()
         if 0 < count < counts[0]
     ]
@@ -174,9 +202,15 @@ def _beside_cell(
     ours = results.time(dataset, method, extra, threshold)
     theirs = published(dataset, method, extra, threshold)
     cells = [number(None if ours is None else ours.mean)]
-    cells.append(number(None if theirs is None else theirs.mean))
+    cells.append(as_printed(theirs and theirs.mean))
     cells.append(number(ratio(theirs and theirs.mean, ours and ours.mean), 2, "×"))
     return " / ".join(cells)
+
+
+def as_printed(value: float | None) -> str:
+    """A number of the paper, with its two decimals."""
+    known = value is not None and math.isfinite(value)
+    return f"{value:.2f}" if known else number(value)
 
 
 def ratio(above: float | None, below: float | None) -> float | None:
@@ -237,8 +271,8 @@ def settings_files(results: Results) -> dict[str, str]:
             errors = [_error(results, key, method, setting) for key in SETS]
             if any(error is not None for error in errors):
                 cells = [
-                    Cell(MISSING) if error is None else Cell(f"{error:.4g}", error)
-                    for error in errors
+                    _error_cell(error, results.setting(key, method), setting)
+                    for key, error in zip(SETS, errors, strict=True)
                 ]
                 rows.append([Cell(f"{name} {setting:g}"), *cells])
         if rows:
@@ -261,6 +295,14 @@ def settings_files(results: Results) -> dict[str, str]:
         "settings.tex": table.latex(),
         "settings.csv": tidy(columns, rows_),
     }
+
+
+def _error_cell(error: float | None, kept: float | None, setting: float) -> Cell:
+    """With a value, by which it is printed bold, only if this is the setting that is kept."""
+    if error is None:
+        return Cell(MISSING)
+    is_kept = kept is not None and math.isclose(kept, setting, rel_tol=1e-4)
+    return Cell(f"{error:.4g}", error if is_kept else math.nan)
 
 
 def _error(results: Results, dataset: str, method: str, setting: float) -> float | None:

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from primedpca.experiments.datasets import SETS
 from primedpca.experiments.protocol import EXTRAS, N_COMPONENTS, PAPERS
 from primedpca.experiments.records import Records, Row
 from primedpca.experiments.selection import angular_errors
@@ -159,15 +158,6 @@ class Results:
         found = [(extra, self.time(dataset, method, extra, threshold, unit)) for extra in EXTRAS]
         known = [(extra, time) for extra, time in found if time is not None and time.known]
         return min(known, key=lambda pair: pair[1].mean, default=None)
-
-    def missing(self) -> list[str]:
-        """Primings of the paper that were not run, in words."""
-        return [
-            f"{method} on {name}"
-            for name in SETS
-            for method in PAPERS
-            if not self.traces(name, method, ALONE)
-        ]
 
 
 class Curve(NamedTuple):
