@@ -43,8 +43,8 @@ STREAKS = """\
 Mean streak over runs; shading: ± the standard error of the mean. Dashed: the priming alone at its \
 best setting; solid: pPCA primed by the method of that colour, with l = 0, 2, 4 extra directions.
 Along time, a point stands at the mean time of its step, for pPCA with one refining, and black \
-marks on the top line are our own methods at the mean time of their answer when asked for V; those \
-that missed the streak of 16 in some run are left out.
+marks above the top line are our own methods at the mean time of their answer when asked for V, \
+where every run of them had a streak of 16.
 Along steps, a step is a mini-batch for EigenGame and Oja's method and a pass over all data for \
 the power method.
 A cross (×) marks where the mean of pPCA lies below its priming's at the same step and condition \
@@ -61,10 +61,11 @@ def figure_2(results: Results, folder: Path) -> list[Path]:
             figure = figure_of(7.5, 4.6)
             axes = figure.subplots(2, 3, sharey=True)
             for axis, name in zip(axes.flat, SETS, strict=False):
-                _streaks(axis, results, name, threshold, unit)
+                begin = _streaks(axis, results, name, threshold, unit)
+                axis.set_xlim(left=begin)
                 axis.set_title(TITLES[name])
                 axis.set_xlabel(UNITS[unit])
-            _finish(axes)
+            _finish(axes, unit)
             axes[1, 2].axis("off")
             handles = legend_handles(_drawn(results, SETS), unit == "seconds")
             axes[1, 2].legend(handles=handles, loc="center", fontsize=7)
@@ -81,12 +82,14 @@ def appendix_figure(target: str, results: Results, folder: Path) -> list[Path]:
         with house_style():
             figure = figure_of(9.0, 5.2)
             axes = figure.subplots(2, 4, sharex=True, sharey=True)
+            begins = []
             for axis, threshold in zip(axes.flat, THRESHOLDS, strict=True):
-                _streaks(axis, results, name, threshold, unit)
+                begins.append(_streaks(axis, results, name, threshold, unit))
                 axis.set_title(f"V = {name_of(threshold)}")
             for axis in axes[-1]:
                 axis.set_xlabel(UNITS[unit])
-            _finish(axes)
+            axes[0, 0].set_xlim(left=min((x for x in begins if x is not None), default=None))
+            _finish(axes, unit)
             figure.suptitle(TITLES[name], fontsize=10)
             handles = legend_handles(_drawn(results, [name]), unit == "seconds")
             figure.legend(handles=handles, loc="outside lower center", ncols=5, fontsize=7)
@@ -110,24 +113,28 @@ def _drawn(results: Results, names: Sequence[str]) -> list[tuple[str, int | None
     ]
 
 
-def _streaks(axis: Any, results: Results, name: str, threshold: float, unit: str) -> None:
-    """All curves of one panel, with the marks of our own methods and of failed conditions."""
+def _streaks(axis: Any, results: Results, name: str, threshold: float, unit: str) -> float | None:
+    """All curves of one panel, with the marks of our own methods and of failed conditions.
+
+    Returns where the axis may begin: somewhat before the first streak.
+    """
     lines = _drawn(results, [name])
+    begins = _mark_ours(axis, results, name, threshold) if unit == "seconds" else []
     for i, (method, extra) in enumerate(lines):
         traces = results.traces(name, method, extra)
         found = curve(traces, lambda trace: trace.streaks(threshold))
         x = getattr(found, unit)
+        begins += list(x[found.mean > 0][:1])
         # Marks of different lines should not sit on top of one another.
         axis.plot(x, found.mean, markevery=(i % 7, 7), **look(method, extra))
         low, high = found.mean - found.error, found.mean + found.error
         axis.fill_between(x, low, high, color=COLOURS[method], alpha=0.15, linewidth=0)
         if extra is not ALONE:
             _mark_below(axis, results, (name, method, extra, threshold), found, unit)
-    if unit == "seconds":
-        _mark_ours(axis, results, name, threshold)
     if not lines:
         axis.text(0.5, 0.5, "not run", transform=axis.transAxes, ha="center", color="0.4")
     axis.set_xscale("log")
+    return min(begins) / 2 if begins else None
 
 
 def _mark_below(
@@ -140,17 +147,23 @@ def _mark_below(
         axis.plot(x, found.mean[at], **MARKS[mark] | {"color": COLOURS[point.method]}, zorder=5)
 
 
-def _mark_ours(axis: Any, results: Results, name: str, threshold: float) -> None:
-    for method in OURS:
+def _mark_ours(axis: Any, results: Results, name: str, threshold: float) -> list[float]:
+    """A mark for each of our methods, one above the other; returns their times."""
+    times = []
+    for i, method in enumerate(OURS):
         time = results.time(name, method, 0, threshold)
         if time is not None and time.known:
-            axis.plot(time.mean, N_COMPONENTS, **MARKS[method], clip_on=False, zorder=6)
+            axis.plot(time.mean, N_COMPONENTS + 1.1 * (i + 1), **MARKS[method])
+            times.append(time.mean)
+    return times
 
 
-def _finish(axes: Any) -> None:
+def _finish(axes: Any, unit: str) -> None:
+    room = 1.1 * len(OURS) + 0.3 if unit == "seconds" else 0.0
     for axis in axes.flat:
-        axis.set_ylim(-0.4, N_COMPONENTS + 0.4)
+        axis.set_ylim(-0.4, N_COMPONENTS + 0.4 + room)
         axis.set_yticks(range(0, N_COMPONENTS + 1, 4))
+        axis.spines["left"].set_bounds(-0.4, N_COMPONENTS + 0.4)
     for axis in axes[:, 0]:
         axis.set_ylabel("longest correct streak")
 
@@ -168,13 +181,13 @@ def figure_1(results: Results, folder: Path) -> list[Path]:
             truth = np.geomspace(1000.0, 1.0, 50)[: _measured(refined)]
             axis.hlines(truth, *axis.get_xlim(), linestyles=":", colors="0.35", linewidth=0.7)
             axis.set_yscale("log")
-        _label(axis, pairs, "variance captured", eigenvalues=True)
+        _label(axis, pairs, "captured variance", eigenvalues=True)
         paths = save(figure, folder / "figure-1")
     about = (
         "One run (the least seed) of EigenGame with k = 16 at its best learning rate. Dotted: the "
         "eigenvalues of the covariance; dashed: the variance along each direction of EigenGame; "
         "solid: along each component of pPCA (l = 0) from the same directions. One colour a "
-        "component, dark for the first."
+        "component; some are numbered on the right."
     )
     title = f"Figure 1. An example run on {TITLES[name]} data."
     return [*paths, _caption(folder / "figure-1.txt", results, title, about)]
@@ -194,7 +207,8 @@ def figure_3(results: Results, folder: Path) -> list[Path]:
             paths += save(figure, folder / stem)
     about = (
         "EigenGame (dashed) and pPCA primed by it (solid; figure-3-extra has l = 2 and 4 too), k = "
-        "5; one colour a component. Mean over runs; shading: ± the standard error of the mean. "
+        "5; one colour a component, numbered on the right. Mean over runs; shading: ± the standard "
+        "error of the mean. "
         f"Normalised: every curve of a run by the mean of its last {TAIL} evaluations. A step is a "
         "mini-batch."
     )
@@ -238,6 +252,11 @@ def _variances(
             low, high = found.mean[:, i] - found.error[:, i], found.mean[:, i] + found.error[:, i]
             axis.plot(found.steps, found.mean[:, i], **look("eigengame", extra) | {"color": colour})
             axis.fill_between(found.steps, low, high, color=colour, alpha=0.15, linewidth=0)
+        # Where the refined curves end: which component each one is.
+        for i in range(0, count if extra == 0 and not normalised else 0, max(1, count // 5)):
+            end = {"xy": (1.01, found.mean[-1, i]), "xycoords": ("axes fraction", "data")}
+            if np.isfinite(found.mean[-1, i]):
+                axis.annotate(str(i + 1), **end, va="center", fontsize=6.5, color=colours[i])
     axis.set_xscale("log")
     axis.set_xlim(found.steps[0], found.steps[-1])
 
@@ -259,7 +278,10 @@ def _label(axis: Any, there: Any, what: str, eigenvalues: bool = False, ppca: st
     handles = [Line2D([], [], label="eigenvalues", linestyle=":", **grey)] if eigenvalues else []
     handles.append(Line2D([], [], label="EigenGame", **look("eigengame", ALONE) | grey))
     handles.append(Line2D([], [], label=ppca, **look("eigengame", 0) | grey))
-    axis.legend(handles=handles, loc="best", fontsize=7)
+    if eigenvalues:
+        axis.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
+    else:
+        axis.legend(handles=handles, loc="best", fontsize=7)
 
 
 def _caption(path: Path, results: Results, title: str, about: str) -> Path:

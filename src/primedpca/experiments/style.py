@@ -22,9 +22,9 @@ COLOURS = {"eigengame": "#0072B2", "oja": "#D55E00", "power_method": "#009E73"}
 
 #: Single points: our own methods, and where pPCA falls below its priming.
 MARKS: dict[str, dict[str, Any]] = {
-    "block_krylov": {"marker": "*", "markersize": 8},
-    "certified": {"marker": "P", "markersize": 6},
-    "exact": {"marker": "D", "markersize": 4.5},
+    "block_krylov": {"marker": "*", "markersize": 9},
+    "certified": {"marker": "s", "markersize": 5.5},
+    "exact": {"marker": "v", "markersize": 6.5},
     "x": {"marker": "x", "markersize": 5, "markeredgewidth": 1.3},
     "+": {"marker": "+", "markersize": 6, "markeredgewidth": 1.3},
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -14,6 +14,8 @@ from primedpca.experiments.traces import Summary
 __all__ = ["MISSING", "NOT_REACHED", "Cell", "Table", "digits", "spread_cell", "tidy"]
 
 MISSING, NOT_REACHED = "—", "n.a."
+#: So many lines fit on a page of LaTeX.
+PAGE = 45
 
 #: How LaTeX writes what stands in our cells; in this order, backslash first.
 _LATEX = {
@@ -83,36 +85,43 @@ class Table:
         return "\n\n".join(parts) + "\n"
 
     def latex(self) -> str:
-        """A floating ``table*`` with booktabs rules; the notes are in its caption."""
+        """A floating ``table*`` with booktabs rules; the notes are in its caption.
+
+        One that does not fit on a page is a ``longtable``.
+        """
+        columns = "l" + "c" * (len(self.head) - 1)
+        about = _escape(" ".join([f"{self.title}.", *self.notes]))
+        caption = rf"\caption{{{about}}}\label{{{self.name}}}"
+        head = [r"\toprule", _latex_line(_escape(title) for title in self.head)]
+        body = [*self._latex_body(), r"\bottomrule"]
+        if sum(len(rows) for _, rows in self.sections) > PAGE:
+            lines = [
+                r"% \usepackage{booktabs,longtable}",
+                rf"{{\footnotesize\begin{{longtable}}{{{columns}}}",
+                *(caption + r" \\", *head, r"\endhead", *body, r"\end{longtable}}"),
+            ]
+        else:
+            lines = [
+                r"% \usepackage{booktabs,adjustbox}",
+                *(r"\begin{table*}[t]", r"\centering"),
+                r"\begin{adjustbox}{max width=\textwidth}",
+                rf"\begin{{tabular}}{{{columns}}}",
+                *(*head, *body, r"\end{tabular}", r"\end{adjustbox}", caption, r"\end{table*}"),
+            ]
+        return "\n".join(lines) + "\n"
+
+    def _latex_body(self) -> Iterator[str]:
         width = len(self.head)
-        lines = [
-            "% \\usepackage{booktabs}",
-            r"\begin{table*}[t]",
-            r"  \centering",
-            rf"  \begin{{tabular}}{{l{'c' * (width - 1)}}}",
-            r"    \toprule",
-            "    " + _latex_line(_escape(title) for title in self.head),
-        ]
         for heading, rows in self.sections:
-            lines.append(r"    \midrule")
+            yield r"\midrule"
             if heading:
-                lines.append(rf"    \multicolumn{{{width}}}{{c}}{{{_escape(heading)}}} \\")
-                lines.append(r"    \midrule")
+                yield rf"\multicolumn{{{width}}}{{c}}{{{_escape(heading)}}} \\"
+                yield r"\midrule"
             for i, (cells, bold) in enumerate(zip(rows, self._bold(rows), strict=True)):
                 if self.groups and i == len(rows) - self.groups:
-                    lines.append(rf"    \cmidrule(lr){{1-{width}}}")
+                    yield rf"\cmidrule(lr){{1-{width}}}"
                 pairs = zip(cells, bold, strict=True)
-                texts = [_latex_cell(cell.text, best) for cell, best in pairs]
-                lines.append("    " + _latex_line(texts))
-        caption = " ".join([f"{self.title}.", *self.notes])
-        lines += [
-            r"    \bottomrule",
-            r"  \end{tabular}",
-            rf"  \caption{{{_escape(caption)}}}",
-            rf"  \label{{{self.name}}}",
-            r"\end{table*}",
-        ]
-        return "\n".join(lines) + "\n"
+                yield _latex_line(_latex_cell(cell.text, best) for cell, best in pairs)
 
     def _bold(self, lines: Sequence[Sequence[Cell]]) -> list[list[bool]]:
         bold = [[False] * len(self.head) for _ in lines]
