@@ -92,6 +92,7 @@ def save(figure: Any, stem: Path) -> list[Path]:
         path = stem.with_name(f"{stem.name}.{kind}")
         draft = stem.with_name(f".{stem.name}.{os.getpid()}.{kind}")
         figure.savefig(draft, dpi=180, metadata=about)
+        figure.set_layout_engine("none")  # as it was laid out; to do it again is most of the time
         os.replace(draft, path)
         paths.append(path)
     return paths
