@@ -67,7 +67,7 @@ def figure_2(results: Results, folder: Path) -> list[Path]:
                 axis.set_xlabel(UNITS[unit])
             _finish(axes, unit)
             axes[1, 2].axis("off")
-            handles = legend_handles(_drawn(results, SETS), unit == "seconds")
+            handles = legend_handles(_drawn(results, SETS), axes)
             axes[1, 2].legend(handles=handles, loc="center", fontsize=7)
             paths += save(figure, folder / ("figure-2" + _suffix(unit)))
     title = f"Figure 2. The longest correct streak at V = {name_of(threshold)} on the small sets."
@@ -91,7 +91,7 @@ def appendix_figure(target: str, results: Results, folder: Path) -> list[Path]:
             axes[0, 0].set_xlim(left=min((x for x in begins if x is not None), default=None))
             _finish(axes, unit)
             figure.suptitle(TITLES[name], fontsize=10)
-            handles = legend_handles(_drawn(results, [name]), unit == "seconds")
+            handles = legend_handles(_drawn(results, [name]), axes)
             figure.legend(handles=handles, loc="outside lower center", ncols=5, fontsize=7)
             paths += save(figure, folder / (target + _suffix(unit)))
     number = target.removeprefix("figure-")
@@ -131,10 +131,16 @@ def _streaks(axis: Any, results: Results, name: str, threshold: float, unit: str
         axis.fill_between(x, low, high, color=COLOURS[method], alpha=0.15, linewidth=0)
         if extra is not ALONE:
             _mark_below(axis, results, (name, method, extra, threshold), found, unit)
-    if not lines:
-        axis.text(0.5, 0.5, "not run", transform=axis.transAxes, ha="center", color="0.4")
-    axis.set_xscale("log")
+    if begins or lines:
+        axis.set_xscale("log")
+    else:
+        _not_run(axis)
     return min(begins) / 2 if begins else None
+
+
+def _not_run(axis: Any) -> None:
+    axis.text(0.5, 0.5, "not run", transform=axis.transAxes, ha="center", color="0.4")
+    axis.set_xticks([])
 
 
 def _mark_below(
@@ -272,7 +278,7 @@ def _label(axis: Any, there: Any, what: str, eigenvalues: bool = False, ppca: st
     axis.set_xlabel(UNITS["steps"])
     axis.set_ylabel(what)
     if not there:
-        axis.text(0.5, 0.5, "not run", transform=axis.transAxes, ha="center", color="0.4")
+        _not_run(axis)
         return
     grey: dict[str, Any] = {"color": "0.35"}
     handles = [Line2D([], [], label="eigenvalues", linestyle=":", **grey)] if eigenvalues else []

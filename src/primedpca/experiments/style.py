@@ -28,6 +28,8 @@ MARKS: dict[str, dict[str, Any]] = {
     "x": {"marker": "x", "markersize": 5, "markeredgewidth": 1.3},
     "+": {"marker": "+", "markersize": 6, "markeredgewidth": 1.3},
 }
+for _mark in MARKS.values():
+    _mark["linestyle"] = ""
 for _method in OURS:
     MARKS[_method] |= {"color": "black", "markeredgecolor": "white", "markeredgewidth": 0.5}
 
@@ -98,8 +100,8 @@ def save(figure: Any, stem: Path) -> list[Path]:
     return paths
 
 
-def legend_handles(lines: list[tuple[str, int | None]], ours: bool) -> list[Any]:
-    """A handle for each line and each kind of mark."""
+def legend_handles(lines: list[tuple[str, int | None]], axes: Any) -> list[Any]:
+    """A handle for each line, and for each kind of single point that is on the axes."""
     from matplotlib.lines import Line2D
 
     names = {ALONE: "", 0: " + pPCA", 2: " + pPCA$_2$", 4: " + pPCA$_4$"}
@@ -107,8 +109,17 @@ def legend_handles(lines: list[tuple[str, int | None]], ours: bool) -> list[Any]
         Line2D([], [], label=NAMES[method] + names[extra], **look(method, extra))
         for method, extra in lines
     ]
-    grey = {"linestyle": "", "color": "0.25"}
-    points = {method: NAMES[method] for method in OURS} if ours else {}
+    there = {line.get_marker() for axis in axes.flat for line in axis.lines if is_point(line)}
+    points = {method: NAMES[method] for method in OURS}
     points |= {"x": "below: (b) fails", "+": "below: other"}
-    handles += [Line2D([], [], label=label, **grey | MARKS[name]) for name, label in points.items()]
-    return handles
+    grey = {"color": "0.25"}
+    return handles + [
+        Line2D([], [], label=label, **grey | MARKS[name])
+        for name, label in points.items()
+        if MARKS[name]["marker"] in there
+    ]
+
+
+def is_point(line: Any) -> bool:
+    """Whether this is a single mark and not a curve."""
+    return line.get_linestyle() == "None"
