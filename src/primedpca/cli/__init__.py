@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from primedpca.cli.datasets import list_datasets
+from primedpca.cli.reproduce import reproduce_target
 
 __all__ = ["app", "main"]
 
@@ -58,47 +58,7 @@ def demo(
 
 
 app.command("datasets")(list_datasets)
-
-
-@app.command()
-def reproduce(
-    target: Annotated[
-        str,
-        typer.Argument(help="table-1, table-2, headline, figure-1 ... figure-11, lobsters, all."),
-    ],
-    out: Annotated[Path, typer.Option(help="The results folder.")] = Path("primedpca-results"),
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Where the data sets are [default: PRIMEDPCA_DATA].")
-    ] = None,
-    device: Annotated[str, typer.Option(help="cpu, or cuda.")] = "cpu",
-    repeats: Annotated[int | None, typer.Option(help="Runs of each [10; quick: 2].")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Two settings each, few steps.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on in a folder.")] = False,
-    sets: Annotated[
-        list[str] | None, typer.Option("--set", help="Only this set; may be given again.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-) -> None:
-    """Run one of the paper's tables or figures and draw it.
-
-    Finished runs are kept in the results folder, and --resume goes on from them: a second
-    target, a run that was stopped, or the same drawn again.
-
-    Example: primedpca reproduce table-1 --quick --out results
-    """
-    from primedpca.cli.reproduce import run
-
-    run(
-        target,
-        out,
-        as_json=as_json,
-        sets=sets or [],
-        data_dir=data_dir,
-        device=device,
-        repeats=repeats,
-        quick=quick,
-        resume=resume,
-    )
+app.command("reproduce")(reproduce_target)
 
 
 def main() -> None:

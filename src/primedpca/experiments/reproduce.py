@@ -97,7 +97,7 @@ def _small(
     sets: Sequence[str],
     progress: Callable[[str], None],
 ) -> list[Path]:
-    from primedpca.experiments.figures import draw
+    from primedpca.experiments.draw import draw
 
     machine = machine_of(device)
     settings = {"quick": protocol.quick}
