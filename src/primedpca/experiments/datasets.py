@@ -33,6 +33,7 @@ __all__ = [
     "TITLES",
     "Dataset",
     "Format",
+    "check_set",
     "data_folder",
     "find_format",
     "load_set",
@@ -198,17 +199,28 @@ def load_set(name: str, folder: Path | str | None = None) -> Dataset:
     if name in ("exponential", "linear"):
         x = synthetic(name)[0].astype(np.float32)  # type: ignore[arg-type]
         return Dataset(name, TITLES[name], x, "drawn")
+    where, form = _place(name, folder)
+    x = read_format(name, form, where)
+    if x.dtype == np.uint8:
+        x = x / np.float32(255)
+    return Dataset(name, TITLES[name], x, form.origin)
+
+
+def check_set(name: str, folder: Path | str | None = None) -> None:
+    """Raise what :func:`load_set` would where a set is not there, without reading it."""
+    _check_name(name)
+    if name not in ("exponential", "linear"):
+        _place(name, folder)
+
+
+def _place(name: str, folder: Path | str | None) -> tuple[Path, Format]:
     where = data_folder() if folder is None else _existing(Path(folder))
     if where is None:
         raise FileNotFoundError(
             f"{TITLES[name]} is read from files, and no folder is given: name it with "
             f"`--data-dir` or the variable `PRIMEDPCA_DATA`. {_remedy(name)}"
         )
-    form = _found(name, where)
-    x = read_format(name, form, where)
-    if x.dtype == np.uint8:
-        x = x / np.float32(255)
-    return Dataset(name, TITLES[name], x, form.origin)
+    return where, _found(name, where)
 
 
 def find_format(name: str, folder: Path) -> Format | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from primedpca.experiments.datasets import check_set
 from primedpca.experiments.protocol import METHODS, PAPERS, SETS, Protocol
 from primedpca.experiments.records import Records, machine_of
 from primedpca.experiments.runs import K5, Runner
@@ -99,12 +100,17 @@ def _small(
 ) -> list[Path]:
     from primedpca.experiments.draw import draw
 
+    needs = _needs(targets, sets)
+    if not resume:  # before hours are spent on the sets that are there
+        for name in SETS:
+            if name in needs:
+                check_set(name, data_dir)
     machine = machine_of(device)
     settings = {"quick": protocol.quick}
     records = Records(out, machine, settings, resume)
     selection = Records(out / "selection", machine, settings, resume or not out.exists())
     runner = Runner(records, selection, protocol, device, data_dir, progress)
-    for name, methods in _needs(targets, sets).items():
+    for name, methods in needs.items():
         for method in methods:
             runner.run(name, method)
     drawn = []

@@ -29,7 +29,7 @@ from primedpca.priming import BlockKrylov, Exact
 from primedpca.protocols import Array
 from primedpca.solve import solve
 
-__all__ = ["K5", "Runner"]
+__all__ = ["K5", "Runner", "rows_at"]
 
 #: The paper's figures 1 and 3: captured variance on the exponential set with five components.
 K5 = "exponential-k5"
@@ -171,7 +171,7 @@ class Runner:
         )
         for step in self.protocol.evaluations(*pair):
             one.run_to(int(step))
-            yield from _rows(arena, run, int(step), one.clock.seconds, one.vectors[0, 0])
+            yield from rows_at(arena, run, int(step), one.clock.seconds, one.vectors[0, 0])
 
     def _power(self, arena: Arena, run: Run) -> Iterator[Row]:
         k = arena.n_components
@@ -179,7 +179,7 @@ class Runner:
         for step in self.protocol.evaluations(run.dataset, run.method):
             one.run_to(int(step))
             begun = min(int(one.found[0]) + 1, k)
-            yield from _rows(arena, run, int(step), one.clock.seconds, one.vectors[0, :, :begun])
+            yield from rows_at(arena, run, int(step), one.clock.seconds, one.vectors[0, :, :begun])
             if one.finished.all():
                 return
 
@@ -246,7 +246,7 @@ def _row(
     return Row(run, refined, step, seconds, angles, variances, **more)
 
 
-def _rows(arena: Arena, run: Run, step: int, seconds: float, directions: Array) -> Iterator[Row]:
+def rows_at(arena: Arena, run: Run, step: int, seconds: float, directions: Array) -> Iterator[Row]:
     """What the priming has, and what refining makes of it."""
     k = arena.n_components
     finite = bool(arena.like.xp.all(arena.like.xp.isfinite(directions)))
