@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from primedpca.experiments.datasets import check_set
+from primedpca.experiments.datasets import check_set, data_folder
 from primedpca.experiments.protocol import METHODS, PAPERS, SETS, Protocol
 from primedpca.experiments.records import Records, machine_of
 from primedpca.experiments.runs import K5, Runner
@@ -75,10 +75,16 @@ def reproduce(
     if target in (*LARGE, "all"):
         from primedpca.experiments.large_scale import reproduce_large_scale
 
+        folder = data_folder() if data_dir is None else data_dir
+        if folder is None:
+            raise FileNotFoundError(
+                f"{target} needs photographs and a video: name their folder with `--data-dir` or "
+                "the variable `PRIMEDPCA_DATA`."
+            )
         for large in LARGE if target == "all" else (target,):
             drawn += reproduce_large_scale(
                 large,
-                data_dir,
+                folder,
                 out / "large_scale",
                 quick=quick,
                 device=device,
