@@ -214,7 +214,7 @@ def test_a_figure_survives_a_kill(tmp_path):
     arguments = ("figure-3", "--quick", "--out", out)
     process = command(*arguments)
     deadline = time.monotonic() + 120
-    while not list(out.glob("rows/*.csv")) and time.monotonic() < deadline:
+    while not list(out.glob("runs/rows/*.csv")) and time.monotonic() < deadline:
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGKILL)

@@ -39,8 +39,8 @@ def reproduce(
     target : str
         One of :data:`TARGETS`.
     out : Path
-        The results folder: ``rows/`` and ``selection/`` hold the runs, ``drawn/`` what is made of
-        them, ``large_scale/`` figures 4 to 6.
+        The results folder: ``runs/`` and ``large_scale/`` hold what was measured, ``drawn/`` the
+        tables and figures made of it.
     data_dir : Path, optional
         Where the data sets are; by default the folder that ``PRIMEDPCA_DATA`` names.
     device : str
@@ -67,6 +67,7 @@ def reproduce(
         if name not in SETS:
             raise ValueError(f"set {name!r} is not known; there are {', '.join(SETS)}.")
     check_device(device)
+    _check_folder(out)
     drawn: list[Path] = []
     if target not in LARGE:
         protocol = Protocol.shortened(repeats or 2) if quick else Protocol.full(repeats or 10)
@@ -104,7 +105,8 @@ def _small(
     sets: Sequence[str],
     progress: Callable[[str], None],
 ) -> list[Path]:
-    from primedpca.experiments.draw import draw
+    from primedpca.experiments.draw import draw_results
+    from primedpca.experiments.traces import Results
 
     needs = _needs(targets, sets)
     if not resume:  # before hours are spent on the sets that are there
@@ -113,16 +115,16 @@ def _small(
                 check_set(name, data_dir)
     machine = machine_of(device)
     settings = {"quick": protocol.quick}
-    records = Records(out, machine, settings, resume)
-    selection = Records(out / "selection", machine, settings, resume or not out.exists())
+    records = Records(out / "runs", machine, settings, resume)
+    selection = Records(out / "runs" / "selection", machine, settings, resume)
     runner = Runner(records, selection, protocol, device, data_dir, progress)
     for name, methods in needs.items():
         for method in methods:
             runner.run(name, method)
-    drawn = []
+    results, drawn = Results(records, selection), []
     for target in targets:
         progress(f"drawing {target}")
-        drawn += draw(target, records, selection, out / "drawn")
+        drawn += draw_results(target, results, out / "drawn")
     return drawn
 
 
@@ -140,6 +142,17 @@ def _needs(targets: Sequence[str], sets: Sequence[str]) -> dict[str, tuple[str, 
                 needs.setdefault(name, set()).update(methods)
     order = [name for name in (*SETS, K5) if name in needs]
     return {name: tuple(m for m in METHODS if m in needs[name]) for name in order}
+
+
+def _check_folder(out: Path) -> None:
+    """Refuse a folder that is somebody else's."""
+    if out.exists() and not out.is_dir():
+        raise FileExistsError(f"`out`={str(out)!r} is a file; name a folder.")
+    held = {path.name for path in out.iterdir()} if out.exists() else set()
+    if held and not held & {"runs", "large_scale"}:
+        raise FileExistsError(
+            f"`out`={str(out)!r} holds other files and no results; name a new folder."
+        )
 
 
 def check_device(device: str) -> None:
