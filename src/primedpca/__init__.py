@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from primedpca.certify import certify
     from primedpca.estimator import PrimedPCA
+    from primedpca.model_file import load
     from primedpca.planning import plan
     from primedpca.prime import prime
     from primedpca.refine import refine
@@ -22,12 +23,13 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["PrimedPCA", "as_source", "certify", "plan", "prime", "refine"]
+__all__ = ["PrimedPCA", "as_source", "certify", "load", "plan", "prime", "refine"]
 
 _HOMES = {
     "PrimedPCA": "estimator",
     "as_source": "sources",
     "certify": "certify",
+    "load": "model_file",
     "plan": "planning",
     "prime": "prime",
     "refine": "refine",

@@ -1,4 +1,4 @@
-"""PrimedPCA, the scikit-learn face; the only module that imports scikit-learn."""
+"""PrimedPCA, the scikit-learn face."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import warnings
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import (
     _check_feature_names,
@@ -16,14 +16,15 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from primedpca.arrays import is_dense, is_sparse, namespace, to_numpy
-from primedpca.attributes import attributes, deviations, write_scores
+from primedpca.arrays import is_sparse
+from primedpca.attributes import attributes
 from primedpca.centred import Centred
-from primedpca.gaussian import Model, Probabilistic
+from primedpca.gaussian import Probabilistic
+from primedpca.keeping import Keeping
 from primedpca.options import as_bytes, check_options, is_proven
-from primedpca.orthonormal import orthonormalise
 from primedpca.planning import all_for_mle, likeliest_dimension, make_plan
 from primedpca.prime import as_seed
+from primedpca.projecting import Projecting
 from primedpca.protocols import DataSource
 from primedpca.refine import check_rows
 from primedpca.result import Status
@@ -34,7 +35,13 @@ from primedpca.sources.on_device import on_device
 __all__ = ["PrimedPCA"]
 
 
-class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Probabilistic, BaseEstimator):
+class PrimedPCA(
+    ClassNamePrefixFeaturesOutMixin,
+    Projecting,
+    Probabilistic,
+    Keeping,
+    BaseEstimator,
+):
     r"""Principal component analysis, primed and then refined.
 
     A priming finds ``k + l`` rough directions, and an exact PCA inside their span gives the
@@ -252,64 +259,8 @@ class PrimedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Probabilistic
         if not (self.converged_ or self.status_ is Status.FINISHED):
             warnings.warn(solution.shortfall(self.tol), ConvergenceWarning, stacklevel=3)
 
-    # -- using -------------------------------------------------------------------------------
-
-    def transform(self, X: Any, out: Any = None) -> Any:  # noqa: N803
-        """Scores: the rows of ``X`` in the coordinates of the components.
-
-        Parameters
-        ----------
-        X : data of shape (n_samples, n_features)
-        out : ndarray of shape (n_samples, n_components_), optional
-            Where to write the scores.
-
-        Returns
-        -------
-        array of shape (n_samples, n_components_)
-            Of the library of ``X``; NumPy for sparse data and frames.
-        """
-        data = self._seen(X)
-        weights = self.components_ / self._stretch()
-        scores = data.forward(data.like.asarray(weights.T))
-        data.check_finite(scores)
-        if not is_dense(X) or isinstance(X, np.ndarray):  # anything but a tensor
-            scores = to_numpy(scores)
-        return scores if out is None else write_scores(out, scores)
-
-    def inverse_transform(self, X: Any) -> Any:  # noqa: N803
-        """Rows in the space of the data from scores ``X`` of shape (n_samples, n_components_)."""
+    def _check_fitted(self) -> None:
         check_is_fitted(self)
-        scores = X if is_dense(X) else np.asarray(X)
-        if len(scores.shape) != 2 or scores.shape[1] != self.n_components_:
-            raise ValueError(
-                f"`X` must have shape (n_samples, n_components_={self.n_components_}), got "
-                f"{tuple(scores.shape)}."
-            )
-        weights = self.components_ * self._stretch()
-        back = weights if self.scale_ is None else weights * self.scale_
-        xp = namespace(scores)
-        where = {} if xp is np else {"device": scores.device}
-        return scores @ xp.asarray(back, **where) + xp.asarray(self.mean_, **where)
-
-    def _stretch(self) -> Any:
-        """What whitening divides the scores by."""
-        kind = self.components_.dtype
-        return deviations(self.explained_variance_, kind)[:, None] if self.whiten else kind.type(1)
-
-    def _model(self) -> Model:
-        check_is_fitted(self)
-        return Model(
-            # Orthonormal in float64: small distances from the span hang on it.
-            orthonormalise(self.components_.T.astype(np.float64, order="C"))[0].T,
-            self.explained_variance_.astype(np.float64),
-            self.noise_variance_,
-            self.scale_,
-        )
-
-    def _seen(self, X: Any) -> Centred:  # noqa: N803
-        """New rows as the fitted model sees them."""
-        check_is_fitted(self)
-        return Centred.given(self._source(X, reset=False), self.mean_, self.scale_, self.missing)
 
     @property
     def _n_features_out(self) -> int:

@@ -1,0 +1,92 @@
+"""Scores of new rows, and rows from scores: the estimator's methods that use a fitted model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import TransformerMixin
+
+from primedpca.arrays import is_dense, namespace, to_numpy
+from primedpca.attributes import deviations, write_scores
+from primedpca.centred import Centred
+from primedpca.gaussian import Model
+from primedpca.orthonormal import orthonormalise
+
+__all__ = ["Projecting"]
+
+
+class Projecting(TransformerMixin):
+    """``transform`` and ``inverse_transform``."""
+
+    components_: np.ndarray
+    explained_variance_: np.ndarray
+    mean_: np.ndarray
+    scale_: np.ndarray | None
+    n_components_: int
+    noise_variance_: float
+    whiten: bool
+    missing: str
+
+    def transform(self, X: Any, out: Any = None) -> Any:  # noqa: N803
+        """Scores: the rows of ``X`` in the coordinates of the components.
+
+        Parameters
+        ----------
+        X : data of shape (n_samples, n_features)
+        out : ndarray of shape (n_samples, n_components_), optional
+            Where to write the scores.
+
+        Returns
+        -------
+        array of shape (n_samples, n_components_)
+            Of the library of ``X``; NumPy for sparse data and frames.
+        """
+        data = self._seen(X)
+        weights = self.components_ / self._stretch()
+        scores = data.forward(data.like.asarray(weights.T))
+        data.check_finite(scores)
+        if not is_dense(X) or isinstance(X, np.ndarray):  # anything but a tensor
+            scores = to_numpy(scores)
+        return scores if out is None else write_scores(out, scores)
+
+    def inverse_transform(self, X: Any) -> Any:  # noqa: N803
+        """Rows in the space of the data from scores ``X`` of shape (n_samples, n_components_)."""
+        self._check_fitted()
+        scores = X if is_dense(X) else np.asarray(X)
+        if len(scores.shape) != 2 or scores.shape[1] != self.n_components_:
+            raise ValueError(
+                f"`X` must have shape (n_samples, n_components_={self.n_components_}), got "
+                f"{tuple(scores.shape)}."
+            )
+        weights = self.components_ * self._stretch()
+        back = weights if self.scale_ is None else weights * self.scale_
+        xp = namespace(scores)
+        where = {} if xp is np else {"device": scores.device}
+        return scores @ xp.asarray(back, **where) + xp.asarray(self.mean_, **where)
+
+    def _stretch(self) -> Any:
+        """What whitening divides the scores by."""
+        kind = self.components_.dtype
+        return deviations(self.explained_variance_, kind)[:, None] if self.whiten else kind.type(1)
+
+    def _model(self) -> Model:
+        self._check_fitted()
+        return Model(
+            # Orthonormal in float64: small distances from the span hang on it.
+            orthonormalise(self.components_.T.astype(np.float64, order="C"))[0].T,
+            self.explained_variance_.astype(np.float64),
+            self.noise_variance_,
+            self.scale_,
+        )
+
+    def _seen(self, X: Any) -> Centred:  # noqa: N803
+        """New rows as the fitted model sees them."""
+        self._check_fitted()
+        return Centred.given(self._source(X, reset=False), self.mean_, self.scale_, self.missing)
+
+    def _check_fitted(self) -> None:
+        raise NotImplementedError
+
+    def _source(self, X: Any, reset: bool) -> Any:  # noqa: N803
+        raise NotImplementedError

@@ -1,0 +1,171 @@
+"""Arrays and plain values in one safetensors file that shows whether it is whole.
+
+Arrays are tensors; what holds them (lists, tuples, dictionaries and the few classes that the
+reader knows by name) is JSON in the header.  Nothing in such a file is ever run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import os
+import tempfile
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+__all__ = ["read_file", "write_file"]
+
+FORMAT = 1
+
+
+def write_file(
+    path: str | os.PathLike[str], kind: str, value: Any, types: Mapping[str, Any]
+) -> None:
+    """Write ``value`` so that ``path`` holds all of it or is as before.
+
+    Parameters
+    ----------
+    path : path
+        What stands there is replaced in one step, after everything is on the disk.
+    kind : str
+        What the file is, in a word; :func:`read_file` refuses files of another kind.
+    value : object
+        Of ``None``, numbers, text, lists, tuples, dictionaries, NumPy arrays and ``types``.
+    types : mapping of str to class
+        Dataclasses, named tuples and enumerations that may occur.
+    """
+    from safetensors.numpy import save_file
+
+    tensors: dict[str, np.ndarray] = {}
+    names = {known: name for name, known in types.items()}
+    body = json.dumps(_encode(value, tensors, names))
+    head = {"primedpca": kind, "format": str(FORMAT), "body": body}
+    head["sha256"] = _digest(kind, body, tensors)
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"{target.parent} is no folder, so nothing can be saved there.")
+    handle, draft = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    os.close(handle)
+    try:
+        save_file(tensors, draft, metadata=head)
+        with open(draft, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(draft, target)
+    except BaseException as error:
+        Path(draft).unlink(missing_ok=True)
+        if isinstance(error, OSError) or type(error).__name__ == "SafetensorError":
+            raise OSError(f"{target} could not be written: {error}") from error
+        raise
+    _sync_folder(target.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """So that the new name survives a loss of power."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def read_file(path: str | os.PathLike[str], kind: str, types: Mapping[str, Any]) -> Any:
+    """What :func:`write_file` wrote, every byte of it checked."""
+    from safetensors import SafetensorError, safe_open
+
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"{os.fspath(path)} is no file; a {kind} is read from one.")
+    try:
+        with safe_open(path, "numpy") as file:
+            head = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in sorted(file.keys())}
+    except (SafetensorError, ValueError, TypeError) as error:
+        raise ValueError(
+            f"{os.fspath(path)} is damaged, or no {kind} of primedpca: {error}"
+        ) from error
+    if head.get("primedpca") != kind:
+        found = head.get("primedpca", "something else")
+        raise ValueError(f"{os.fspath(path)} holds {found}, not a {kind} of primedpca.")
+    if head.get("format") != str(FORMAT):
+        raise ValueError(
+            f"{os.fspath(path)} has format {head.get('format')}, and this version of primedpca "
+            f"reads {FORMAT}; install a newer one."
+        )
+    body = head.get("body", "")
+    if _digest(kind, body, tensors) != head.get("sha256"):
+        raise ValueError(
+            f"{os.fspath(path)} is damaged: its bytes do not give the checksum that it carries."
+        )
+    return _decode(json.loads(body), tensors, types)
+
+
+def _digest(kind: str, body: str, tensors: Mapping[str, np.ndarray]) -> str:
+    found = hashlib.sha256(f"{kind}\n{body}".encode())
+    for name in sorted(tensors):
+        array = tensors[name]
+        found.update(f"\n{name} {array.dtype.str} {array.shape}".encode())
+        found.update(np.ascontiguousarray(array).data)
+    return found.hexdigest()
+
+
+def _encode(value: Any, tensors: dict[str, np.ndarray], names: Mapping[Any, str]) -> Any:
+    def inner(part: Any) -> Any:
+        return _encode(part, tensors, names)
+
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind in "OUS":
+            return {"@text": [str(entry) for entry in value.ravel()], "shape": list(value.shape)}
+        name = f"{len(tensors):04d}"
+        # Safetensors knows no array without entries but by its shape, and no other byte order.
+        tensors[name] = np.array(value, dtype=value.dtype.newbyteorder("="), order="C")
+        return {"@array": name}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"@float": repr(value)}
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, Enum) and type(value) in names:
+        return {"@type": names[type(value)], "member": value.name}
+    if type(value) in names:
+        if isinstance(value, tuple):
+            fields = value._asdict()  # type: ignore[attr-defined]
+        else:
+            fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return {"@type": names[type(value)], "fields": {k: inner(v) for k, v in fields.items()}}
+    if isinstance(value, tuple):
+        return {"@tuple": [inner(part) for part in value]}
+    if isinstance(value, list):
+        return [inner(part) for part in value]
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {"@dict": {key: inner(part) for key, part in value.items()}}
+    raise TypeError(f"a {type(value).__name__} cannot be kept in a file.")
+
+
+def _decode(value: Any, tensors: Mapping[str, np.ndarray], types: Mapping[str, Any]) -> Any:
+    def inner(part: Any) -> Any:
+        return _decode(part, tensors, types)
+
+    if isinstance(value, list):
+        return [inner(part) for part in value]
+    if not isinstance(value, dict):
+        return value
+    if "@array" in value:
+        return tensors[value["@array"]]
+    if "@text" in value:
+        return np.array(value["@text"], dtype=object).reshape(value["shape"])
+    if "@float" in value:
+        return float(value["@float"])
+    if "@tuple" in value:
+        return tuple(inner(part) for part in value["@tuple"])
+    if "@dict" in value:
+        return {key: inner(part) for key, part in value["@dict"].items()}
+    known = types[value["@type"]]
+    if "member" in value:
+        return known[value["member"]]
+    return known(**{key: inner(part) for key, part in value["fields"].items()})
