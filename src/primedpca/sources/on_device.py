@@ -5,11 +5,13 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import numpy as np
+
 from primedpca.arrays import is_sparse
 from primedpca.protocols import DataSource
 from primedpca.sources.dense import DenseSource
 
-__all__ = ["on_device"]
+__all__ = ["held_on", "on_device"]
 
 
 def on_device(source: Any, device: Any) -> DataSource:
@@ -34,3 +36,28 @@ def on_device(source: Any, device: Any) -> DataSource:
             return DenseSource(torch.as_tensor(source.array, device=device))
         except (RuntimeError, AssertionError) as error:
             raise ValueError(f"`device`={device!r} cannot be used here: {error}") from error
+
+
+def held_on(source: Any, device: Any) -> DataSource:
+    """``source`` on ``device``, block by block if it does not lie in memory; all of it is held."""
+    if device is None or str(device) == str(source.device or "cpu"):
+        return source
+    if hasattr(source, "array"):
+        return on_device(source, device)
+    if source.axis == 1:
+        raise ValueError(f"`device`={device!r} takes data read in rows, not {source!r}.")
+    try:
+        import torch
+    except ImportError as error:
+        raise ImportError(
+            f"`device`={device!r} needs PyTorch: pip install 'primedpca[torch]'."
+        ) from error
+    kind = torch.as_tensor(source.rows(np.arange(1))).dtype
+    try:
+        held = torch.empty(source.shape, dtype=kind, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"`device`={device!r} cannot be used here: {error}") from error
+    for i, block in source.scan():
+        start, stop = source.blocks[i]
+        held[start:stop] = torch.as_tensor(np.array(block))
+    return DenseSource(held)
