@@ -2,6 +2,8 @@
 
 import hashlib
 import importlib.util
+import subprocess
+import sys
 import threading
 from functools import partial
 from pathlib import Path
@@ -574,3 +576,34 @@ def test_all_residual_blocks_of_a_resnet():
     ]
     assert source.shape[1] == resnet.activation_dimension((1, 2, 1, 1), 64)
     assert source.block_slices["layer4.0"].shape == (2048, 2, 2)
+
+
+# -- the example ------------------------------------------------------------------------------
+
+
+def run_example(*words):
+    return subprocess.run(
+        [sys.executable, "-W", "error", str(EXAMPLES / "activations.py"), *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_the_example(folder, tmp_path_factory):
+    out = tmp_path_factory.mktemp("results")
+    torch.manual_seed(0)
+    state = {f"module.pre.{k}": v for k, v in resnet.resnet50(classes=7).state_dict().items()}
+    torch.save(state, out / "weights.pth")
+    before = hashes(folder)
+    words = ["--images", folder, "--weights", out / "weights.pth", "--size", 32]
+    words += ["--components", 2, "--steps", 3, "--batch-size", 2, "--out", out / "run"]
+    done = run_example(*words, "--prefix", "module.pre.")
+    assert done.returncode == 0, done.stderr
+    dimension = resnet.activation_dimension(resnet.DEPTHS["resnet50"], 32)
+    assert f"16 blocks, 4 images x {dimension}" in done.stdout
+    assert "2 of 2 components are proven" in done.stdout
+    layers = np.loadtxt(out / "run" / "layers.csv", delimiter=",", skiprows=1, usecols=range(1, 4))
+    assert layers[:, 0].sum() == dimension
+    np.testing.assert_allclose(layers[:, 1:].sum(axis=0), 1, atol=1e-3)
+    assert hashes(folder) == before
