@@ -13,8 +13,8 @@ ROOT = Path(primedpca.__file__).parent
 
 #: Each layer may import from those above it, never from those below.
 LAYERS = [
-    {"protocols", "arrays", "orthonormal", "result"},
-    {"sources", "priming", "engines", "frame", "centred", "stream"},
+    {"protocols", "arrays", "budget", "orthonormal", "result"},
+    {"sources", "priming", "engines", "frame", "gram", "centred", "stream"},
     {
         "metrics",
         "prime",
@@ -23,6 +23,7 @@ LAYERS = [
         "extra",
         "planning",
         "costs",
+        "rates",
         "gaussian",
         "attributes",
         "options",

@@ -18,9 +18,10 @@ from primedpca.arrays import is_sparse, like_block, subtract_outer, to_numpy
 from primedpca.engines import LocalEngine, as_engine, kernels
 from primedpca.engines.prepare import Columns, prepare
 from primedpca.frame import Frame
+from primedpca.gram import HELD_BYTES, adjoint_of_rows, are_wide_rows, by_slices, gram_of_rows
 from primedpca.protocols import Array, DataSource, Engine, Like, Parts
 from primedpca.sources import as_source
-from primedpca.sources.base import OneBlock, cut_evenly
+from primedpca.sources.base import OneBlock
 
 __all__ = ["Centred"]
 
@@ -50,6 +51,8 @@ class Centred:
         The number of rows, or the sum of the weights.
     passes : float
         How often the data have been read so far.
+    room : float
+        Bytes of rows that may be held at a time where wide data are read in rows.
     """
 
     def __init__(
@@ -69,7 +72,7 @@ class Centred:
         self.engine = as_engine(engine)
         self.center, self.missing = center, missing
         self.shape = self.source.shape
-        self.passes = 0.0
+        self.passes, self.room = 0.0, HELD_BYTES
         self.own_mean = True  # not that of an earlier fit, or of more rows than these
         block = frames.first_block(self)
         self.like: Like = like_block(block, self.shape[1], float64)
@@ -146,6 +149,8 @@ class Centred:
 
     def adjoint(self, left: Array) -> Array:
         """``M^T U``, ``(d, p)``: one pass."""
+        if are_wide_rows(self):
+            return adjoint_of_rows(self, left)
         self.learn()
         parts, away = self._pass(kernels.adjoint, left=left, axis=self.source.axis)
         z = (parts.stacks or parts.sums)[0]
@@ -168,15 +173,15 @@ class Centred:
     def covariance(self) -> Array:
         """``M^T M / weight``, ``(d, d)`` in float64: one pass over rows."""
         if self.source.axis == 1 or self._off_centre:
-            return self._square_by_slices(1)
+            return by_slices(self, 1)
         parts, away = self._pass(kernels.covariance, dtype=self.like.dtype, axis=0)
         square = parts.sums[0] / self.weight
         return square if away is None else square - away[:, None] * away
 
     def gram(self) -> Array:
-        """``M M^T / weight``, ``(n, n)`` in float64: one pass over columns."""
+        """``M M^T / weight``, ``(n, n)`` in float64: one pass over columns, or over held rows."""
         if self.source.axis == 0 or self._off_centre:
-            return self._square_by_slices(0)
+            return gram_of_rows(self) if are_wide_rows(self) else by_slices(self, 0)
         parts, away = self._pass(kernels.covariance, dtype=self.like.dtype, axis=1)
         square = parts.sums[0] / self.weight
         if away is None:
@@ -186,20 +191,6 @@ class Centred:
         side = (square @ a) / self.weight
         middle = (a @ side) / self.weight
         return square - side[:, None] * a - a[:, None] * side + middle * (a[:, None] * a)
-
-    def _square_by_slices(self, axis: int) -> Array:
-        """The square matrix on the side across the blocks: two passes per slice of it."""
-        self.learn()
-        length, across = self.shape[axis], self.shape[1 - axis]
-        columns = []
-        for a, b in cut_evenly(length, max(64, 2**22 // across)):
-            unit = np.zeros((length, b - a))
-            unit[np.arange(a, b), np.arange(b - a)] = 1.0
-            piece = self.like.asarray(unit)
-            multiply = self.gram_product if axis == 0 else self.covariance_product
-            columns.append(self.wide(multiply(piece)))
-        square = self.like.xp.concat(columns, axis=1)
-        return (square + square.T) / 2
 
     # -- parts -------------------------------------------------------------------------------
 
@@ -266,8 +257,15 @@ class Centred:
 
     def learn(self) -> Frame:
         """The frame with its mean known; costs a pass unless one was made before."""
-        if self.frame.mean is None:
+        if self.frame.mean is None and (self.sparse or self.standardise or self.missing == "mean"):
             self.frame = frames.measure(self)
+        elif self.frame.mean is None:
+            # Sums alone: the moments of very wide rows would be several times as long.
+            self._pass(
+                kernels.forward,
+                vectors=self.like.asarray(np.empty((self.shape[1], 0))),
+                axis=self.source.axis,
+            )
         return self.frame
 
     @property

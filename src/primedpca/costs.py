@@ -1,8 +1,6 @@
 """What each way to a decomposition costs: passes, flops, bytes, memory, and about how long.
 
-Counts follow from shapes.  Seconds are counts times the rates below, which were measured on a
-server; only their ratios decide which way is cheapest, and those differ little between machines.
-``python benchmarks/planner.py`` compares them with the clock.
+Counts follow from shapes.  Seconds are counts times the rates of :mod:`primedpca.rates`.
 """
 
 from __future__ import annotations
@@ -14,69 +12,13 @@ from typing import Any
 from primedpca.arrays import dtype_name
 from primedpca.centred import Centred
 from primedpca.extra import MEMORY
+from primedpca.gram import HELD_BYTES
 from primedpca.priming import BlockKrylov, Exact
+from primedpca.rates import CORE, DEVICE, Rates
 
 __all__ = ["Load", "Way", "exact_way", "krylov_way", "ways"]
 
 
-@dataclass(frozen=True)
-class Rates:
-    """Seconds for a unit of work on one core, or on a device; by bytes of the arithmetic.
-
-    Attributes
-    ----------
-    dense, sparse : dict
-        For each entry of the data: to make it ready, and to multiply it with one column and
-        back (4 flops).
-    square : dict
-        For an entry and a column of the square matrix; ``pairs`` where the data are sparse.
-    add : float
-        For an entry of a block's result.
-    basis : dict
-        For a flop of keeping a tall basis orthonormal.
-    small, full, few : float
-        For ``m^3`` of an eigenproblem: all vectors of a small one, all of a large one, a few.
-    step, proof : float
-        For a step whatever its size, and for one with its proof.
-    """
-
-    dense: dict[int, tuple[float, float]]
-    sparse: dict[int, tuple[float, float]]
-    square: dict[int, float]
-    pairs: float
-    add: float
-    basis: dict[int, float]
-    small: float
-    full: float
-    few: float
-    step: float
-    proof: float
-
-
-CORE = Rates(
-    dense={4: (1.1e-9, 0.042e-9), 8: (2.0e-9, 0.088e-9)},
-    sparse={4: (1.5e-9, 0.75e-9), 8: (1.5e-9, 1.2e-9)},
-    square={4: 0.0145e-9, 8: 0.026e-9},
-    pairs=4e-9,
-    add=1e-9,
-    basis={4: 0.03e-9, 8: 0.06e-9},
-    small=0.35e-9,
-    full=0.16e-9,
-    few=0.06e-9,
-    step=2e-3,
-    proof=1e-2,
-)
-#: A data-centre GPU: products at the speed of its memory, launches and small problems dear.
-DEVICE = replace(
-    CORE,
-    dense={4: (2e-12, 0.2e-12), 8: (4e-12, 0.3e-12)},
-    square={4: 0.1e-12, 8: 0.1e-12},
-    add=1e-12,
-    basis={4: 0.1e-12, 8: 0.2e-12},
-    full=0.003e-9,
-    few=0.003e-9,
-    step=4e-3,
-)
 PROBES, RIDES = 16, 4
 
 
@@ -100,6 +42,8 @@ class Load:
     rate : float
         Bytes a second that can be read, infinite in memory.
     rates : Rates
+    cache : float
+        Bytes that the source itself keeps of what it has decoded.
     """
 
     n: int
@@ -113,6 +57,7 @@ class Load:
     workers: int
     rate: float
     rates: Rates = CORE
+    cache: float = 0.0
 
     @classmethod
     def of(cls, data: Centred, proven: bool) -> Load:
@@ -124,8 +69,11 @@ class Load:
         size = int(getattr(source.dtype, "itemsize", 8))
         item = 8 if proven or "64" in dtype_name(data.like.dtype) else 4
         workers = getattr(data.engine, "workers", 1)
-        rate = math.inf if held is not None else 1e9
         stored = entries * (size + 4 * data.sparse)
+        cache = getattr(source, "cache_bytes", 0)
+        in_memory = held is not None or cache >= stored
+        # Decoding is work for every worker; a disk is one for all of them.
+        rate = workers * source.read_rate if hasattr(source, "read_rate") else 1e9
         return cls(
             n,
             d,
@@ -136,14 +84,21 @@ class Load:
             source.axis,
             len(source.blocks),
             min(workers, len(source.blocks)),
-            rate,
+            math.inf if in_memory else rate,
             CORE if source.device in (None, "cpu") else DEVICE,
+            cache,
         )
 
     @property
     def buffers(self) -> float:
-        """Bytes of the blocks that are being worked on."""
-        return self.workers * (2.0**23 + 2 * self.stored / self.blocks)
+        """Bytes of the blocks that are being worked on, and of those that the source keeps."""
+        ready = self.stored if self.sparse else self.entries * self.item
+        return self.cache + self.workers * (2.0**23 + (self.stored + ready) / self.blocks)
+
+    @property
+    def wide_rows(self) -> bool:
+        """Whether the Gram matrix is made of rows that are held: see :mod:`primedpca.gram`."""
+        return self.axis == 0 and not self.sparse and self.n < self.d
 
     @property
     def overhead(self) -> float:
@@ -175,6 +130,8 @@ class Way:
     flops, bytes, memory : float
         Bytes are those read; memory is what is needed beside the data.
     seconds : float
+    room : float
+        Bytes of rows that are held at a time.
     """
 
     priming: Any
@@ -184,6 +141,7 @@ class Way:
     bytes: float
     memory: float
     seconds: float
+    room: float = HELD_BYTES
 
     @property
     def name(self) -> str:
@@ -194,8 +152,10 @@ class Way:
         return "a full decomposition"
 
 
-def exact_way(load: Load, p: int) -> Way:
+def exact_way(load: Load, p: int, budget: float = math.inf) -> Way:
     """A full decomposition by the covariance or the Gram matrix, of order ``m = min(n, d)``."""
+    if load.wide_rows:
+        return _way_of_rows(load, p, budget)
     m, across, rates = min(load.n, load.d), max(load.n, load.d), load.rates
     aligned = load.axis == (0 if load.d <= load.n else 1)
     passes = 1.0 + (load.d > load.n)
@@ -219,6 +179,33 @@ def exact_way(load: Load, p: int) -> Way:
     )
     memory = 8.0 * m * m * (2 + load.workers) + 3 * load.item * load.d * p + load.buffers
     return Way(Exact(), 1, passes, flops + 4 * m**3, passes * load.stored, memory, seconds)
+
+
+def _way_of_rows(load: Load, p: int, budget: float) -> Way:
+    """The Gram matrix of wide rows, held whole or two groups at a time."""
+    n, rates, vectors = load.n, load.rates, 8.0 * load.d * p
+    # Read, then worked on in strips; the mean and one more vector are as long as a row.
+    strips = load.cache + load.workers * (2.0**25 + 2.0 * load.stored / load.blocks)
+    fixed = 8.0 * n * n * (2 + load.workers) + 16.0 * load.d + strips
+    room, groups = budget - fixed - vectors, 1
+    if budget == math.inf:
+        room = HELD_BYTES
+    if load.stored > room:
+        fixed += load.buffers - load.cache  # the mean is learnt in a pass over blocks
+        least = 2.0 * load.stored / load.blocks
+        room = HELD_BYTES if budget == math.inf else max(least, budget - fixed - vectors)
+        groups = max(3, math.ceil(2 * load.stored / room))
+    passes = 2.0 if groups == 1 else 2 + (groups + 1) / 2
+    again = 1 if groups == 1 else 2
+    seconds = again * load.entries * n * rates.square[load.item] / load.workers
+    seconds += load.product(0, max(1, groups - 1)) + load.product(p)
+    seconds += rates.step + n**3 * (rates.few if 4 * (p + 1) < n else rates.full)
+    if load.rate < math.inf:
+        seconds += (passes - max(1, groups - 1) - 1) * load.stored / load.rate
+    held = min(load.stored, room)
+    memory = fixed + max(held + vectors, 2 * vectors)
+    flops = (1.0 + again) * load.entries * n + 4.0 * n**3
+    return Way(Exact(), 1, passes, flops, passes * load.stored, memory, seconds, room)
 
 
 def krylov_passes(p: int, block: int, tol: float) -> float:
@@ -285,10 +272,20 @@ def _within(budget: float, way: Way, each: float, basis: int, least: int) -> Way
     )
 
 
-def ways(load: Load, p: int, tol: float, proven: bool, budget: float = math.inf) -> list[Way]:
-    """Every way that is considered and keeps within the budget of memory, the cheapest first."""
+def ways(
+    load: Load,
+    p: int,
+    tol: float,
+    proven: bool,
+    budget: float = math.inf,
+    p_exact: int | None = None,
+) -> list[Way]:
+    """Every way that is considered and keeps within the budget of memory, the cheapest first.
+
+    ``p_exact`` is how many directions a full decomposition would give, if not ``p``.
+    """
     m = min(load.n, load.d)
-    found = [exact_way(load, p)]
+    found = [exact_way(load, p_exact or p, budget)]
     # Proofs are made on the right; with blocks of 8 their work at every step is not made up for.
     sides, sizes = (["right"], (16, 32, p)) if proven else (["right", "left"], (8, 16, 32, p))
     for side in sides:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+
+from primedpca.budget import as_bytes
 
 __all__ = ["DEFAULTS", "as_bytes", "check_options", "is_proven"]
 
@@ -36,7 +37,6 @@ DEFAULTS: dict[str, Any] = {
 CERTIFICATES = ("auto", "none", "deterministic", "probabilistic")
 #: Options whose other values arrive with checkpoints.
 NOT_YET = {"checkpoint": (None,)}
-UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
 def check_options(options: dict[str, Any]) -> None:
@@ -83,22 +83,6 @@ def check_options(options: dict[str, Any]) -> None:
 def is_proven(options: dict[str, Any]) -> bool:
     """Whether a certificate is made: always, unless declined or refined with a share of rows."""
     return bool(options["certificate"] != "none" and options["refine_share"] == 1)
-
-
-def as_bytes(max_memory: Any) -> float:
-    """A budget as a number of bytes: ``None`` is no limit, ``"2GB"`` and ``"500 MB"`` are words."""
-    if max_memory is None:
-        return math.inf
-    found = max_memory
-    if isinstance(max_memory, str):
-        words = re.fullmatch(r"\s*(\d+|\d*\.\d+)\s*([KMGT]?B)\s*", max_memory.upper())
-        found = float(words[1]) * UNITS[words[2]] if words else None
-    if not _is_number(found) or not found > 0:
-        raise ValueError(
-            f"`max_memory`={max_memory!r} must be a number of bytes, or words such as '2GB' "
-            f"(units: {', '.join(UNITS)})."
-        )
-    return float(found)
 
 
 def _is_number(value: Any) -> bool:

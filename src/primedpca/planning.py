@@ -118,7 +118,8 @@ def make_plan(
     m = min(data.shape)
     if not asked:
         p = min(k + _extra(extra_components, BlockKrylov(), k, data), m)
-        considered = ways(Load.of(data, proven), p, tol, proven, max_memory)
+        p_exact = min(k + _extra(extra_components, Exact(), k, data), m)
+        considered = ways(Load.of(data, proven), p, tol, proven, max_memory, p_exact)
         priming = considered[0].priming
         reason = _why(considered)
     priming = as_priming(priming)
@@ -132,7 +133,8 @@ def make_plan(
         # Twice the steps that were expected, and as long as a full decomposition would take.
         each = considered[0].seconds / considered[0].steps
         patience = max(math.ceil(exact[0].seconds / each), 2 * considered[0].steps)
-    return Plan(priming, k, min(k + extra, m), reason, tuple(considered), overhead, patience)
+    plan = Plan(priming, k, min(k + extra, m), reason, tuple(considered), overhead, patience)
+    return replace(plan, room=exact[0].room) if exact else plan
 
 
 def _plan_for_share(data: Centred, share: float, priming: Any) -> Plan:

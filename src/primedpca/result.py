@@ -244,6 +244,8 @@ class Plan:
         may still change with the spectrum that is seen.
     patience : int, optional
         Steps after which a full decomposition would have been cheaper, and is made.
+    room : float, optional
+        Bytes of rows that a full decomposition may hold, where wide data are read in rows.
     """
 
     priming: Any
@@ -253,6 +255,7 @@ class Plan:
     ways: tuple[Any, ...] = ()
     overhead: float | None = None
     patience: int | None = None
+    room: float | None = None
 
     def __str__(self) -> str:
         name = self.ways[0].name if self.ways else type(self.priming).__name__

@@ -79,6 +79,9 @@ def solve(
             told[0] = row["passes"]
         history.append(row)
 
+    for seen in (data, wide):
+        if seen is not None and plan.room is not None:
+            seen.room = plan.room
     limits = {"max_passes": max_passes, "seed": seed}
     with one_blas_thread():
         if wide is not None and isinstance(plan.priming, (Exact, BlockKrylov)):

@@ -10,9 +10,23 @@ from primedpca.arrays import device, is_numpy_array, is_sparse, namespace
 from primedpca.engines.prepare import Columns, own_shift, positions, prepare, stored_means
 from primedpca.protocols import Array, Block, Parts
 
-__all__ = ["adjoint", "covariance", "extent", "forward", "gram_product", "moments", "product"]
+__all__ = [
+    "adjoint",
+    "covariance",
+    "extent",
+    "forward",
+    "gram_product",
+    "moments",
+    "product",
+    "stored",
+]
 
 PREPARED_BYTES = 3 * 2**21
+
+
+def stored(block: Block) -> Parts:
+    """The block as it is: to be held in memory."""
+    return Parts((), (block,))
 
 
 def _weighted_sum(a: Block, root: Array | None) -> Array:

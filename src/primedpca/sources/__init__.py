@@ -18,7 +18,9 @@ from primedpca.protocols import DataSource
 from primedpca.sources.base import BlockSource
 from primedpca.sources.dense import DenseSource
 from primedpca.sources.frames import frame_source, is_frame
+from primedpca.sources.images import ImageFolder, is_images
 from primedpca.sources.raw_file import memmap_source
+from primedpca.sources.video import VideoFrames, is_video
 
 __all__ = ["BlockSource", "as_source"]
 
@@ -36,8 +38,10 @@ def _is_file_backed(x: Any) -> bool:
     return getattr(x, "filename", None) is not None and x.mode != "c"
 
 
-#: Who reads what: the first whose test says yes.
+#: Who reads what: the first whose test says yes.  First what is named by a path.
 REGISTRY: list[tuple[Callable[[Any], bool], Callable[[Any], DataSource]]] = [
+    (is_images, ImageFolder),
+    (is_video, VideoFrames),
     (_is_file_backed, memmap_source),
     (is_sparse, _sparse_source),
     (is_frame, frame_source),
@@ -50,9 +54,10 @@ def as_source(x: Any) -> DataSource:
 
     Parameters
     ----------
-    x : array, sparse matrix, data frame, DataSource or nested list
+    x : array, sparse matrix, data frame, path, DataSource or nested list
         NumPy arrays (any layout, any real dtype, memory-mapped), SciPy sparse matrices and
-        arrays, PyTorch tensors and CuPy arrays, pandas and polars frames.
+        arrays, PyTorch tensors and CuPy arrays, pandas and polars frames; the path of a folder
+        of images of one size (or a pattern such as ``"photographs/*.jpg"``) or of a video.
 
     Returns
     -------
@@ -72,9 +77,13 @@ def as_source(x: Any) -> DataSource:
     if isinstance(x, (list, tuple)):
         x = np.asarray(x)
     if isinstance(x, (str, bytes, os.PathLike)) or np.isscalar(x) or x is None:
+        for recognises, make in REGISTRY:
+            if isinstance(x, (str, os.PathLike)) and recognises(x):
+                return make(x)
         raise TypeError(
-            f"`X`={x!r} is no data that can be read; pass an array, a sparse matrix or a frame. "
-            "Load a file first, for example with np.load(path, mmap_mode='r')."
+            f"`X`={x!r} is no data that can be read; pass an array, a sparse matrix, a frame, a "
+            "folder of images or a video. Load other files first, for example with "
+            "np.load(path, mmap_mode='r')."
         )
     if not any(test(x) for test, _ in REGISTRY):
         if not hasattr(x, "__array__"):

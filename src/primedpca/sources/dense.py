@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from primedpca.arrays import dtype_name, is_numpy_array, is_torch_array, namespace, work_dtype
 from primedpca.protocols import Array, Block
 from primedpca.sources.base import BLOCK_BYTES, MemorySource, cut_evenly, take_rows
 
-__all__ = ["DenseSource"]
+__all__ = ["DenseSource", "block_length"]
 
 DEVICE_BLOCK_BYTES = 2**30  # an accelerator wants one large product, not many small ones
+
+
+def block_length(dtype: Any, across: int, device: Any) -> int:
+    """How many rows (columns) of ``across`` entries make a block that suits the device."""
+    itemsize = 4 if work_dtype(dtype) == "float32" else 8
+    budget = BLOCK_BYTES if device in (None, "cpu") else DEVICE_BLOCK_BYTES
+    return max(16, budget // (itemsize * max(across, 1)))
 
 
 class DenseSource(MemorySource):
@@ -31,10 +40,8 @@ class DenseSource(MemorySource):
         else:
             self.device = str(x.device)
         self.axis = 0 if self.shape[0] >= self.shape[1] else 1
-        itemsize = 4 if work_dtype(x.dtype) == "float32" else 8
-        budget = BLOCK_BYTES if self.device in (None, "cpu") else DEVICE_BLOCK_BYTES
         length, across = self.shape[self.axis], self.shape[1 - self.axis]
-        self.blocks = cut_evenly(length, max(16, budget // (itemsize * max(across, 1))))
+        self.blocks = cut_evenly(length, block_length(x.dtype, across, self.device))
 
     @property
     def array(self) -> Array:

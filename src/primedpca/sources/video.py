@@ -1,0 +1,142 @@
+"""The frames of a video as rows."""
+
+from __future__ import annotations
+
+import bisect
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from primedpca.protocols import Block
+from primedpca.sources.base import BlockSource
+from primedpca.sources.decoded import DecodedRows, check_shrink, pillow, shrunk
+
+__all__ = ["VideoFrames", "is_video"]
+
+SUFFIXES = frozenset((".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".webm"))
+
+
+class VideoFrames(DecodedRows):
+    """The frames of a video's first stream as rows of uint8, in (height, width, channel) order.
+
+    The video is decoded once to count its frames, and what is decoded fills the cache; later
+    reads begin at the key frame before.
+
+    Parameters
+    ----------
+    path : path
+    shrink : int
+        Divide both sides by this, by the exact mean over squares of pixels.
+    gray : bool
+        One channel, the brightness, instead of red, green and blue.
+    cache : str or number
+        Decoded frames are kept up to so many bytes; 0 keeps none.
+
+    Attributes
+    ----------
+    image_shape : (height, width, channels)
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        shrink: int = 1,
+        gray: bool = False,
+        cache: Any = "1GB",
+    ) -> None:
+        self.path, self.shrink, self.gray = os.fspath(path), check_shrink(shrink), gray
+        self._times: list[int] = []
+        self._keys: list[int] = []
+        with self._opened() as (container, stream):
+            for frame in self._frames(container, stream):
+                self._count(frame, cache)
+        if not self._times:
+            raise ValueError(f"{self.path} holds no frame that can be decoded.")
+        self._end(len(self._times))
+
+    def _count(self, frame: Any, cache: Any) -> None:
+        number, size = len(self._times), (frame.width, frame.height)
+        if number == 0:
+            sides = [-(-side // self.shrink) for side in reversed(size)]
+            self._begin((sides[0], sides[1], 1 if self.gray else 3), np.uint8, cache)
+            self._size = size
+        if frame.pts is None or (self._times and frame.pts <= self._times[-1]):
+            raise ValueError(f"{self.path}: frame {number} has no time of its own: it is damaged.")
+        if frame.key_frame:
+            self._keys.append(number)
+        self._times.append(frame.pts)
+        if number < self._places:
+            self._keep(number, self._row(frame))
+
+    def _row(self, frame: Any) -> np.ndarray:
+        if (frame.width, frame.height) != self._size:
+            raise ValueError(
+                f"{self.path} changes its size from {self._size[0]} x {self._size[1]} to "
+                f"{frame.width} x {frame.height}; all frames must have one size."
+            )
+        values = frame.to_ndarray(format="gray" if self.gray else "rgb24")
+        image = pillow().fromarray(values) if self.shrink > 1 else values
+        return shrunk(image, self.shrink).reshape(-1)
+
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[Any, Any]]:
+        """The container and its first video stream."""
+        try:
+            import av
+        except ImportError as error:
+            raise ImportError(
+                "Reading videos needs PyAV: pip install 'primedpca[images]'."
+            ) from error
+        if not os.path.exists(self.path):
+            raise FileNotFoundError(f"{self.path} is not there; name a video.")
+        try:
+            with av.open(self.path) as container:
+                if not container.streams.video:
+                    raise ValueError(f"{self.path} has no video stream.")
+                stream = container.streams.video[0]
+                stream.thread_type = "AUTO"
+                yield container, stream
+        except av.FFmpegError as error:
+            raise ValueError(f"{self.path} cannot be read as a video: {error}.") from error
+
+    def _frames(self, container: Any, stream: Any) -> Iterator[Any]:
+        """Frames from where the container stands, what is damaged refused."""
+        for frame in container.decode(stream):
+            if frame.is_corrupt:
+                raise ValueError(f"{self.path} is damaged near time {frame.pts}.")
+            yield frame
+
+    def _decode(self, numbers: list[int]) -> Iterator[tuple[int, np.ndarray]]:
+        if not numbers:
+            return
+        wanted = {self._times[number]: number for number in numbers}
+        key = self._keys[bisect.bisect_right(self._keys, numbers[0]) - 1] if self._keys else 0
+        with self._opened() as (container, stream):
+            if key:
+                container.seek(self._times[key], stream=stream)
+            for frame in self._frames(container, stream):
+                number = wanted.pop(frame.pts, None)
+                if number is not None:
+                    yield number, self._row(frame)
+                if not wanted:
+                    return
+        missing = min(wanted.values())
+        raise ValueError(f"{self.path} has changed: frame {missing} cannot be found any more.")
+
+    def batches(
+        self, size: int, seed: int | None, epoch: int = 0, start: int = 0
+    ) -> Iterator[tuple[np.ndarray, Block]]:
+        """Mini-batches of all frames if the cache holds them, else of neighbouring ones."""
+        kind = DecodedRows if self._places >= self.shape[0] else BlockSource
+        yield from kind.batches(self, size, seed, epoch, start)
+
+
+def is_video(x: Any) -> bool:
+    """Whether ``x`` names a video by its suffix."""
+    if not isinstance(x, (str, os.PathLike)):
+        return False
+    return os.path.splitext(os.fspath(x))[1].lower() in SUFFIXES
