@@ -37,7 +37,8 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--size", type=int, default=224, help="pixels of the square cut out")
     parser.add_argument("--forward", type=int, default=1, help="images in one forward")
-    parser.add_argument("--cache", type=float, default=0, help="GB of rows kept in memory")
+    parser.add_argument("--cache", help="rows kept in memory, such as 4GB; by default none")
+    parser.add_argument("--max-memory", help="for the certified components, such as 4GB")
     parser.add_argument("--device", help="such as cuda:0; by default the processor")
     parser.add_argument("--components", type=int, default=8)
     parser.add_argument("--steps", type=int, default=300, help="of EigenGame")
@@ -86,7 +87,7 @@ def run(args: argparse.Namespace) -> Path:
         transform=partial(imagenet, size=args.size),
         batch=args.forward,
         device=args.device,
-        cache=int(args.cache * 1e9),
+        cache=args.cache,
     )
     print(source, flush=True)
     folder = run_large_scale(
@@ -101,6 +102,7 @@ def run(args: argparse.Namespace) -> Path:
         seed=args.seed,
         n_evaluations=args.evaluations,
         device=source.device or "cpu",
+        max_memory=args.max_memory,
         resume=args.resume,
         progress=partial(print, flush=True),
     )

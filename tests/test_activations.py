@@ -403,6 +403,7 @@ def test_modules_that_give_no_row(name, error, message):
         ({"batch": 0}, "`batch`=0"),
         ({"dtype": "int8"}, "`dtype`='int8'"),
         ({"cache": -1}, "`cache`=-1"),
+        ({"cache": "lots"}, "`cache`='lots'"),
     ],
 )
 def test_options_are_checked(options, message):

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from primedpca.arrays import dtype_name
+from primedpca.budget import as_bytes
 from primedpca.experiments.large_scale.network import (
     choose,
     import_torch,
@@ -70,13 +71,15 @@ class Activations(BlockSource):
         is elsewhere is copied there.
     dtype : {"float32", "float64"}
         Of the rows.  The network computes in its own.
-    cache : int
-        Bytes of rows that may be kept where they were made, so that later readings cost
-        nothing: the first rows of the data, as many as fit.
+    cache : str or number, optional
+        Bytes of rows (``"4GB"``) that may be kept where they were made, so that later readings
+        cost nothing: the first rows of the data, as many as fit.  By default none.
 
     Attributes
     ----------
     block_slices : dict of str to BlockColumns
+    read_rate : float
+        About how many bytes of rows come in a second for each worker, for the planner.
     """
 
     def __init__(
@@ -89,7 +92,7 @@ class Activations(BlockSource):
         transform: Any = imagenet,
         device: Any = None,
         dtype: Any = "float32",
-        cache: int = 0,
+        cache: Any = None,
     ) -> None:
         torch = import_torch()
         name = dtype_name(np.dtype(dtype) if isinstance(dtype, (str, type)) else dtype)
@@ -97,8 +100,7 @@ class Activations(BlockSource):
             raise ValueError(f"`dtype`={dtype!r} must be 'float32' or 'float64'.")
         if batch < 1:
             raise ValueError(f"`batch`={batch} must be at least 1.")
-        if cache < 0:
-            raise ValueError(f"`cache`={cache} bytes must not be negative.")
+        room = as_bytes(cache, "cache") if cache else 0.0
         self.images, self.transform, self.batch = image_sequence(images), transform, batch
         self.model, self._place = on_its_device(model, device)
         self._modules, self._threads = choose(self.model, blocks), torch.get_num_threads()
@@ -108,12 +110,13 @@ class Activations(BlockSource):
         on_host = self._place.type == "cpu"
         self.device = None if on_host else str(self._place)
         self.dtype = np.dtype(name) if on_host else getattr(torch, name)
+        self.read_rate = 5e7 if on_host else 1e9
         self.block_slices = self._measure()
         n, d = len(self.images), max(part.columns.stop for part in self.block_slices.values())
         self.shape = (n, d)
         row_bytes = d * np.dtype(name).itemsize
         self.blocks = self._cut(n, BLOCK_BYTES if on_host else DEVICE_BLOCK_BYTES, row_bytes)
-        kept = min(n, cache // row_bytes)
+        kept = int(min(n, room // row_bytes))
         self._kept = self._room(kept if kept == n else kept // batch * batch)
         self._filled = np.zeros(-(-len(self._kept) // batch), dtype=bool)
 
@@ -159,6 +162,11 @@ class Activations(BlockSource):
         """A random share of the images; no others go through the network where ``batch`` is 1."""
         part: Any = super().sample(share, seed)
         return _Share(self, part.index)
+
+    @property
+    def cache_bytes(self) -> int:
+        """The most that the cache will hold."""
+        return len(self._kept) * self.shape[1] * int(self.dtype.itemsize)
 
     def __repr__(self) -> str:
         n, d = self.shape

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from primedpca.arrays import describe
+from primedpca.sources.decoded import pillow
 
 __all__ = ["image_at", "image_name", "image_sequence", "imagenet"]
 
@@ -36,8 +37,8 @@ def imagenet(image: Any, size: int = 224) -> np.ndarray:
     -------
     ndarray of shape (3, size, size), float32
     """
-    pillow = _pillow()
-    if not isinstance(image, pillow.Image):
+    library = pillow()
+    if not isinstance(image, library.Image):
         image = np.asarray(image)
         if image.dtype != np.uint8 or image.ndim not in (2, 3):
             raise ValueError(
@@ -45,14 +46,14 @@ def imagenet(image: Any, size: int = 224) -> np.ndarray:
                 f"x 3, not {image.dtype} of shape {image.shape}; pass `transform`=None for arrays "
                 "that the network takes as they are."
             )
-        image = pillow.fromarray(image)
+        image = library.fromarray(image)
     image = image.convert("RGB")
     width, height = image.size
     short = round(size * 256 / 224)
     scale = short / min(width, height)
     width, height = max(short, int(width * scale)), max(short, int(height * scale))
     left, top = round((width - size) / 2), round((height - size) / 2)
-    image = image.resize((width, height), pillow.Resampling.BILINEAR)
+    image = image.resize((width, height), library.Resampling.BILINEAR)
     pixels = np.asarray(image.crop((left, top, left + size, top + size)), dtype=np.float32)
     return np.ascontiguousarray(((pixels / 255 - MEAN) / DEVIATION).transpose(2, 0, 1))
 
@@ -92,19 +93,11 @@ def image_at(images: Sequence[Any], i: int) -> Any:
     item = images[i]
     if not isinstance(item, (str, os.PathLike)):
         return item
-    pillow = _pillow()
+    library = pillow()
     try:
-        with pillow.open(item) as image:
+        with library.open(item) as image:
             return image.convert("RGB")
     except FileNotFoundError:
         raise
     except (OSError, SyntaxError, ValueError) as error:
         raise ValueError(f"{image_name(images, i)} cannot be decoded: {error}") from error
-
-
-def _pillow() -> Any:
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise ImportError("Image files need Pillow: pip install 'primedpca[images]'.") from error
-    return Image
