@@ -80,6 +80,29 @@ def write_layers(source: Activations, results: RunFolder) -> None:
     write_whole(results.path / "layers.csv", "".join(",".join(line) + "\n" for line in lines))
 
 
+def draw_layers(folder: Path) -> None:
+    """A picture of layers.csv: blocks down, components across."""
+    try:
+        import matplotlib
+    except ImportError:
+        print("layers.csv is not drawn: pip install 'primedpca[plots]'.")
+        return
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    lines = [line.split(",") for line in (folder / "layers.csv").read_text().splitlines()[1:]]
+    shares = 100 * np.array([[float(cell) for cell in line[2:]] for line in lines])
+    figure, axes = plt.subplots(figsize=(4.2, 0.6 + 0.22 * len(lines)), layout="constrained")
+    image = axes.imshow(shares, aspect="auto", cmap="viridis", vmin=0)
+    axes.set_xticks(range(shares.shape[1]), range(1, shares.shape[1] + 1))
+    axes.set_yticks(range(len(lines)), [line[0] for line in lines])
+    axes.set_xlabel("component")
+    axes.set_ylabel("residual block")
+    figure.colorbar(image, label="share of its squared length, %")
+    for kind in ("png", "pdf"):
+        figure.savefig(folder / f"layers.{kind}", dpi=150)
+
+
 def run(args: argparse.Namespace) -> Path:
     source = Activations(
         network(args),
@@ -110,6 +133,7 @@ def run(args: argparse.Namespace) -> Path:
     print(results.certified["certificate"])
     if not (folder / "layers.csv").exists():
         write_layers(source, results)
+    draw_layers(folder)
     return folder
 
 
