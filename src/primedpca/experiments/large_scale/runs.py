@@ -69,7 +69,7 @@ def run_large_scale(
     n_components, extra : int
         ``k`` and ``l``; the paper has 8 and 0.
     steps, batch_size, learning_rate
-        Of EigenGame.
+        Of EigenGame; without steps the components are only certified.
     share : float
         The share of the rows for the cheaper refining; the paper has 0.1.
     seed : int or sequence of int
@@ -106,6 +106,7 @@ def run_large_scale(
         "evaluations": _evaluations(steps, n_evaluations),
         "machine": machine_of(device),
     }
+    _check(settings)
     results = RunFolder(Path(folder), settings, resume)
     gallery = Gallery(results, settings["image_shape"])
     shown = held_on(given, device)
@@ -113,6 +114,8 @@ def run_large_scale(
         progress(f"{name}: certifying {n_components} components of {given.shape[1]:,} features")
         _certify(shown, results, gallery, max_memory)
     truth = results.arrays("certified")["scores"]
+    if not steps:
+        return results.path
     training = _Training(Centred(shown), results, truth, gallery if gallery.wanted else None)
     for number in seeds:
         if not results.rows_of(number).is_file():
@@ -120,7 +123,26 @@ def run_large_scale(
     return results.path
 
 
+def _check(settings: dict[str, Any]) -> None:
+    """Refuse before anything is written."""
+    n, d = settings["shape"]
+    p = settings["n_components"] + settings["extra"]
+    if settings["n_components"] < 1 or settings["extra"] < 0 or p > min(n, d):
+        raise ValueError(
+            f"`n_components`={settings['n_components']} and `extra`={settings['extra']} must be "
+            f"at least 1 and 0, and together at most min(n, d)={min(n, d)}."
+        )
+    if not 0 < settings["share"] <= 1:
+        raise ValueError(f"`share`={settings['share']} must lie in (0, 1].")
+    if settings["steps"] < 0:
+        raise ValueError(f"`steps`={settings['steps']} must be at least 0.")
+    if settings["steps"]:
+        EigenGame(learning_rate=settings["learning_rate"], steps=settings["steps"])
+
+
 def _evaluations(steps: int, count: int) -> list[int]:
+    if steps < 1:
+        return []
     spaced = np.linspace(1, steps, min(count, steps)).round().astype(int)
     return sorted({*spaced.tolist(), *(step for step in SHOWN if step <= steps)})
 

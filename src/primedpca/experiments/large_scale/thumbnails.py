@@ -36,10 +36,11 @@ class Gallery:
         if not self.wanted:
             return
         n = source.shape[0]
-        rows = source.rows(np.linspace(0, n - 1, min(EXAMPLES, n)).round().astype(int))
-        images = np.stack([shrunk(row, self.image_shape) for row in (*rows, mean)])
+        numbers = np.linspace(0, n - 1, min(EXAMPLES, n)).round().astype(int)
+        rows = (*source.rows(numbers), mean)
+        images = np.stack([shrunk(row, self.image_shape, 2 * PIXELS) for row in rows])
         found = np.clip(images.round(), 0, 255).astype(np.uint8)
-        self.results.write_arrays("images", examples=found[:-1], mean=found[-1])
+        self.results.write_arrays("images", examples=found[:-1], mean=found[-1], numbers=numbers)
 
     def keep(self, name: str, components: Array) -> None:
         """Components ``(k, d)``, one after the other; ``name`` is that of a method and a step.
@@ -66,11 +67,11 @@ def shown(arrays: dict[str, np.ndarray], name: str) -> np.ndarray:
     return arrays[name].astype(np.float64) / 127
 
 
-def shrunk(row: Array, image_shape: Any) -> np.ndarray:
-    """A row as a picture whose longer side is at most about 144, by means over squares."""
+def shrunk(row: Array, image_shape: Any, pixels: int = PIXELS) -> np.ndarray:
+    """A row as a picture whose longer side is at most ``pixels``, by means over squares."""
     h, w, c = image_shape
     image = to_numpy(row).reshape(h, w, c)
-    side = max(1, -(-max(h, w) // PIXELS))
+    side = max(1, -(-max(h, w) // pixels))
     high, wide = max(1, h // side), max(1, w // side)
     tall, broad = min(side, h), min(side, w)
     cut = image[: high * tall, : wide * broad]
