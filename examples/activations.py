@@ -19,7 +19,7 @@ import numpy as np
 import resnet
 
 from primedpca.centred import Centred
-from primedpca.experiments.large_scale import run_large_scale
+from primedpca.experiments.large_scale import draw_figure_4, run_large_scale
 from primedpca.experiments.large_scale.activations import Activations, imagenet, load_weights
 from primedpca.experiments.large_scale.results import RunFolder
 from primedpca.experiments.records import write_whole
@@ -80,13 +80,14 @@ def write_layers(source: Activations, results: RunFolder) -> None:
     write_whole(results.path / "layers.csv", "".join(",".join(line) + "\n" for line in lines))
 
 
-def draw_layers(folder: Path) -> None:
-    """A picture of layers.csv: blocks down, components across."""
+def draw(folder: Path) -> None:
+    """The curves of training, and layers.csv as a picture: blocks down, components across."""
     try:
         import matplotlib
     except ImportError:
-        print("layers.csv is not drawn: pip install 'primedpca[plots]'.")
+        print("Nothing is drawn: pip install 'primedpca[plots]'.")
         return
+    draw_figure_4(folder, folder / "variances")
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
@@ -133,7 +134,7 @@ def run(args: argparse.Namespace) -> Path:
     print(results.certified["certificate"])
     if not (folder / "layers.csv").exists():
         write_layers(source, results)
-    draw_layers(folder)
+    draw(folder)
     return folder
 
 
