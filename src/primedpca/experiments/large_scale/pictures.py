@@ -132,7 +132,7 @@ def draw_figure_5(folder: str | Path, out: str | Path) -> list[Path]:
     pictures = [*arrays["examples"], arrays["mean"]]
     titles = [*(f"image {number + 1}" for number in arrays["numbers"]), "average of the data set"]
     h, w = pictures[0].shape[:2]
-    figure = _figure((9.6, 9.6 / len(pictures) * h / w + 0.35))
+    figure = _figure((9.6, 9.6 / len(pictures) * h / w + 0.2))
     axes = figure.subplots(1, len(pictures))
     for axis, picture, letter, title in zip(axes, pictures, "abcdefgh", titles, strict=False):
         axis.imshow(_displayable(picture))
@@ -166,7 +166,7 @@ def draw_lobsters(folder: str | Path, out: str | Path) -> list[Path]:
         _pair_of_rows(part, vectors, f"{NAMES[method]}, after {step} steps", angles[method, step])
     proven = run.certified["angle_bounds"] if run.certified else np.full(k, np.nan)
     _pair_of_rows(parts[-1], truth, "certified", np.array(proven), "≤ ")
-    return _save(figure, out, w / cell)  # a pixel for a pixel
+    return _save(figure, out, max(100, w / cell))  # a pixel for a pixel
 
 
 def _pair_of_rows(
