@@ -30,6 +30,7 @@ from primedpca.experiments.large_scale.thumbnails import shrunk
 from primedpca.metrics import angles, captured_variance
 from primedpca.sources.base import OneBlock
 from primedpca.sources.images import ImageFolder
+from primedpca.sources.on_device import held_on
 
 SHAPE = (20, 30, 3)
 
@@ -336,3 +337,18 @@ def test_retina_certified_against_lapack():
     truth = np.linalg.svd(x, full_matrices=False)[2][:8]
     assert found.converged_
     assert (angles(found.components_, truth) <= found.angle_bounds_).all()
+
+
+def test_rows_are_moved_to_a_device_block_by_block(tmp_path):
+    for i, row in enumerate(pictures(9)):
+        Image.fromarray(row.reshape(SHAPE)).save(tmp_path / f"{i}.png")
+    source = ImageFolder(tmp_path)
+    assert held_on(source, "cpu") is source
+    moved = held_on(source, "cpu:0")
+    assert isinstance(moved.array, torch.Tensor)
+    np.testing.assert_array_equal(moved.array.numpy(), pictures(9))
+    with pytest.raises(ValueError, match="`device`='cuda'"):
+        held_on(source, "cuda")
+    with pytest.raises(ValueError, match="`device`='cuda'"):
+        run_large_scale(source, tmp_path / "run", device="cuda", **OPTIONS)
+    assert not (tmp_path / "run").exists()
