@@ -8,11 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import av
 import numpy as np
 import pandas as pd
 import polars as pl
 import scipy.sparse as sp
 import torch
+from PIL import Image
 
 from primedpca.priming import (
     BlockKrylov,
@@ -25,6 +27,8 @@ from primedpca.priming import (
     PowerMethod,
     SubspaceIteration,
 )
+from primedpca.sources.images import ImageFolder
+from primedpca.sources.video import VideoFrames
 
 # -- tolerances: from the type, named once ---------------------------------------------------
 
@@ -116,6 +120,36 @@ SOURCES = {
     "torch, transposed": lambda X, folder: torch.tensor(np.ascontiguousarray(X.T)).T,
     "pandas": lambda X, folder: pd.DataFrame(X, columns=[f"c{j}" for j in range(X.shape[1])]),
     "polars": lambda X, folder: pl.DataFrame(X, schema=[f"c{j}" for j in range(X.shape[1])]),
+}
+
+
+def _png_files(X: np.ndarray, folder: Any) -> str:
+    for i, row in enumerate(X):
+        Image.fromarray(row[None]).save(folder / f"{i:03}.png")
+    return str(folder)
+
+
+def lossless_video(path: Any, frames: np.ndarray, rate: int = 10, keys: int = 12) -> Any:
+    """Write frames ``(n, height, width)`` of uint8, so that they come back bit by bit."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("ffv1", rate=rate)
+        stream.height, stream.width = frames.shape[1:]
+        stream.pix_fmt = "gray"
+        stream.codec_context.gop_size = keys
+        for frame in frames:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="gray")))
+        container.mux(stream.encode())
+    return path
+
+
+#: The same for what holds bytes only.
+BYTE_SOURCES = {
+    "images": _png_files,
+    "images, some kept": lambda X, folder: ImageFolder(_png_files(X, folder), cache=3 * X.shape[1]),
+    "video": lambda X, folder: VideoFrames(lossless_video(folder / "v.mkv", X[:, None]), gray=True),
+    "video, nothing kept": lambda X, folder: VideoFrames(
+        lossless_video(folder / "v.mkv", X[:, None]), gray=True, cache=0
+    ),
 }
 
 # -- primings --------------------------------------------------------------------------------

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from catalogue import SOURCES
+from catalogue import BYTE_SOURCES, SOURCES
 
 from primedpca import PrimedPCA, as_source, prime
 from primedpca.arrays import dtype_name, is_sparse, to_numpy
@@ -25,19 +26,31 @@ def shape(request):
     return SHAPES[request.param]
 
 
-@pytest.fixture(params=["float64", "float32"])
-def X(request, shape):  # noqa: N802
+CASES = [(name, kind) for kind in ("float64", "float32") for name in SOURCES]
+CASES += [(name, "uint8") for name in BYTE_SOURCES]
+
+
+@pytest.fixture(params=CASES, ids=" ".join)
+def case(request):
+    """A kind of source and a type."""
+    return request.param
+
+
+@pytest.fixture
+def X(case, shape):  # noqa: N802
     """Distinct rows, half of the entries zero."""
     rng = np.random.default_rng(0)
-    values = rng.standard_normal(shape).astype(request.param) * (rng.random(shape) < 0.5)
+    size = 40 if case[1] == "uint8" else 1
+    values = abs(size * rng.standard_normal(shape)) if size > 1 else rng.standard_normal(shape)
+    values = values.astype(case[1]) * (rng.random(shape) < 0.5)
     values[:, 0] = np.arange(1, shape[0] + 1)
     return values
 
 
-@pytest.fixture(params=SOURCES)
-def given(request, X, tmp_path):
+@pytest.fixture
+def given(case, X, tmp_path):
     """What a user would pass."""
-    return SOURCES[request.param](X, tmp_path)
+    return (SOURCES | BYTE_SOURCES)[case[0]](X, tmp_path)
 
 
 @pytest.fixture
@@ -143,9 +156,18 @@ def test_numpy_blocks_are_read_only(source):
 # -- X stays as it is -------------------------------------------------------------------------
 
 
+def files_of(given):
+    """The files that a path or a source of files reads."""
+    if isinstance(given, str):
+        return sorted(Path(given).iterdir())
+    return getattr(given, "paths", None) or [Path(given.path)]
+
+
 def fingerprint(given):
     """A hash of every byte that belongs to what the user passed."""
-    if isinstance(given, np.ndarray):
+    if isinstance(given, (str, DataSource)):  # of files
+        parts = [np.frombuffer(path.read_bytes(), "u1") for path in files_of(given)]
+    elif isinstance(given, np.ndarray):
         parts = [given]
     elif isinstance(given, torch.Tensor):
         parts = [given.numpy()]

@@ -64,11 +64,11 @@ def draw_variances(
     axis.margins(x=0.01)
     if divide:
         axis.axhline(1.0, color="0.6", linewidth=0.6, zorder=0)
-        axis.set(ylim=(0, 1.6), ylabel="captured variance / mean of last five")
+        axis.set(ylim=(0, 1.6), ylabel="normalised captured variance")
         return
     final = np.concatenate([curve.variances[:, -1].ravel() for curve in curves.values()])
     known = final if certified is None else np.asarray(certified)
-    axis.set(yscale="log", ylabel="captured variance")
+    axis.set(yscale="log", ylabel="captured variance $v^TCv$")
     axis.set_ylim(known[known > 0].min() / 20, 2 * max(known.max(), final.max()))
     if certified is not None:
         edge = axis.get_xlim()[1]
@@ -78,14 +78,13 @@ def draw_variances(
 
 
 def draw_streaks(
-    axis: Any, curves: Mapping[str, tuple[np.ndarray, np.ndarray, str]], k: int, threshold: str
+    axis: Any, curves: Mapping[str, tuple[np.ndarray, np.ndarray, str]], k: int
 ) -> None:
     """Longest correct streaks, from ``(steps, streaks (runs, t), line style)`` of each method."""
-    for name, (steps, streaks, style) in curves.items():
-        colour = "0.45" if "EigenGame" in name else "black"
-        _band(axis, steps, streaks.astype(float), colour, style)
+    for steps, streaks, style in curves.values():
+        _band(axis, steps, streaks.astype(float), "black", style)
     axis.set(xlabel="training steps", ylim=(-0.2, k + 0.2), yticks=range(0, k + 1, max(1, k // 4)))
-    axis.set_ylabel(f"components within {threshold} of the certified")
+    axis.set_ylabel("longest correct streak")
     axis.margins(x=0.01)
 
 
@@ -101,4 +100,4 @@ def _band(axis: Any, steps: np.ndarray, values: np.ndarray, colour: Any, style: 
     axis.plot(steps, mean, style, color=colour, linewidth=1.1)
     if values.shape[0] > 1:
         error = values.std(axis=0, ddof=1) / np.sqrt(values.shape[0])
-        axis.fill_between(steps, mean - error, mean + error, color=colour, alpha=0.25, linewidth=0)
+        axis.fill_between(steps, mean - error, mean + error, color=colour, alpha=0.15, linewidth=0)

@@ -20,14 +20,13 @@ from primedpca.experiments.records import streak_of
 __all__ = ["draw_figure_4", "draw_figure_5", "draw_lobsters"]
 
 #: Method: what it is called, and its line.
-LINES = {
+LINES: dict[str, tuple[str, Any]] = {
     "ppca": ("pPCA", "-"),
     "ppca_share": ("pPCA, refined with {rows} of the rows", ":"),
     "eigengame": ("EigenGame", "--"),
 }
 NAMES = {"eigengame": "EigenGame", "ppca": "pPCA"}
 THRESHOLD, THRESHOLD_WORDS = np.pi / 8, "π/8"
-RESOLUTION = 200
 
 
 def draw_figure_4(folder: str | Path, out: str | Path) -> list[Path]:
@@ -48,7 +47,7 @@ def draw_figure_4(folder: str | Path, out: str | Path) -> list[Path]:
     if not runs:
         raise FileNotFoundError(f"{folder} holds no finished training run.")
     figure = _figure((9.6, 2.75 * len(runs) + 0.65))
-    axes = figure.subplots(len(runs), 3, squeeze=False, width_ratios=(1, 1, 0.8))
+    axes = figure.subplots(len(runs), 3, squeeze=False, width_ratios=(1, 1, 0.85))
     for row, run in zip(axes, runs, strict=True):
         _panels(row, run)
     _legend(figure, runs)
@@ -66,11 +65,18 @@ def _panels(axes: Any, run: RunFolder) -> None:
         name: (curves[method].steps, _streaks(rows, method), style)
         for method, (name, style) in LINES.items()
     }
-    draw_streaks(axes[2], streaks, k, THRESHOLD_WORDS)
+    draw_streaks(axes[2], streaks, k)
     n, d = run.settings["shape"]
-    axes[0].set_title(f"{run.settings['name']}: n = {n:,}, d = {d:,}", loc="left")
-    axes[1].set_title("normalised", loc="left")
-    axes[2].set_title("what is right", loc="left")
+    titles = (
+        f"{run.settings['name']}: n = {n:,}, d = {d:,}",
+        "each over the mean of its last five points",
+        f"within {THRESHOLD_WORDS} of the certified components",
+    )
+    for axis, title in zip(axes, titles, strict=True):
+        axis.set_title(title, loc="left", fontsize=8)
+        axis.tick_params(labelsize=7.5)
+        axis.xaxis.label.set_size(8)
+        axis.yaxis.label.set_size(8)
 
 
 def _by_seed(rows: list[Evaluation], method: str) -> list[list[Evaluation]]:
@@ -126,13 +132,14 @@ def draw_figure_5(folder: str | Path, out: str | Path) -> list[Path]:
     pictures = [*arrays["examples"], arrays["mean"]]
     titles = [*(f"image {number + 1}" for number in arrays["numbers"]), "average of the data set"]
     h, w = pictures[0].shape[:2]
-    figure = _figure((9.6, 9.6 / len(pictures) * h / w + 0.35))
+    figure = _figure((9.6, 9.6 / len(pictures) * h / w + 0.2))
     axes = figure.subplots(1, len(pictures))
     for axis, picture, letter, title in zip(axes, pictures, "abcdefgh", titles, strict=False):
         axis.imshow(_displayable(picture))
         axis.set_axis_off()
-        axis.set_title(f"({letter}) {title}", y=-0.02, va="top", fontsize=9)
-    return _save(figure, out)
+        words = f"({letter}) {title}"
+        axis.text(0.5, -0.04, words, transform=axis.transAxes, ha="center", va="top", fontsize=9)
+    return _save(figure, out, 140)
 
 
 def draw_lobsters(folder: str | Path, out: str | Path) -> list[Path]:
@@ -152,37 +159,45 @@ def draw_lobsters(folder: str | Path, out: str | Path) -> list[Path]:
     blocks = [(method, step) for step in steps for method in ("eigengame", "ppca")]
     k, h, w = truth.shape[:3]
     cell = 9.6 / k
-    figure = _figure((9.6, (2 * cell * h / w + 0.22) * (len(blocks) + 1) + 0.1), tight=False)
+    figure = _figure((9.6, (2 * cell * h / w + 0.3) * (len(blocks) + 1)), tight=False)
     parts = figure.subfigures(len(blocks) + 1, 1)
     for part, (method, step) in zip(parts, blocks, strict=False):
         vectors = _agreeing(shown(pictures, f"{method} {step}"), truth)
         _pair_of_rows(part, vectors, f"{NAMES[method]}, after {step} steps", angles[method, step])
-    proven = run.certified["angle_bounds"] if run.certified else np.full(k, np.nan)
-    _pair_of_rows(parts[-1], truth, "certified", np.array(proven), "≤ ")
-    return _save(figure, out)
+    bounds = run.certified["angle_bounds"] if run.certified else np.full(k, np.nan)
+    _pair_of_rows(parts[-1], truth, "certified", np.array(bounds), True)
+    return _save(figure, out, max(100, w / cell))  # a pixel for a pixel
 
 
 def _pair_of_rows(
-    part: Any, vectors: np.ndarray, title: str, angles: np.ndarray, prefix: str = ""
+    part: Any, vectors: np.ndarray, title: str, angles: np.ndarray, proven: bool = False
 ) -> None:
     axes = part.subplots(
-        2, vectors.shape[0], gridspec_kw={"wspace": 0.03, "hspace": 0.05, "top": 0.87, "bottom": 0}
+        2,
+        vectors.shape[0],
+        gridspec_kw={"wspace": 0.03, "hspace": 0.05, "top": 0.85, "bottom": 0.02},
     )
     part.subplots_adjust(left=0.025, right=0.998)
-    part.suptitle(title, fontsize=9, x=0.025, y=0.985, ha="left", va="top")
+    part.suptitle(title, fontsize=9, x=0.025, y=0.96, ha="left", va="top")
     for sign, row, symbol in ((1, axes[0], "+"), (-1, axes[1], "−")):
         row[0].text(-0.1, 0.5, symbol, transform=row[0].transAxes, ha="center", va="center")
         for axis, vector in zip(row, vectors, strict=True):
-            axis.imshow(_displayable(_contrast(sign * vector, vector)))
+            image = _displayable(_contrast(sign * vector, vector))
+            axis.imshow(image, interpolation="none")
             axis.set_axis_off()
     for axis, angle in zip(axes[0], angles, strict=True):
-        words = prefix + _degrees(angle)
+        words = _degrees(angle, proven)
         axis.text(0.03, 0.95, words, transform=axis.transAxes, va="top", color="white", fontsize=6)
 
 
-def _degrees(angle: float) -> str:
+def _degrees(angle: float, proven: bool) -> str:
+    """What is measured is known to a tenth of a degree: see :class:`Measured`."""
     degrees = np.degrees(angle)
-    return f"{degrees:.0f}°" if degrees >= 9.5 else f"{degrees:.2g}°"
+    if proven:
+        return f"≤ {degrees:.1g}°"
+    if degrees < 0.1:
+        return "< 0.1°"
+    return f"{degrees:.0f}°" if degrees >= 9.5 else f"{degrees:.1f}°"
 
 
 def _agreeing(vectors: np.ndarray, truth: np.ndarray) -> np.ndarray:
@@ -198,8 +213,9 @@ def _contrast(part: np.ndarray, vector: np.ndarray) -> np.ndarray:
 
 
 def _displayable(picture: np.ndarray) -> np.ndarray:
-    """An image for ``imshow``: one channel is spread to three, a fourth is left out."""
-    return np.repeat(picture, 3, axis=2) if picture.shape[2] < 3 else picture[:, :, :3]
+    """An image in bytes: one channel is spread to three, a fourth is left out."""
+    colours = picture[:, :, [0, 0, 0] if picture.shape[2] < 3 else [0, 1, 2]]
+    return colours if colours.dtype == np.uint8 else np.rint(255 * colours).astype(np.uint8)
 
 
 def _with_images(folder: Path, name: str = "images") -> RunFolder:
@@ -217,10 +233,10 @@ def _figure(size: tuple[float, float], tight: bool = True) -> Any:
     return Figure(figsize=size, layout="constrained" if tight else None)
 
 
-def _save(figure: Any, out: str | Path) -> list[Path]:
+def _save(figure: Any, out: str | Path, resolution: float = 200) -> list[Path]:
     stem = Path(out)
     stem.parent.mkdir(parents=True, exist_ok=True)
     paths = [stem.with_name(stem.name + suffix) for suffix in (".png", ".pdf")]
     for path in paths:
-        figure.savefig(path, dpi=RESOLUTION)
+        figure.savefig(path, dpi=resolution)
     return paths
