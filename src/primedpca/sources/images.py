@@ -31,7 +31,7 @@ class ImageFolder(DecodedRows):
         A folder is searched for files with the suffix of an image, hidden ones left out; it and
         a pattern are sorted by name.  A sequence is taken as it is.
     shrink : int
-        Divide both sides by this, by the exact mean over squares of pixels.
+        Divide both sides by this, by means over squares of pixels.
     cache : str or number
         Decoded images are kept up to so many bytes; 0 keeps none.
 

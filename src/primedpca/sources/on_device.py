@@ -11,7 +11,22 @@ from primedpca.arrays import is_sparse
 from primedpca.protocols import DataSource
 from primedpca.sources.dense import DenseSource
 
-__all__ = ["held_on", "on_device"]
+__all__ = ["held_on", "on_device", "torch_on"]
+
+
+def torch_on(device: Any) -> Any:
+    """PyTorch, if it is installed and the device is there."""
+    try:
+        import torch
+    except ImportError as error:
+        raise ImportError(
+            f"`device`={device!r} needs PyTorch: pip install 'primedpca[torch]'."
+        ) from error
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"`device`={device!r} cannot be used here: {error}") from error
+    return torch
 
 
 def on_device(source: Any, device: Any) -> DataSource:
@@ -23,12 +38,7 @@ def on_device(source: Any, device: Any) -> DataSource:
             f"`device`={device!r} takes dense data in memory, not {source!r}; leave `device` at "
             "None."
         )
-    try:
-        import torch
-    except ImportError as error:
-        raise ImportError(
-            f"`device`={device!r} needs PyTorch: pip install 'primedpca[torch]'."
-        ) from error
+    torch = torch_on(device)
     with warnings.catch_warnings():
         # PyTorch warns that it cannot mark its view as read-only; nothing here writes to it.
         warnings.simplefilter("ignore", UserWarning)
@@ -46,18 +56,11 @@ def held_on(source: Any, device: Any) -> DataSource:
         return on_device(source, device)
     if source.axis == 1:
         raise ValueError(f"`device`={device!r} takes data read in rows, not {source!r}.")
-    try:
-        import torch
-    except ImportError as error:
-        raise ImportError(
-            f"`device`={device!r} needs PyTorch: pip install 'primedpca[torch]'."
-        ) from error
-    kind = torch.as_tensor(source.rows(np.arange(1))).dtype
-    try:
-        held = torch.empty(source.shape, dtype=kind, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"`device`={device!r} cannot be used here: {error}") from error
+    torch, held = torch_on(device), None
     for i, block in source.scan():
         start, stop = source.blocks[i]
-        held[start:stop] = torch.as_tensor(np.array(block))
+        part = block if isinstance(block, torch.Tensor) else torch.as_tensor(np.array(block))
+        if held is None:
+            held = torch.empty(source.shape, dtype=part.dtype, device=device)
+        held[start:stop] = part
     return DenseSource(held)

@@ -29,7 +29,7 @@ class VideoFrames(DecodedRows):
     ----------
     path : path
     shrink : int
-        Divide both sides by this, by the exact mean over squares of pixels.
+        Divide both sides by this, by means over squares of pixels.
     gray : bool
         One channel, the brightness, instead of red, green and blue.
     cache : str or number

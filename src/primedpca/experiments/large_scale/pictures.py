@@ -132,14 +132,14 @@ def draw_figure_5(folder: str | Path, out: str | Path) -> list[Path]:
     pictures = [*arrays["examples"], arrays["mean"]]
     titles = [*(f"image {number + 1}" for number in arrays["numbers"]), "average of the data set"]
     h, w = pictures[0].shape[:2]
-    figure = _figure((9.6, 9.6 / len(pictures) * h / w + 0.35))
+    figure = _figure((9.6, 9.6 / len(pictures) * h / w + 0.2))
     axes = figure.subplots(1, len(pictures))
     for axis, picture, letter, title in zip(axes, pictures, "abcdefgh", titles, strict=False):
         axis.imshow(_displayable(picture))
         axis.set_axis_off()
         words = f"({letter}) {title}"
         axis.text(0.5, -0.04, words, transform=axis.transAxes, ha="center", va="top", fontsize=9)
-    return _save(figure, out)
+    return _save(figure, out, 140)
 
 
 def draw_lobsters(folder: str | Path, out: str | Path) -> list[Path]:
@@ -164,13 +164,13 @@ def draw_lobsters(folder: str | Path, out: str | Path) -> list[Path]:
     for part, (method, step) in zip(parts, blocks, strict=False):
         vectors = _agreeing(shown(pictures, f"{method} {step}"), truth)
         _pair_of_rows(part, vectors, f"{NAMES[method]}, after {step} steps", angles[method, step])
-    proven = run.certified["angle_bounds"] if run.certified else np.full(k, np.nan)
-    _pair_of_rows(parts[-1], truth, "certified", np.array(proven), "≤ ")
-    return _save(figure, out, w / cell)  # a pixel for a pixel
+    bounds = run.certified["angle_bounds"] if run.certified else np.full(k, np.nan)
+    _pair_of_rows(parts[-1], truth, "certified", np.array(bounds), True)
+    return _save(figure, out, max(100, w / cell))  # a pixel for a pixel
 
 
 def _pair_of_rows(
-    part: Any, vectors: np.ndarray, title: str, angles: np.ndarray, prefix: str = ""
+    part: Any, vectors: np.ndarray, title: str, angles: np.ndarray, proven: bool = False
 ) -> None:
     axes = part.subplots(
         2,
@@ -186,15 +186,18 @@ def _pair_of_rows(
             axis.imshow(image, interpolation="none")
             axis.set_axis_off()
     for axis, angle in zip(axes[0], angles, strict=True):
-        words = prefix + _degrees(angle)
+        words = _degrees(angle, proven)
         axis.text(0.03, 0.95, words, transform=axis.transAxes, va="top", color="white", fontsize=6)
 
 
-def _degrees(angle: float) -> str:
+def _degrees(angle: float, proven: bool) -> str:
+    """What is measured is known to a tenth of a degree: see :class:`Measured`."""
     degrees = np.degrees(angle)
-    if degrees >= 9.5:
-        return f"{degrees:.0f}°"
-    return f"{degrees:.1g}°" if degrees < 1e-3 else f"{degrees:.2g}°"
+    if proven:
+        return f"≤ {degrees:.1g}°"
+    if degrees < 0.1:
+        return "< 0.1°"
+    return f"{degrees:.0f}°" if degrees >= 9.5 else f"{degrees:.1f}°"
 
 
 def _agreeing(vectors: np.ndarray, truth: np.ndarray) -> np.ndarray:

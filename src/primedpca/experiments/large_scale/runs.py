@@ -23,7 +23,7 @@ from primedpca.priming import EigenGame
 from primedpca.protocols import Array
 from primedpca.solve import Solution, solve
 from primedpca.sources import as_source
-from primedpca.sources.on_device import held_on
+from primedpca.sources.on_device import held_on, torch_on
 
 __all__ = ["SHOWN", "run_large_scale"]
 
@@ -90,6 +90,8 @@ def run_large_scale(
         The folder.
     """
     given = as_source(source)
+    if device != "cpu":
+        torch_on(device)
     seeds = (seed,) if isinstance(seed, int) else tuple(seed)
     settings = {
         "name": name,

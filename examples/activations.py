@@ -1,0 +1,145 @@
+"""Principal components of what a ResNet makes of a folder of images, certified.
+
+python examples/activations.py --images FOLDER --weights FILE --out DIR
+
+follows EigenGame and pPCA along training, with all images and with a share of them, beside
+components that are proven (``priming="auto"``), and says in which layers each component lives.
+The images go through the network again at every reading; ``--cache`` keeps rows in memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import resnet
+
+from primedpca.centred import Centred
+from primedpca.experiments.large_scale import draw_figure_4, run_large_scale
+from primedpca.experiments.large_scale.activations import Activations, imagenet, load_weights
+from primedpca.experiments.large_scale.results import RunFolder
+from primedpca.experiments.records import write_whole
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--images", type=Path, required=True, help="folder; is only read")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the results")
+    parser.add_argument("--weights", type=Path, help="checkpoint with torchvision's key names")
+    parser.add_argument("--prefix", default="", help="of the keys, such as module.pre.")
+    parser.add_argument("--arch", choices=sorted(resnet.DEPTHS), default="resnet50")
+    parser.add_argument(
+        "--torchvision", action="store_true", help="torchvision's network; its weights if no other"
+    )
+    parser.add_argument("--size", type=int, default=224, help="pixels of the square cut out")
+    parser.add_argument("--forward", type=int, default=1, help="images in one forward")
+    parser.add_argument("--cache", help="rows kept in memory, such as 4GB; by default none")
+    parser.add_argument("--max-memory", help="for the certified components, such as 4GB")
+    parser.add_argument("--device", help="such as cuda:0; by default the processor")
+    parser.add_argument("--components", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=300, help="of EigenGame")
+    parser.add_argument("--batch-size", type=int, default=1024, help="rows in a step")
+    parser.add_argument("--learning-rate", type=float, help="by default fitted to the data")
+    parser.add_argument("--share", type=float, default=0.1, help="of the rows, for full PCA")
+    parser.add_argument("--evaluations", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--name", help="what figures call the data")
+    parser.add_argument("--resume", action="store_true")
+    return parser.parse_args()
+
+
+def network(args: argparse.Namespace) -> Any:
+    """The network with its weights; never an untrained one."""
+    if args.torchvision:
+        from torchvision import models
+
+        model = getattr(models, args.arch)(weights=None if args.weights else "DEFAULT")
+    else:
+        model = getattr(resnet, args.arch)()
+    if args.weights is not None:
+        load_weights(model, args.weights, prefix=args.prefix)
+    elif not args.torchvision:
+        raise ValueError("`--weights` is missing; or take torchvision's with `--torchvision`.")
+    return model
+
+
+def write_layers(source: Activations, results: RunFolder) -> None:
+    """How the unit length of every certified component is shared out among the blocks."""
+    data = Centred(source)
+    # Principal components are M^T s / |s|^2, s their scores.
+    scores = results.arrays("certified")["scores"]
+    found = data.adjoint(data.like.asarray(scores / (scores**2).sum(axis=0)))
+    lines = [["block", "features", *(f"component {i + 1}" for i in range(scores.shape[1]))]]
+    for name, (columns, shape) in source.block_slices.items():
+        squares = [float(part @ part) for part in found[columns].T]
+        lines.append([name, str(int(np.prod(shape))), *(f"{value:.5f}" for value in squares)])
+    write_whole(results.path / "layers.csv", "".join(",".join(line) + "\n" for line in lines))
+
+
+def draw(folder: Path) -> None:
+    """The curves of training, and layers.csv as a picture: blocks down, components across."""
+    try:
+        import matplotlib
+    except ImportError:
+        print("Nothing is drawn: pip install 'primedpca[plots]'.")
+        return
+    draw_figure_4(folder, folder / "variances")
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    lines = [line.split(",") for line in (folder / "layers.csv").read_text().splitlines()[1:]]
+    shares = 100 * np.array([[float(cell) for cell in line[2:]] for line in lines])
+    figure, axes = plt.subplots(figsize=(4.2, 0.6 + 0.22 * len(lines)), layout="constrained")
+    image = axes.imshow(shares, aspect="auto", cmap="viridis", vmin=0)
+    axes.set_xticks(range(shares.shape[1]), range(1, shares.shape[1] + 1))
+    axes.set_yticks(range(len(lines)), [line[0] for line in lines])
+    axes.set_xlabel("component")
+    axes.set_ylabel("residual block")
+    figure.colorbar(image, label="share of its squared length, %")
+    for kind in ("png", "pdf"):
+        figure.savefig(folder / f"layers.{kind}", dpi=150)
+
+
+def run(args: argparse.Namespace) -> Path:
+    source = Activations(
+        network(args),
+        args.images,
+        transform=partial(imagenet, size=args.size),
+        batch=args.forward,
+        device=args.device,
+        cache=args.cache,
+    )
+    print(source, flush=True)
+    folder = run_large_scale(
+        source,
+        args.out,
+        name=args.name or f"{args.arch} activations, {args.images.name}",
+        n_components=args.components,
+        steps=args.steps,
+        batch_size=args.batch_size,
+        learning_rate=args.learning_rate or "auto",
+        share=args.share,
+        seed=args.seed,
+        n_evaluations=args.evaluations,
+        device=source.device or "cpu",
+        max_memory=args.max_memory,
+        resume=args.resume,
+        progress=partial(print, flush=True),
+    )
+    results = RunFolder.of(folder)
+    print(results.certified["certificate"])
+    if not (folder / "layers.csv").exists():
+        write_layers(source, results)
+    draw(folder)
+    return folder
+
+
+if __name__ == "__main__":
+    try:
+        run(arguments())
+    except (ValueError, OSError, ImportError) as error:
+        sys.exit(f"{type(error).__name__}: {error}")

@@ -1,0 +1,103 @@
+"""Images as a network takes them: found in a folder, decoded when needed, cropped, normalised."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from primedpca.arrays import describe
+from primedpca.sources.decoded import pillow
+
+__all__ = ["image_at", "image_name", "image_sequence", "imagenet"]
+
+SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"}
+#: Of the red, green and blue of ImageNet's training images, on a scale from 0 to 1.
+MEAN = np.array([0.485, 0.456, 0.406], dtype=np.float32)
+DEVIATION = np.array([0.229, 0.224, 0.225], dtype=np.float32)
+
+
+def imagenet(image: Any, size: int = 224) -> np.ndarray:
+    """An image as networks trained on ImageNet take it.
+
+    The shorter side is resized (bilinear) to ``size * 256 / 224``, the middle is cut out, and
+    the colours are put on ImageNet's mean and deviation.
+
+    Parameters
+    ----------
+    image : Pillow image, or uint8 array of shape (height, width) or (height, width, 3)
+    size : int
+        Height and width of what is cut out; ``functools.partial(imagenet, size=448)`` is a
+        transform for another one.
+
+    Returns
+    -------
+    ndarray of shape (3, size, size), float32
+    """
+    library = pillow()
+    if not isinstance(image, library.Image):
+        image = np.asarray(image)
+        if image.dtype != np.uint8 or image.ndim not in (2, 3):
+            raise ValueError(
+                f"The default `transform` takes Pillow images and uint8 arrays of height x width "
+                f"x 3, not {image.dtype} of shape {image.shape}; pass `transform`=None for arrays "
+                "that the network takes as they are."
+            )
+        image = library.fromarray(image)
+    image = image.convert("RGB")
+    width, height = image.size
+    short = round(size * 256 / 224)
+    scale = short / min(width, height)
+    width, height = max(short, int(width * scale)), max(short, int(height * scale))
+    left, top = round((width - size) / 2), round((height - size) / 2)
+    image = image.resize((width, height), library.Resampling.BILINEAR)
+    pixels = np.asarray(image.crop((left, top, left + size, top + size)), dtype=np.float32)
+    return np.ascontiguousarray(((pixels / 255 - MEAN) / DEVIATION).transpose(2, 0, 1))
+
+
+def image_sequence(images: Any) -> Sequence[Any]:
+    """The images of a folder (by name, subfolders too), or the sequence that is given."""
+    if isinstance(images, (str, os.PathLike)):
+        folder = Path(images)
+        if not folder.is_dir():
+            raise FileNotFoundError(f"`images`={str(folder)!r} is no folder.")
+        images = sorted(
+            path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file()
+        )
+        if not images:
+            raise ValueError(
+                f"`images`={str(folder)!r} holds no images; files that end in "
+                f"{', '.join(sorted(SUFFIXES))} are looked for."
+            )
+    if not (hasattr(images, "__len__") and hasattr(images, "__getitem__")):
+        raise TypeError(
+            f"`images` is a {describe(images)}, but must have a length and be read again in any "
+            "order; pass a folder, a list of paths or a sequence of arrays."
+        )
+    if len(images) == 0:
+        raise ValueError("`images` is empty; at least one is needed.")
+    return images
+
+
+def image_name(images: Sequence[Any], i: int) -> str:
+    """What to call image ``i`` in a message: its number, and its path if it has one."""
+    item = images[i]
+    return f"image {i} ({item})" if isinstance(item, (str, os.PathLike)) else f"image {i}"
+
+
+def image_at(images: Sequence[Any], i: int) -> Any:
+    """Image ``i``: decoded by Pillow where it is a path, else as it is."""
+    item = images[i]
+    if not isinstance(item, (str, os.PathLike)):
+        return item
+    library = pillow()
+    try:
+        with library.open(item) as image:
+            return image.convert("RGB")
+    except FileNotFoundError:
+        raise
+    except (OSError, SyntaxError, ValueError) as error:
+        raise ValueError(f"{image_name(images, i)} cannot be decoded: {error}") from error
