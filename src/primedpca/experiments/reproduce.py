@@ -86,7 +86,7 @@ def reproduce(
             drawn += reproduce_large_scale(
                 large,
                 folder,
-                out / "large_scale",
+                out,
                 quick=quick,
                 device=device,
                 resume=resume,

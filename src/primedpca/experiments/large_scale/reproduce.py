@@ -94,7 +94,7 @@ def reproduce_large_scale(
     data_dir : path
         Holds ``retina/*.jpg`` and ``person.mp4``.
     out : path
-        Runs are kept in ``out/large_scale``, pictures beside it.
+        Runs are kept in ``out/large_scale``, pictures in ``out/drawn``.
     quick : bool
         Shrunk images and 60 steps instead of full size and 300.
     device : str
@@ -121,7 +121,7 @@ def reproduce_large_scale(
         _run(case, source, results / case.name, device, resume, progress)
     drawn = []
     for name in targets:
-        drawn += TARGETS[name](results, Path(out) / name)
+        drawn += TARGETS[name](results, Path(out) / "drawn" / name)
         progress(f"drew {drawn[-2]} and {drawn[-1].name}")
     return drawn
 
