@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -352,3 +357,43 @@ def test_rows_are_moved_to_a_device_block_by_block(tmp_path):
     with pytest.raises(ValueError, match="`device`='cuda'"):
         run_large_scale(source, tmp_path / "run", device="cuda", **OPTIONS)
     assert not (tmp_path / "run").exists()
+
+
+FIT = """
+import sys, scipy.linalg
+from primedpca import PrimedPCA
+print("begin", flush=True)
+sys.stdin.readline()
+found = PrimedPCA(8, max_memory="8GB", random_state=0).fit(sys.argv[1])
+print(found.converged_, found.components_.shape[1], found.components_.dtype, flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "d"), [("retina", 36_636_672), ("person.mp4", 995_328)])
+def test_eight_gigabytes_are_enough(name, d):
+    """The resident memory of a fit at full size, sampled from here."""
+    folder = data_folder()
+    if folder is None or not (folder / name).exists():
+        pytest.skip(f"no {name} in PRIMEDPCA_DATA")
+    if os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") < 9e9:
+        pytest.skip("less than 9 GB of memory are free")
+    words = [sys.executable, "-c", FIT, str(folder / name)]
+    with subprocess.Popen(words, stdin=-1, stdout=-1, text=True) as process:
+        assert process.stdout.readline() == "begin\n"
+        before = peak = _resident(process.pid)
+        process.stdin.write("\n")
+        process.stdin.flush()
+        while process.poll() is None:
+            peak = max(peak, _resident(process.pid))
+            time.sleep(0.02)
+        assert process.stdout.read() == f"True {d} float32\n"
+    assert peak - before <= 8e9
+
+
+def _resident(number):
+    try:
+        pages = int(Path(f"/proc/{number}/statm").read_text().split()[1])
+    except (OSError, IndexError):  # it has just ended
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -68,7 +68,7 @@ def draw_variances(
         return
     final = np.concatenate([curve.variances[:, -1].ravel() for curve in curves.values()])
     known = final if certified is None else np.asarray(certified)
-    axis.set(yscale="log", ylabel="captured variance $v^TCv$")
+    axis.set(yscale="log", ylabel="captured variance $v^TCv$ (data units²)")
     axis.set_ylim(known[known > 0].min() / 20, 2 * max(known.max(), final.max()))
     if certified is not None:
         edge = axis.get_xlim()[1]
