@@ -93,7 +93,8 @@ class Load:
     def buffers(self) -> float:
         """Bytes of the blocks that are being worked on, and of those that the source keeps."""
         ready = self.stored if self.sparse else self.entries * self.item
-        return self.cache + self.workers * (2.0**23 + (self.stored + ready) / self.blocks)
+        each = max(2.0**23, ready / self.blocks) + 2 * self.stored / self.blocks
+        return self.cache + self.workers * each
 
     @property
     def wide_rows(self) -> bool:
