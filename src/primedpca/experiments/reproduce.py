@@ -82,16 +82,15 @@ def reproduce(
                 f"{target} needs photographs and a video: name their folder with `--data-dir` or "
                 "the variable `PRIMEDPCA_DATA`."
             )
-        for large in LARGE if target == "all" else (target,):
-            drawn += reproduce_large_scale(
-                large,
-                folder,
-                out,
-                quick=quick,
-                device=device,
-                resume=resume,
-                progress=progress,
-            )
+        drawn += reproduce_large_scale(
+            LARGE if target == "all" else target,
+            folder,
+            out,
+            quick=quick,
+            device=device,
+            resume=resume,
+            progress=progress,
+        )
     return drawn
 
 
