@@ -201,38 +201,26 @@ def figure_1(results: Results, folder: Path) -> list[Path]:
 
 def figure_3(results: Results, folder: Path) -> list[Path]:
     """Captured variance along training with k = 5, as it is and normalised."""
-    paths = []
-    for stem, extras in (("figure-3", (0,)), ("figure-3-extra", EXTRAS)):
-        with house_style():
-            figure = figure_of(7.0, 0.6 + 2.5 * len(extras))
-            axes = figure.subplots(len(extras), 2, squeeze=False, sharex=True)
-            for row, extra in zip(axes, extras, strict=True):
-                _figure_3_row(row, results, extra)
-            for axis in axes[-1]:
-                axis.set_xlabel(UNITS["steps"])
-            paths += save(figure, folder / stem)
+    alone = results.traces(FIVE, "eigengame", ALONE)
+    refined = results.traces(FIVE, "eigengame", 0)
+    with house_style():
+        figure = figure_of(7.0, 3.1)
+        for axis, normalised in zip(figure.subplots(1, 2), (False, True), strict=True):
+            if alone and refined:
+                _variances(axis, alone, refined, normalised)
+            what = "captured variance" + (" / final" if normalised else "")
+            _label(axis, alone and refined, what)
+            axis.set_xlabel(UNITS["steps"])
+            axis.set_title("EigenGame and pPCA" + (", normalised" if normalised else ""))
+        paths = save(figure, folder / "figure-3")
     about = (
-        "EigenGame (dashed) and pPCA primed by it (solid; figure-3-extra has l = 2 and 4 too), k = "
-        "5; one colour a component, numbered on the right. Mean over runs; shading: ± the standard "
-        "error of the mean. "
+        "EigenGame (dashed) and pPCA primed by it (solid), k = 5; one colour a component, numbered "
+        "on the right. Mean over runs; shading: ± the standard error of the mean. "
         f"Normalised: every curve of a run by the mean of its last {TAIL} evaluations. A step is a "
         "mini-batch."
     )
     title = f"Figure 3. Captured variance on {TITLES['exponential']} data."
     return [*paths, _caption(folder / "figure-3.txt", results, title, about)]
-
-
-def _figure_3_row(row: Any, results: Results, extra: int) -> None:
-    alone = results.traces(FIVE, "eigengame", ALONE)
-    refined = results.traces(FIVE, "eigengame", extra)
-    ppca = "pPCA" if extra == 0 else f"pPCA$_{extra}$"
-    for axis, normalised in zip(row, (False, True), strict=True):
-        if alone and refined:
-            _variances(axis, alone, refined, normalised)
-        what = "captured variance" + (" / final" if normalised else "")
-        _label(axis, alone and refined, what, ppca=ppca)
-        axis.set_xlabel("")
-        axis.set_title(f"EigenGame and {ppca}" + (", normalised" if normalised else ""))
 
 
 def _pairs(results: Results, name: str, extra: int) -> list[tuple[Trace, Trace]]:
@@ -272,7 +260,7 @@ def _estimates(trace: Trace, count: int, normalised: bool) -> np.ndarray:
     return values / values[-TAIL:].mean(axis=0) if normalised else values
 
 
-def _label(axis: Any, there: Any, what: str, eigenvalues: bool = False, ppca: str = "pPCA") -> None:
+def _label(axis: Any, there: Any, what: str, eigenvalues: bool = False) -> None:
     from matplotlib.lines import Line2D
 
     axis.set_xlabel(UNITS["steps"])
@@ -283,7 +271,7 @@ def _label(axis: Any, there: Any, what: str, eigenvalues: bool = False, ppca: st
     grey: dict[str, Any] = {"color": "0.35"}
     handles = [Line2D([], [], label="eigenvalues", linestyle=":", **grey)] if eigenvalues else []
     handles.append(Line2D([], [], label="EigenGame", **look("eigengame", ALONE) | grey))
-    handles.append(Line2D([], [], label=ppca, **look("eigengame", 0) | grey))
+    handles.append(Line2D([], [], label="pPCA", **look("eigengame", 0) | grey))
     if eigenvalues:
         axis.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
     else:
