@@ -114,6 +114,50 @@ def test_the_estimator_on_a_device():
     assert PrimedPCA(0.9, device="cuda").fit(X).n_components_ == share
 
 
+def test_captured_steps_are_those_of_prime():
+    from primedpca.arrays import like_block
+    from primedpca.experiments.lockstep import Batches, LockstepPower, LockstepSGD
+    from primedpca.priming import EigenGame, Oja
+
+    X = data(250, 12, "float32", mean=3.0)
+    rows = np.concatenate([X - X.mean(axis=0, dtype="f8"), np.zeros((1, 12))])
+    x = torch.tensor(rows, dtype=torch.float32, device="cuda")
+    like = like_block(x, 12)
+    for rule in (EigenGame, Oja):
+        batches = Batches(250, 90, (0, 5))  # of 83 and 84 rows
+        many = LockstepSGD(x, like, rule(), (1e-2, 1e-3), 4, batches)
+        many.run_to(1)
+        many.run_to(300)
+        for i, seed in enumerate(batches.seeds):
+            for j, rate in enumerate((1e-2, 1e-3)):
+                own = rule(learning_rate=rate, steps=300)
+                *_, last = prime(X, own, 4, batch_size=90, random_state=seed)
+                off = np.abs(many.vectors[i, j].cpu().numpy() - last.directions).max()
+                assert off < 1e-3, (rule, seed, rate, off)
+    power = LockstepPower(x[:-1], like, (1e-6,), 3, (0,))
+    power.run_to(2000)
+    truth = np.linalg.svd(rows[:-1], full_matrices=False)[2][:3]
+    assert power.finished.all()
+    assert angles(power.vectors[0].T.cpu().numpy(), truth).max() < 1e-3
+
+
+def test_activations_on_a_device():
+    from primedpca.experiments.large_scale.activations import Activations
+
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU()).double()
+    images = np.random.default_rng(0).random((20, 3, 9, 9))
+    source = Activations(
+        network, images, blocks=["1"], transform=None, device="cuda", dtype="float64", batch=4
+    )
+    rows = torch.cat([block for _, block in source.scan()])
+    with torch.inference_mode():
+        wanted = network(torch.tensor(images)).flatten(1)
+    assert rows.device.type == "cuda"
+    assert float((rows.cpu() - wanted).abs().max()) < 1e-10
+    assert torch.equal(source.rows(np.array([5, 2])), rows[[5, 2]])
+
+
 if __name__ == "__main__":
     for name, test in sorted(globals().items()):
         if name.startswith("test_"):
