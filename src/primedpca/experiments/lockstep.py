@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
 from primedpca.arrays import is_torch_array
+from primedpca.engines.local import one_blas_thread
 from primedpca.orthonormal import random_basis
 from primedpca.priming.stochastic import Stochastic
 from primedpca.protocols import Array, Like
@@ -25,25 +27,36 @@ from primedpca.sources.base import cut_evenly
 
 __all__ = ["Batches", "Clock", "LockstepPower", "LockstepSGD", "wait_for"]
 
+#: Products with fewer numbers than this are over before a second thread has woken up.
+SMALL = 2**19
 #: Steps whose row numbers are drawn and sent to the device at a time.
 AHEAD = 256
 
 
 class Clock:
-    """Seconds that the steps took, and nothing else."""
+    """Seconds that the steps took, and nothing else.
 
-    def __init__(self, like: Like) -> None:
+    Parameters
+    ----------
+    like : Like
+    size : int
+        How many numbers of the data a step multiplies.
+    """
+
+    def __init__(self, like: Like, size: int) -> None:
         self.seconds = 0.0
         self._wait = wait_for(like)
+        self._threads = one_blas_thread if size < SMALL else nullcontext
 
     def run(self, step: Callable[[], None], times: int) -> None:
         """Run a step so many times, on the clock."""
-        self._wait()
-        start = time.perf_counter()
-        for _ in range(times):
-            step()
-        self._wait()
-        self.seconds += time.perf_counter() - start
+        with self._threads(), np.errstate(all="ignore"):  # a run may diverge: that is a finding
+            self._wait()
+            start = time.perf_counter()
+            for _ in range(times):
+                step()
+            self._wait()
+            self.seconds += time.perf_counter() - start
 
 
 def wait_for(like: Like) -> Callable[[], Any]:
@@ -145,7 +158,7 @@ class LockstepSGD:
         batches: Batches,
     ) -> None:
         self.like, self.priming, self.batches = like, priming, batches
-        self.step, self.clock = 0, Clock(like)
+        self.step, self.clock = 0, Clock(like, batches.width * like.n_features)
         xp = like.xp
         starts = [random_basis(like, n_directions, seed) for seed in batches.seeds]
         self.vectors = xp.stack([xp.stack([start] * len(rates)) for start in starts])
@@ -167,8 +180,7 @@ class LockstepSGD:
             if place == 0:
                 self._send(self.step)
             count = min(AHEAD - place, step - self.step)
-            with np.errstate(all="ignore"):  # a run may diverge: that is a finding
-                self.clock.run(self._advance, count)
+            self.clock.run(self._advance, count)
             self.step += count
 
     def _send(self, start: int) -> None:
@@ -221,7 +233,7 @@ class LockstepPower:
         seeds: Sequence[int],
     ) -> None:
         self.like, self._x = like, x
-        self.step, self.clock = 0, Clock(like)
+        self.step, self.clock = 0, Clock(like, x.shape[0] * x.shape[1])
         xp = like.xp
         self.vectors = xp.stack([random_basis(like, n_directions, seed) for seed in seeds])
         self.found = xp.zeros(len(seeds), dtype=xp.int64, device=like.device)
