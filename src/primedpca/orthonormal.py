@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from primedpca.arrays import device, dtype_name, namespace, to_numpy
+from primedpca.arrays import device, dtype_name, is_numpy_array, namespace, to_numpy
 from primedpca.protocols import Array, Like
 
 __all__ = [
@@ -31,6 +31,8 @@ def unit_columns(directions: Array) -> Array:
     peak = xp.max(xp.abs(directions), axis=0)
     if not bool(xp.all(peak > 0)):
         directions, peak = directions[:, peak > 0], peak[peak > 0]
+    if is_numpy_array(directions):
+        directions = np.ascontiguousarray(directions)  # the order in memory decides about bits
     directions = directions / peak
     # Once more: the reciprocal of a subnormal is not exact enough to keep the entries near 1.
     return directions / xp.linalg.vector_norm(directions, axis=0)
