@@ -6,8 +6,8 @@ reads the data only where they end, so it goes exactly the way it would have gon
 pass goes a hash of what the data were multiplied with: if that is not the same to the last bit,
 the way has parted, and the checkpoint is refused.
 
-Of mini-batches and streams, whose steps are too many for that, the state of the loop is kept
-every half a minute, and at their end.
+Loops with many steps but a state of fixed size, above all those over mini-batches and streams,
+keep their state every half a minute and at their end, in place of the passes that led to it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ from typing import Any
 
 import numpy as np
 
-import primedpca
 from primedpca.arrays import like_block
 from primedpca.costs import Way
 from primedpca.engines import as_engine
 from primedpca.engines.prepare import Columns
 from primedpca.engines.recorded import RecordedEngine
-from primedpca.fingerprint import digest, fingerprint
+from primedpca.fingerprint import agreement, digest
 from primedpca.frame import Frame
 from primedpca.interrupts import Interrupts
 from primedpca.packing import Packed, as_columns, as_rows, pack, unpack
@@ -42,7 +41,7 @@ from primedpca.tensor_file import read_file, write_file
 
 __all__ = ["Checkpoint", "kept_fit"]
 
-#: Seconds between two writings of the state of a loop over mini-batches.
+#: Seconds between two writings of the state of a loop.
 EVERY = 30.0
 MANIFEST, LOOP, RESULT = (f"{name}.safetensors" for name in ("manifest", "loop", "result"))
 LOCK = "lock"
@@ -54,8 +53,6 @@ TYPES: dict[str, Any] = {
         *(Packed, Parts, Plan, Solution, Status, Way),
     )
 }
-#: Options that do not change what is found.
-FREE = {"checkpoint", "engine", "random_state", "verbose", "warm_start", "whiten"}
 
 
 class Checkpoint:
@@ -81,7 +78,8 @@ class Checkpoint:
         self.engine: Engine = RecordedEngine(as_engine(engine), self)
         self.history: list[dict[str, Any]] = []
         self.interrupts = Interrupts()
-        self._made, self._depth = 0, 0
+        self._made, self._depth = 0, 0  # passes; of those that are made of several
+        self._loops, self._begun = 0, 0  # loops, and the passes before the last of them
         self._saved, self._pause = time.monotonic(), EVERY
         self._like: Any = None
         self._loop: dict[str, Any] | None = None
@@ -121,9 +119,10 @@ class Checkpoint:
         """What the fit came to, if it has ended, or comes to now; what led to it is dropped."""
         if (self.folder / RESULT).exists():
             held: Solution = unpack(self._read(RESULT), self._like)
-            return replace(held, history=as_rows(held.history))
-        found = make()
-        self._write(RESULT, pack(replace(found, history=as_columns(found.history))))
+            found = replace(held, history=as_rows(held.history))
+        else:
+            found = make()
+            self._write(RESULT, pack(replace(found, history=as_columns(found.history))))
         for name in self._files():
             if name == LOOP or name.startswith("pass-"):
                 (self.folder / name).unlink(missing_ok=True)
@@ -136,7 +135,7 @@ class Checkpoint:
         """What a pass gave when it was made, or gives now; see :class:`RecordedEngine`."""
         if self._depth:
             return make()
-        file = f"pass-{self._made + 1:06d}.safetensors"
+        file = _pass(self._made + 1)
         asked = digest(name, operands)
         if (self.folder / file).exists():
             held = self._read(file)
@@ -159,14 +158,15 @@ class Checkpoint:
         self.interrupts.let_through()
         return gave
 
-    # -- loops over mini-batches and streams -------------------------------------------------
+    # -- loops with a state of fixed size -----------------------------------------------------
 
     def resume_loop(self, data: Any) -> dict[str, Any] | None:
         """Where a loop stood, and the data as it had found them; ``None`` if it begins."""
-        held, self._loop = self._loop, None
-        if held is None:
+        self._loops, self._begun = self._loops + 1, self._made
+        if self._loop is None or self._loop["loop"] != self._loops:
             return None
-        held = unpack(held, self._like)
+        held, self._loop = unpack(self._loop, self._like), None
+        self._begun = held["begun"]
         data.frame, data.passes, data.position = (held[n] for n in ("frame", "passes", "position"))
         self.history[:], self._made = as_rows(held["history"]), held["made"]
         return held
@@ -174,12 +174,16 @@ class Checkpoint:
     def keep_loop(self, data: Any, known: int, last: bool, **loop: Any) -> None:
         """Write where a loop stands, now and then, before its step is told as row ``known``."""
         due = time.monotonic() - self._saved >= self._pause
-        if not (due or last or self.interrupts.pending is not None):
+        again = self._loop is not None or (self.folder / _pass(self._made + 1)).exists()
+        if again or not (due or last or self.interrupts.pending is not None):
             return
         begun = time.monotonic()
         held = loop | {"frame": data.frame, "passes": data.passes, "position": data.position}
         held |= {"history": as_columns(self.history[:known]), "made": self._made}
+        held |= {"loop": self._loops, "begun": self._begun}
         self._write(LOOP, pack(held))
+        for i in range(self._begun + 1, self._made + 1):  # these are in the state
+            (self.folder / _pass(i)).unlink(missing_ok=True)
         self._saved = time.monotonic()
         self._pause = max(EVERY, 10 * (self._saved - begun))  # at most a tenth of the time
         self.interrupts.let_through()
@@ -308,33 +312,12 @@ def kept_fit(
         yield Unkept(options["engine"])
         return
     kept = Checkpoint(folder, options["engine"])
-    with kept.opened(_about(source, options, sample_weight, start), source):
+    with kept.opened(agreement(source, options, sample_weight, start), source):
         yield kept
 
 
-def _about(
-    source: DataSource, options: Mapping[str, Any], sample_weight: Any, start: Any
-) -> dict[str, Any]:
-    """What a checkpoint must agree with: data, parameters and versions, as plain values."""
-    given = {name: _plain(value) for name, value in options.items() if name not in FREE}
-    seed = options["random_state"]
-    given["random_state"] = int(seed) if isinstance(seed, (int, np.integer)) else None
-    given["start"] = None if start is None else digest(start)
-    library = type(next(iter(source.scan()))[1]).__module__.split(".")[0]
-    versions = {"primedpca": primedpca.__version__, "numpy": np.__version__}
-    if library not in ("numpy", "scipy"):
-        versions[library] = str(getattr(__import__(library), "__version__", "unknown"))
-    data = fingerprint(source, sample_weight)
-    return {"data": data, "options": given, "versions": versions}
-
-
-def _plain(value: Any) -> Any:
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, np.generic):
-        return value.item()
-    name = getattr(value, "__qualname__", type(value).__qualname__)
-    return f"{name} {digest(value)[:16]}"
+def _pass(number: int) -> str:
+    return f"pass-{number:06d}.safetensors"
 
 
 def _machine() -> str:

@@ -1,4 +1,4 @@
-"""What tells data apart without reading all of them."""
+"""What tells fits apart: data, without reading all of them, parameters and versions."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
+import primedpca
 from primedpca.arrays import dtype_name, is_dense, is_sparse, to_numpy
 from primedpca.protocols import DataSource
 
-__all__ = ["digest", "fingerprint"]
+__all__ = ["agreement", "digest", "fingerprint"]
+
+#: Options that do not change what is found, and one of which only a number can be compared.
+FREE = {"checkpoint", "engine", "random_state", "verbose", "warm_start", "whiten"}
 
 BLOCKS = 4  # that are hashed: the first, the last and two between
 
@@ -92,3 +97,43 @@ def fingerprint(source: DataSource, sample_weight: Any = None) -> dict[str, Any]
         about = os.stat(path)
         known["file"] = f"{about.st_size} bytes, changed at {about.st_mtime_ns} ns"
     return known
+
+
+def agreement(
+    source: DataSource, options: Mapping[str, Any], sample_weight: Any, start: Any
+) -> dict[str, dict[str, Any]]:
+    """All that two fits must agree in for one to go on where the other was left.
+
+    Parameters
+    ----------
+    source : DataSource
+    options : mapping
+        The parameters of the estimator.
+    sample_weight : array of shape (n,) or None
+    start : array of shape (d, q) or None
+        Directions to start from.
+
+    Returns
+    -------
+    dict
+        ``data``, ``options`` and ``versions``, each a dictionary of plain values.
+    """
+    given = {name: _plain(value) for name, value in options.items() if name not in FREE}
+    seed = options["random_state"]
+    given["random_state"] = int(seed) if isinstance(seed, (int, np.integer)) else None
+    given["start"] = None if start is None else digest(start)
+    library = type(next(iter(source.scan()))[1]).__module__.split(".")[0]
+    versions = {"primedpca": primedpca.__version__, "numpy": np.__version__}
+    if library not in ("numpy", "scipy"):
+        versions[library] = str(import_module(library).__version__)
+    data = fingerprint(source, sample_weight)
+    return {"data": data, "options": given, "versions": versions}
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    name = getattr(value, "__qualname__", type(value).__qualname__)
+    return f"{name} {digest(value)[:16]}"

@@ -14,7 +14,7 @@ from primedpca.arrays import is_dense
 from primedpca.centred import Centred
 from primedpca.engines.recorded import journal_of
 from primedpca.orthonormal import random_basis
-from primedpca.priming import as_priming, check_directions
+from primedpca.priming import BlockKrylov, Exact, Given, as_priming, check_directions
 from primedpca.priming.stochastic import fitting_rate
 from primedpca.protocols import Array, Priming, State
 from primedpca.result import DivergenceError, Snapshot
@@ -102,8 +102,14 @@ def _loop(
     state = priming.init(data.like, n_directions, seed, start)
     seconds, step = time.perf_counter() - clock, 0
     data.position = None
-    # Of visits to all data the passes are kept, one by one.
-    keeper = journal_of(data.engine) if priming.visits != "whole" else None
+    # What these hold is what their passes gave, and that is kept already.
+    own = isinstance(priming, (BlockKrylov, Exact, Given))
+    keeper = None if own else journal_of(data.engine)
+    if keeper is not None and not hasattr(state, "_fields"):
+        raise TypeError(
+            f"the state of {type(priming).__name__} is a {type(state).__name__}, and a checkpoint "
+            "keeps named tuples of arrays and numbers; make it one, or leave `checkpoint` out."
+        )
     held = keeper.resume_loop(data) if keeper is not None else None
     if held is not None:
         state, step, seconds = type(state)(*held["state"]), held["step"], held["seconds"]
@@ -146,10 +152,11 @@ def _visits(
     """What the priming is shown, visit by visit."""
     if priming.visits == "whole":
         own_count = hasattr(priming, "max_steps")
-        step = 0
+        step = data.position or 0
         while own_count or step < max_passes:
-            yield data
             step += 1
+            data.position = step
+            yield data
     elif priming.visits == "rows":
         yield from stream(data, batch_size)
     else:
