@@ -113,7 +113,7 @@ def _loop(
     held = keeper.resume_loop(data) if keeper is not None else None
     if held is not None:
         state, step, seconds = type(state)(*held["state"]), held["step"], held["seconds"]
-    known = len(keeper.history) if keeper is not None else 0
+    known, begun = len(keeper.history) if keeper is not None else 0, step
 
     def snapshot(state: State) -> Snapshot:
         return Snapshot(step, data.passes, seconds, state, lambda: priming.directions(state, data))
@@ -142,7 +142,7 @@ def _loop(
         if done:
             return
         clock = time.perf_counter()
-    if step:
+    if step > begun:
         keep(last=True)
 
 
