@@ -17,6 +17,7 @@ from sklearn.base import clone
 
 import primedpca.checkpoint as module
 from primedpca import PrimedPCA, as_source
+from primedpca.interrupts import Interrupts
 from primedpca.packing import as_columns, as_rows, pack, unpack
 from primedpca.priming import (
     BlockKrylov,
@@ -672,6 +673,37 @@ def test_a_handler_that_comes_back_lets_the_fit_go_on(tmp_path):
         signal.signal(signal.SIGTERM, before)
     assert seen == [signal.SIGTERM]
     assert same(fitted(model), fitted(PrimedPCA(4, **OPTIONS).fit(Plugged(X))))
+
+
+def test_a_signal_is_never_lost():
+    interrupts, seen = Interrupts(), []
+
+    def work(let_through):
+        with interrupts.held():
+            signal.raise_signal(signal.SIGINT)
+            seen.append("held")
+            if let_through:
+                interrupts.let_through()
+            seen.append("end")
+
+    for let_through in (True, False):
+        with pytest.raises(KeyboardInterrupt):
+            work(let_through)
+        assert interrupts.pending is None
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert seen == ["held", "held", "end"]
+
+
+def test_what_is_ignored_stays_ignored():
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    interrupts = Interrupts()
+    try:
+        with interrupts.held():
+            assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+            signal.raise_signal(signal.SIGTERM)
+            assert interrupts.pending is None
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_in_another_thread_signals_are_let_be(tmp_path):

@@ -33,15 +33,20 @@ class Interrupts:
             yield
         finally:
             self._restore()
+            self._hand_on()  # one that came after the last safe point is not lost
 
     def let_through(self) -> None:
         """Hand on a signal that has come meanwhile, to whoever would have had it."""
-        number, self.pending = self.pending, None
-        if number is None:
+        if self.pending is None:
             return
         self._restore()
-        signal.raise_signal(number)
+        self._hand_on()
         self._install()  # somebody else's handler came back: the work goes on
+
+    def _hand_on(self) -> None:
+        number, self.pending = self.pending, None
+        if number is not None:
+            signal.raise_signal(number)
 
     def _install(self) -> None:
         for number in HELD:
