@@ -1,5 +1,6 @@
 """Checkpoints: a fit that is killed anywhere ends as if it had not been."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -188,6 +189,40 @@ def test_every_kind_of_data_is_gone_on_with(tmp_path, make, options, monkeypatch
     assert "make room" in words
     assert same(fitted(model), want)
     assert same(fitted(PrimedPCA(checkpoint=tmp_path, **options).fit(x)), want)
+
+
+@pytest.mark.parametrize("priming", ["auto", "subspace_iteration", "oja", "frequent_directions"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"scale": "std"},
+        {"missing": "mean"},
+        {"center": False},
+        {"refine_share": 0.5},
+        {"n_components": "mle"},
+        {"weighted": True},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_preparation_is_gone_on_with(tmp_path, priming, options, monkeypatch):
+    monkeypatch.setattr(module, "EVERY", 0.0)
+    options = dict(options)
+    x, weight = X.copy(), None
+    if options.get("missing"):
+        x[::7, ::5] = np.nan
+    if options.pop("weighted", False):
+        weight = np.arange(N) // 50 % 3.0  # whole batches of weight zero, which are skipped
+    priming = Oja(steps=15) if priming == "oja" else priming
+    options = {"n_components": 3, "priming": priming, "max_passes": 5} | options
+    options |= {"random_state": 2, "batch_size": 50}
+    plain = Plugged(x)
+    want = PrimedPCA(**options).fit(plain, sample_weight=weight)
+    for reads in (plain.count // 2, 2 * plain.count // 3, plain.count):
+        source = Plugged(x, fail_at=reads)
+        with contextlib.suppress(LostError):  # what is left may be less than that
+            PrimedPCA(checkpoint=tmp_path, **options).fit(source, sample_weight=weight)
+    got = PrimedPCA(checkpoint=tmp_path, **options).fit(Plugged(x), sample_weight=weight)
+    assert same(fitted(got), fitted(want))
 
 
 def test_wide_rows_from_a_file(tmp_path, monkeypatch):
