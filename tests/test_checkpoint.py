@@ -755,38 +755,44 @@ def test_in_another_thread_signals_are_let_be(tmp_path):
 
 
 def test_a_full_disk_leaves_what_was_written(tmp_path):
-    """A limit on the size of files stands in for it: the first fit stops, the second goes on."""
+    """A limit on the size of files stands in for it, from the third pass on."""
     code = (
         "import resource, signal, sys, numpy as np\n"
         "from primedpca import PrimedPCA\n"
+        "from primedpca.sources.base import BlockSource, cut_evenly\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "x = np.random.default_rng(0).normal(size=(300, 2000)) * np.linspace(3, 1, 2000)\n"
-        "limit = int(sys.argv[2])\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))\n"
+        "x = np.random.default_rng(0).normal(size=(600, 500)) * np.linspace(3, 1, 500)\n"
+        "class Source(BlockSource):\n"
+        "    shape, dtype, blocks, count = x.shape, x.dtype, cut_evenly(600, 100), 0\n"
+        "    def read(self, i):\n"
+        "        self.count += 1\n"
+        "        if self.count == int(sys.argv[2]):\n"
+        "            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        "        return x[slice(*self.blocks[i])]\n"
         "model = PrimedPCA(3, priming='block_krylov', max_passes=4, random_state=0)\n"
         "try:\n"
-        "    model.set_params(checkpoint=sys.argv[1]).fit(x)\n"
+        "    model.set_params(checkpoint=sys.argv[1]).fit(Source())\n"
         "except OSError as error:\n"
         "    print(error); sys.exit(7)\n"
         "print(float(np.abs(model.components_).sum()).hex())\n"
     )
 
-    def run(limit, folder):
-        command = [sys.executable, "-W", "ignore", "-c", code, str(folder), str(limit)]
+    def run(folder, full):
+        command = [sys.executable, "-W", "ignore", "-c", code, str(folder), str(full)]
         return subprocess.run(command, capture_output=True, text=True)
 
-    # Its width doubles when probes begin to ride, so that some passes fit and a later does not.
-    kept, whole = tmp_path / "kept", run(10**9, tmp_path / "whole")
+    whole = run(tmp_path / "whole", 0)
     assert whole.returncode == 0, whole.stderr
-    sizes = set()
-    for limit in (30_000, 250_000):
-        full = run(limit, kept)
-        assert full.returncode == 7, full.stderr
-        assert f"the checkpoint in {kept} could not go on" in full.stdout
-        sizes |= {path.name for path in kept.iterdir()}
-    assert "manifest.safetensors" in sizes
-    assert not any(name.startswith(".") for name in os.listdir(kept))
-    done = run(10**9, kept)
+    kept = tmp_path / "kept"
+    full = run(kept, 25)
+    assert full.returncode == 7, full.stderr
+    assert f"the checkpoint in {kept} could not go on" in full.stdout
+    names = [name for name in os.listdir(kept) if name != "lock"]
+    assert sorted(names) == [
+        "manifest.safetensors",
+        *(f"pass-00000{i}.safetensors" for i in (1, 2)),
+    ]
+    done = run(kept, 0)
     assert done.returncode == 0, done.stderr
     assert done.stdout == whole.stdout
 
