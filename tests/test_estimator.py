@@ -356,7 +356,7 @@ GOOD = np.random.default_rng(0).standard_normal((20, 6))
         ({"certificate": "sure"}, r"`certificate`='sure' must be one of"),
         ({"certificate": "probabilistic", "refine_share": 0.5}, r"`refine_share`=0.5 proves"),
         ({"failure_probability": 0}, r"`failure_probability`=0 must lie between"),
-        ({"checkpoint": "dir"}, r"`checkpoint`='dir' is not available"),
+        ({"checkpoint": 3}, r"`checkpoint`=3 must be the path"),
         ({"engine": "torch_distributed"}, r"`engine`='torch_distributed' is not available"),
         ({"device": "cuda:7"}, r"`device`='cuda:7' cannot be used here"),
         (

@@ -13,7 +13,17 @@ ROOT = Path(primedpca.__file__).parent
 
 #: Each layer may import from those above it, never from those below.
 LAYERS = [
-    {"protocols", "arrays", "budget", "orthonormal", "result", "tensor_file"},
+    {
+        "protocols",
+        "arrays",
+        "budget",
+        "fingerprint",
+        "interrupts",
+        "orthonormal",
+        "packing",
+        "result",
+        "tensor_file",
+    },
     {"sources", "priming", "engines", "frame", "gram", "centred", "stream"},
     {
         "metrics",
@@ -33,7 +43,7 @@ LAYERS = [
         "proofs",
         "sketches",
     },
-    {"solve"},
+    {"solve", "checkpoint"},
     {"estimator", "model_file", "keeping", "projecting"},
     {"experiments"},
     {"cli"},

@@ -53,6 +53,8 @@ class Centred:
         How often the data have been read so far.
     room : float
         Bytes of rows that may be held at a time where wide data are read in rows.
+    position : tuple or None
+        Where in its batches or rows a visit stands: all that it needs to be gone on with.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class Centred:
         self.center, self.missing = center, missing
         self.shape = self.source.shape
         self.passes, self.room = 0.0, HELD_BYTES
+        self.position: Any = None
         self.own_mean = True  # not that of an earlier fit, or of more rows than these
         block = frames.first_block(self)
         self.like: Like = like_block(block, self.shape[1], float64)
@@ -199,8 +202,9 @@ class Centred:
     ) -> Iterator[Centred]:
         """Mini-batches as small operators that share mean and scale; every row once an epoch."""
         self.learn()
-        for index, block in self.source.batches(size, seed, epoch, start):
+        for i, (index, block) in enumerate(self.source.batches(size, seed, epoch, start), start):
             self.passes += len(index) / self.shape[0]
+            self.position = (epoch, i + 1)
             part = self.part(OneBlock(block), index, LocalEngine(1))
             if part.weight > 0:  # rows of weight zero are not there
                 yield part

@@ -19,6 +19,7 @@ from sklearn.utils.validation import (
 from primedpca.arrays import is_sparse
 from primedpca.attributes import attributes
 from primedpca.centred import Centred
+from primedpca.checkpoint import kept_fit
 from primedpca.gaussian import Probabilistic
 from primedpca.keeping import Keeping
 from primedpca.options import as_bytes, check_options, is_proven
@@ -89,7 +90,10 @@ class PrimedPCA(
         Where blocks are worked on; ``None`` is this machine.
     max_memory : int, str or None
         Bytes, or words such as ``"2GB"``, that the plan keeps within, beside the data.
-    checkpoint : None, not available in this version
+    checkpoint : path or None
+        A folder in which the fit keeps what it has found after every pass.  One that was killed
+        goes on from there when it is begun again, and ends as it would have, to the bit; one
+        that has ended returns what it found at once.  See docs/checkpoints.md.
     warm_start : bool
         Start from the components of the last fit.
     random_state : int, RandomState, Generator or None
@@ -210,29 +214,34 @@ class PrimedPCA(
         check_options(options)
         preparation = {name: options[name] for name in ("center", "scale", "missing")}
         preparation["sample_weight"] = sample_weight
-        source = self._source(X, reset=True)
-        data = Centred(source, self.engine, **preparation)
-        check_rows(data)
-        proven = is_proven(options)
-        wide = Centred(source, self.engine, float64=True, **preparation) if proven else None
-        guess = isinstance(self.n_components, str) and self.n_components == "mle"
-        wanted = all_for_mle(data) if guess else self.n_components
-        limits = {"tol": self.tol, "max_memory": as_bytes(self.max_memory)}
-        plan = make_plan(data, wanted, self.priming, self.extra_components, proven=proven, **limits)
-        solution = solve(
-            data,
-            plan,
-            tol=self.tol,
-            max_passes=self.max_passes,
-            batch_size=self.batch_size,
-            refine_share=self.refine_share,
-            seed=as_seed(self.random_state),
-            start=self._warm_directions(),
-            progress=print_row if self.verbose else lambda row: None,
-            wide=wide,
-            failure_probability=self.failure_probability * (self.certificate != "deterministic"),
-        )
-        self.plan_ = plan
+        source, start = self._source(X, reset=True), self._warm_directions()
+        with kept_fit(self.checkpoint, source, options, sample_weight, start) as fit:
+            data = Centred(source, fit.engine, **preparation)
+            check_rows(data)
+            proven = is_proven(options)
+            wide = Centred(source, fit.engine, float64=True, **preparation) if proven else None
+            guess = isinstance(self.n_components, str) and self.n_components == "mle"
+            wanted = all_for_mle(data) if guess else self.n_components
+            limits = {"tol": self.tol, "max_memory": as_bytes(self.max_memory)}
+            extra = self.extra_components
+            plan = make_plan(data, wanted, self.priming, extra, proven=proven, **limits)
+            self.plan_, seed = fit.begin(plan, as_seed(self.random_state))
+            solution = fit.solution(
+                lambda: solve(
+                    data,
+                    self.plan_,
+                    tol=self.tol,
+                    max_passes=self.max_passes,
+                    batch_size=self.batch_size,
+                    refine_share=self.refine_share,
+                    seed=seed,
+                    start=start,
+                    progress=print_row if self.verbose else lambda row: None,
+                    wide=wide,
+                    failure_probability=self.failure_probability
+                    * (self.certificate != "deterministic"),
+                )
+            )
         self._keep(solution, data, guess)
         if self.verbose:
             print(f"primedpca: {self.certificate_ or self.status_}")

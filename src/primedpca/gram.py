@@ -18,12 +18,14 @@ import numpy as np
 from primedpca.arrays import namespace
 from primedpca.engines import kernels
 from primedpca.engines.local import cut
+from primedpca.engines.recorded import recorded
 from primedpca.protocols import Array, Block
 from primedpca.sources.base import BlockSource, cut_evenly
 from primedpca.sources.dense import block_length
 
 if TYPE_CHECKING:
     from primedpca.centred import Centred
+    from primedpca.frame import Frame
 
 __all__ = ["HELD_BYTES", "adjoint_of_rows", "are_wide_rows", "by_slices", "gram_of_rows", "groups"]
 
@@ -44,12 +46,24 @@ def gram_of_rows(data: Centred) -> Array:
     """
     found = groups(data.source, data.room)
     if len(found) == 1:
-        inner = copy(data)
-        inner.source = Strips([_held(data, *found[0])])
-        square = inner.gram()
-        data.frame, data.passes = inner.frame, data.passes + 1
+        square, data.frame = recorded(
+            data.engine, "gram", {"frame": data.frame}, lambda: _gram_at_once(data, found[0])
+        )
+        data.passes += 1
         return square
-    data.learn()
+    asked = {"frame": data.learn()}
+    square = recorded(data.engine, "gram", asked, lambda: _gram_by_groups(data, found))
+    data.passes += (len(found) + 1) / 2
+    return square / data.weight
+
+
+def _gram_at_once(data: Centred, everything: tuple[int, int]) -> tuple[Array, Frame]:
+    inner = copy(data)
+    inner.source = Strips([_held(data, *everything)])
+    return inner.gram(), inner.frame
+
+
+def _gram_by_groups(data: Centred, found: list[tuple[int, int]]) -> Array:
     xp, n = data.like.xp, data.shape[0]
     square = xp.zeros((n, n), dtype=xp.float64, device=data.like.device)
     for i, first in enumerate(found[:-1]):
@@ -61,13 +75,19 @@ def gram_of_rows(data: Centred) -> Array:
             square[index[:, None], index] = part.run(kernels.covariance, options).sums[0]
             del part  # before the next rows are read
         del above
-    data.passes += (len(found) + 1) / 2
-    return square / data.weight
+    return square
 
 
 def adjoint_of_rows(data: Centred, left: Array) -> Array:
     """``M^T U``, ``(d, p)``: one pass, summed over groups in place."""
-    frame, xp = data.learn(), data.like.xp
+    asked = {"frame": data.learn(), "left": left}
+    total = recorded(data.engine, "adjoint", asked, lambda: _adjoint_by_groups(data, left))
+    data.passes += 1
+    return data.narrow(total)
+
+
+def _adjoint_by_groups(data: Centred, left: Array) -> Array:
+    frame, xp = data.frame, data.like.xp
     (d, p), found = (data.shape[1], left.shape[1]), groups(data.source, data.room)
     total = xp.zeros((d, p), dtype=xp.float64, device=data.like.device)
     for group in found:
@@ -78,8 +98,7 @@ def adjoint_of_rows(data: Centred, left: Array) -> Array:
             operands = {"left": left[rows[0] : rows[-1] + 1], "axis": 1}
             total[start:stop] += part.run(kernels.adjoint, operands).stacks[0]
         del held, part  # before the next rows are read
-    data.passes += 1
-    return data.narrow(total)
+    return total
 
 
 def by_slices(data: Centred, axis: int) -> Array:

@@ -23,7 +23,7 @@ TYPES: dict[str, Any] = {
     known.__name__: known
     for known in (*REGISTRY.values(), Given, Certificate, Cluster, Plan, Status, Way)
 }
-PLAIN = (type(None), bool, int, float, str, np.generic, np.ndarray)
+PLAIN = (type(None), bool, int, float, str, np.generic, np.ndarray, os.PathLike)
 
 
 def save(model: PrimedPCA, path: str | os.PathLike[str], overwrite: bool = False) -> None:
@@ -90,5 +90,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _as_array(value: Any) -> Any:
-    """Tensors and other arrays as NumPy's."""
+    """Tensors and other arrays as NumPy's, paths as text."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
     return to_numpy(value) if hasattr(value, "shape") else value

@@ -1,8 +1,9 @@
-"""The estimator's options: what is out of range, and what this version does not do."""
+"""The estimator's options: what they are by default, and what is out of range."""
 
 from __future__ import annotations
 
 import math
+import os
 from numbers import Integral, Real
 from typing import Any
 
@@ -35,8 +36,6 @@ DEFAULTS: dict[str, Any] = {
 }
 
 CERTIFICATES = ("auto", "none", "deterministic", "probabilistic")
-#: Options whose other values arrive with checkpoints.
-NOT_YET = {"checkpoint": (None,)}
 
 
 def check_options(options: dict[str, Any]) -> None:
@@ -72,12 +71,9 @@ def check_options(options: dict[str, Any]) -> None:
     for name in ("center", "whiten", "warm_start"):
         if not isinstance(options[name], (bool, np.bool_)):
             raise ValueError(f"`{name}`={options[name]!r} must be True or False.")
-    for name, allowed in NOT_YET.items():
-        if not any(options[name] is value for value in allowed):
-            raise ValueError(
-                f"`{name}`={options[name]!r} is not available in this version of primedpca; "
-                "leave it at its default."
-            )
+    folder = options["checkpoint"]
+    if folder is not None and (not isinstance(folder, (str, os.PathLike)) or folder == ""):
+        raise ValueError(f"`checkpoint`={folder!r} must be the path of a folder, or None.")
 
 
 def is_proven(options: dict[str, Any]) -> bool:

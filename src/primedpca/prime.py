@@ -12,8 +12,9 @@ import numpy as np
 
 from primedpca.arrays import is_dense
 from primedpca.centred import Centred
+from primedpca.engines.recorded import journal_of
 from primedpca.orthonormal import random_basis
-from primedpca.priming import as_priming, check_directions
+from primedpca.priming import BlockKrylov, Exact, Given, as_priming, check_directions
 from primedpca.priming.stochastic import fitting_rate
 from primedpca.protocols import Array, Priming, State
 from primedpca.result import DivergenceError, Snapshot
@@ -100,13 +101,32 @@ def _loop(
     clock = time.perf_counter()
     state = priming.init(data.like, n_directions, seed, start)
     seconds, step = time.perf_counter() - clock, 0
+    data.position = None
+    # What these hold is what their passes gave, and that is kept already.
+    own = isinstance(priming, (BlockKrylov, Exact, Given))
+    keeper = None if own else journal_of(data.engine)
+    if keeper is not None and not hasattr(state, "_fields"):
+        raise TypeError(
+            f"the state of {type(priming).__name__} is a {type(state).__name__}, and a checkpoint "
+            "keeps named tuples of arrays and numbers; make it one, or leave `checkpoint` out."
+        )
+    held = keeper.resume_loop(data) if keeper is not None else None
+    if held is not None:
+        state, step, seconds = type(state)(*held["state"]), held["step"], held["seconds"]
+    known, begun = len(keeper.history) if keeper is not None else 0, step
 
     def snapshot(state: State) -> Snapshot:
         return Snapshot(step, data.passes, seconds, state, lambda: priming.directions(state, data))
 
-    if finished(state):
+    def keep(last: bool) -> None:
+        if keeper is not None:
+            where = {"state": tuple(state), "step": step, "seconds": seconds}
+            keeper.keep_loop(data, known, last, **where)
+
+    if held is not None or finished(state):
         yield snapshot(state)
-        return
+        if finished(state):
+            return
     clock = time.perf_counter()
     for part in _visits(data, priming, batch_size, max_passes, seed):
         with np.errstate(all="ignore"):  # a diverging run is named below
@@ -116,10 +136,14 @@ def _loop(
             if done or step % CHECK_EVERY == 0:
                 _check_finite(state, step, part)
         seconds += time.perf_counter() - clock
+        known = len(keeper.history) if keeper is not None else 0
+        keep(last=done)
         yield snapshot(state)
         if done:
             return
         clock = time.perf_counter()
+    if step > begun:
+        keep(last=True)
 
 
 def _visits(
@@ -128,17 +152,18 @@ def _visits(
     """What the priming is shown, visit by visit."""
     if priming.visits == "whole":
         own_count = hasattr(priming, "max_steps")
-        step = 0
+        step = data.position or 0
         while own_count or step < max_passes:
-            yield data
             step += 1
+            data.position = step
+            yield data
     elif priming.visits == "rows":
         yield from stream(data, batch_size)
     else:
-        epoch = 0
+        epoch, start = data.position or (0, 0)
         while hasattr(priming, "finished") or epoch < max_passes:
-            yield from data.batches(batch_size, seed, epoch)
-            epoch += 1
+            yield from data.batches(batch_size, seed, epoch, start)
+            epoch, start = epoch + 1, 0
 
 
 def _check_finite(state: State, step: int, data: Centred) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from primedpca.arrays import work_dtype
 from primedpca.centred import Centred
 from primedpca.engines.local import one_blas_thread
+from primedpca.engines.recorded import journal_of
 from primedpca.extra import best_extra
 from primedpca.options import DEFAULTS
 from primedpca.orthonormal import basis_of, complete
@@ -68,7 +69,8 @@ def solve(
     With ``wide``, the same data multiplied in float64, also prove how wrong each may be: exact
     and block Krylov run on it from the start, anything else is followed by block Krylov.
     """
-    history: list[dict[str, Any]] = []
+    journal = journal_of(data.engine)
+    history: list[dict[str, Any]] = [] if journal is None else journal.history
     told = [0.0]
 
     def record(row: dict[str, Any]) -> None:

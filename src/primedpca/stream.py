@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -33,17 +34,23 @@ def stream(data: Centred, size: int) -> Iterator[Centred]:
     Sparse rows are made dense, a batch at a time.  ``scale="std"`` and ``missing="mean"`` need
     a pass before this one, for their statistics, and so do in a later pass sparse data with
     full columns far from zero, which are shifted there.
+
+    If ``data.position`` is that of a stream that was left, it goes on from there.
     """
     view: _View | None = None
-    seen, n, before = 0, data.shape[0], data.passes
-    for index, rows in data.source.batches(size, None):
+    i, seen, n, before = 0, 0, data.shape[0], data.passes
+    if data.position is not None:
+        i, seen, before, known = data.position
+        view = _View.known(data, known)
+    for index, rows in data.source.batches(size, None, start=i):
         block = rows.toarray() if is_sparse(rows) else rows
-        seen += len(index)
+        i, seen = i + 1, seen + len(index)
         if view is None:
             view = _View(data, block)
             before = data.passes
         part = view.take(index, block)
         data.passes = before + seen / n
+        data.position = (i, seen, before, view.state())
         if seen == n:  # before the last rows are shown, so that nobody has to ask for more
             view.settle()
         if part.weight > 0:  # rows of weight zero are not there
@@ -72,6 +79,17 @@ class _View:
         self._keep_in_range(first, self._part(np.arange(first.shape[0]), first, weighted=False))
         # In the new unit; a mean that was beyond the range was taken as zero before.
         self._look_from(stored_means(first, data.like.dtype, self.frame.unit))
+
+    @classmethod
+    def known(cls, data: Centred, state: dict[str, Any]) -> _View:
+        """The view that another one's :meth:`state` describes."""
+        view = cls.__new__(cls)
+        view.__dict__ = {"data": data} | state
+        return view
+
+    def state(self) -> dict[str, Any]:
+        """Everything but the data, as it stands."""
+        return {name: value for name, value in vars(self).items() if name != "data"}
 
     def _look_from(self, shift: Array) -> None:
         data, columns = self.data, self.frame.columns

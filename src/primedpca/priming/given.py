@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from primedpca.arrays import dtype_name, namespace, to_numpy
+from primedpca.engines.recorded import recorded
 from primedpca.protocols import Array, Like
 
 __all__ = ["FromFunction", "Given"]
@@ -66,9 +67,14 @@ class FromFunction(Given):
 
     def step(self, state: GivenState, data: Any) -> GivenState:
         """Call the function."""
-        found = self.array(getattr(data.source, "array", data.source), state.n_directions)
+        asked = {"n_directions": state.n_directions}
+        found = recorded(data.engine, "function", asked, lambda: self._call(state, data))
         data.passes += 1
-        return state._replace(directions=check_directions(found, data.like))
+        return state._replace(directions=found)
+
+    def _call(self, state: GivenState, data: Any) -> Array:
+        found = self.array(getattr(data.source, "array", data.source), state.n_directions)
+        return check_directions(found, data.like)
 
 
 def check_directions(directions: Any, like: Like) -> Array:
