@@ -32,9 +32,10 @@ LAYERS = [
         "certify",
         "proofs",
         "sketches",
+        "sketching",
     },
     {"solve"},
-    {"estimator", "model_file", "keeping", "projecting"},
+    {"estimator", "model_file", "keeping", "projecting", "streaming"},
     {"experiments"},
     {"cli"},
 ]

@@ -31,6 +31,7 @@ from primedpca.result import Status
 from primedpca.solve import Solution, print_row, solve
 from primedpca.sources import as_source
 from primedpca.sources.on_device import on_device
+from primedpca.streaming import Streaming
 
 __all__ = ["PrimedPCA"]
 
@@ -40,6 +41,7 @@ class PrimedPCA(
     Projecting,
     Probabilistic,
     Keeping,
+    Streaming,
     BaseEstimator,
 ):
     r"""Principal component analysis, primed and then refined.
@@ -245,6 +247,7 @@ class PrimedPCA(
         return np.ascontiguousarray(known.T)
 
     def _keep(self, solution: Solution, data: Centred, guess: bool) -> None:
+        self.__dict__.pop("stream_", None)  # of rows that this fit knows nothing of
         found = solution.decomposition
         k = found.explained_variance.size
         if guess:

@@ -53,6 +53,11 @@ class Status(Enum):
         "`tol`, or give more `extra_components`."
     )
 
+    STREAMED = (
+        "Rows were seen once, as they came, and not every component is proven to lie within "
+        "`tol` of the truth; if they can be read again, `fit` with `warm_start`=True goes on."
+    )
+
     def __str__(self) -> str:
         return self.value
 
