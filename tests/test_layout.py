@@ -31,6 +31,7 @@ LAYERS = [
         "probes",
         "certify",
         "proofs",
+        "score_file",
         "sketches",
         "sketching",
     },
