@@ -25,6 +25,7 @@ LAYERS = [
         "costs",
         "rates",
         "gaussian",
+        "asked",
         "attributes",
         "options",
         "bounds",

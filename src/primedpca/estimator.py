@@ -90,7 +90,8 @@ class PrimedPCA(
     engine : Engine, optional
         Where blocks are worked on; ``None`` is this machine.
     max_memory : int, str or None
-        Bytes, or words such as ``"2GB"``, that the plan keeps within, beside the data.
+        Bytes, or words such as ``"2GB"``, by which the memory of the process may grow: the
+        basis, the blocks and the sketch of a stream are kept to it, beside the data.
     checkpoint : None, not available in this version
     warm_start : bool
         Start from the components of the last fit.
@@ -219,7 +220,11 @@ class PrimedPCA(
         wide = Centred(source, self.engine, float64=True, **preparation) if proven else None
         guess = isinstance(self.n_components, str) and self.n_components == "mle"
         wanted = all_for_mle(data) if guess else self.n_components
-        limits = {"tol": self.tol, "max_memory": as_bytes(self.max_memory)}
+        limits: dict[str, Any] = {
+            "tol": self.tol,
+            "max_memory": as_bytes(self.max_memory),
+            "batch_size": self.batch_size,
+        }
         plan = make_plan(data, wanted, self.priming, self.extra_components, proven=proven, **limits)
         solution = solve(
             data,

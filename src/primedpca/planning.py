@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from primedpca.asked import within_budget
 from primedpca.centred import Centred
 from primedpca.costs import Load, Way, ways
 from primedpca.extra import best_extra
@@ -71,6 +72,7 @@ def plan(
         tol=known["tol"],
         proven=is_proven(known),
         max_memory=as_bytes(known["max_memory"]),
+        batch_size=known["batch_size"],
     )
 
 
@@ -83,6 +85,7 @@ def make_plan(
     tol: float = math.pi / 1024,
     proven: bool = True,
     max_memory: float = math.inf,
+    batch_size: int = 1000,
 ) -> Plan:
     """Choose the priming and the number of directions.
 
@@ -107,10 +110,10 @@ def make_plan(
     """
     k = _check_count(n_components, data)
     asked = not (isinstance(priming, str) and priming == "auto")
-    if max_memory < math.inf and (asked or isinstance(k, float)):
+    if max_memory < math.inf and isinstance(k, float):
         raise ValueError(
-            "`max_memory` is kept by the planner; it goes with `priming`='auto' and a whole "
-            "number of components."
+            f"`max_memory` cannot be kept for `n_components`={k}, as how many that takes is not "
+            "known before; give a whole number."
         )
     if isinstance(k, float):
         return _plan_for_share(data, k, priming)
@@ -134,6 +137,9 @@ def make_plan(
         each = considered[0].seconds / considered[0].steps
         patience = max(math.ceil(exact[0].seconds / each), 2 * considered[0].steps)
     plan = Plan(priming, k, min(k + extra, m), reason, tuple(considered), overhead, patience)
+    if asked:
+        limits: dict[str, Any] = {"tol": tol, "proven": proven, "batch_size": batch_size}
+        return within_budget(plan, Load.of(data, proven), max_memory, **limits)
     return replace(plan, room=exact[0].room) if exact else plan
 
 
