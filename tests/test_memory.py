@@ -1,8 +1,10 @@
 """Budgets of memory: scores in files, matrices refused by size, and growth that is measured."""
 
+import json
 import os
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -112,3 +114,119 @@ def test_large_squares_are_refused_by_size():
     assert model.get_covariance().shape == (40, 40)
     with pytest.raises(MemoryError, match="max_memory"):
         model.set_params(max_memory="10KB").get_precision()
+
+
+# -- growth, sampled from another process -----------------------------------------------------
+
+CHILD = """
+import json, sys, warnings
+import numpy as np, scipy.sparse as sp
+from primedpca import PrimedPCA
+kind, shape, budget, certificate, priming, k, path = json.loads(sys.argv[1])
+warnings.simplefilter("ignore")  # a flat spectrum need not converge
+rng = np.random.default_rng(0)
+for name in ("exact", "block_krylov"):  # imports, and what they keep
+    PrimedPCA(2, priming=name, certificate=certificate).fit(rng.normal(size=(300, 50)))
+if kind == "csr":
+    n, d = shape
+    start = np.sort(rng.integers(0, d, (n, d // 50)), axis=1).astype(np.int32)
+    values = rng.random(start.size, dtype=np.float32)
+    X = sp.csr_array((values, start.ravel(), np.arange(n + 1) * (d // 50)), shape=shape)
+    X.sum_duplicates()
+else:
+    dtype = np.uint8 if kind == "uint8" else np.float32
+    if kind == "file":
+        X = np.lib.format.open_memmap(path, "w+", dtype, tuple(shape))
+    else:
+        X = np.empty(shape, dtype)
+    axes = rng.normal(size=(40, shape[1])).astype(np.float32) * 0.3
+    for a in range(0, shape[0], 500):
+        b = min(a + 500, shape[0])
+        rows = rng.normal(size=(b - a, 40)).astype(np.float32) @ axes
+        rows += rng.random((b - a, shape[1]), dtype=np.float32)
+        X[a:b] = np.clip(100 + 20 * rows, 0, 255) if kind == "uint8" else rows
+    if kind == "file":
+        X.flush()
+        X = np.load(path, mmap_mode="r")
+model = PrimedPCA(k, max_memory=budget, certificate=certificate, priming=priming,
+                  tol=np.pi / 128, max_passes=20, random_state=0)
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    model.fit(X)
+except ValueError as error:
+    print(json.dumps({"refused": str(error)}), flush=True)
+else:
+    print(json.dumps({"plan": str(model.plan_), "status": model.status_.name}), flush=True)
+sys.stdin.readline()
+"""
+
+
+def resident(process):
+    with open(f"/proc/{process.pid}/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def grown(*job):
+    """Bytes that a fit adds to its process at the peak, and what it said."""
+    words = [sys.executable, "-c", CHILD, json.dumps(job)]
+    with subprocess.Popen(words, stdin=-1, stdout=-1, text=True) as process:
+        assert process.stdout.readline() == "ready\n"
+        before = peak = resident(process)
+        os.set_blocking(process.stdout.fileno(), False)
+        process.stdin.write("\n")
+        process.stdin.flush()
+        said = ""
+        while not said.endswith("\n"):
+            peak = max(peak, resident(process))
+            time.sleep(0.002)
+            said += process.stdout.read() or ""
+            assert process.poll() is None
+        peak = max(peak, resident(process))
+        process.stdin.close()
+    return peak - before, json.loads(said)
+
+
+def check_growth(tmp_path, kind, shape, megabytes, certificate="auto", priming="auto", k=10):
+    path = str(tmp_path / "data.npy")
+    growth, said = grown(kind, shape, f"{megabytes}MB", certificate, priming, k, path)
+    if "refused" in said:  # in words that tell what would do
+        assert f"`max_memory`={megabytes} MB is less than the" in said["refused"]
+    assert growth <= megabytes * 1e6, said
+    return said
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="resident memory is read from /proc")
+def test_a_small_fit_stays_within_its_budget(tmp_path):
+    said = check_growth(tmp_path, "file", (6000, 1000), 110)
+    assert "refused" not in said
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="resident memory is read from /proc")
+@pytest.mark.parametrize("megabytes", [60, 150, 500])
+@pytest.mark.parametrize("certificate", ["auto", "none"])
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [
+        ("float32", (60_000, 800)),
+        ("float32", (5_000, 20_000)),
+        ("uint8", (100_000, 3_000)),
+        ("file", (60_000, 800)),
+        ("file", (40_000, 5_000)),
+        ("csr", (100_000, 5_000)),
+    ],
+)
+def test_growth_stays_within_budgets(tmp_path, kind, shape, certificate, megabytes):
+    said = check_growth(tmp_path, kind, shape, megabytes, certificate)
+    assert "refused" not in said or megabytes < 500
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="resident memory is read from /proc")
+@pytest.mark.parametrize(
+    "priming", ["exact", "block_krylov", "subspace_iteration", "frequent_directions", "oja"]
+)
+def test_growth_stays_within_budgets_of_primings_asked_for(tmp_path, priming):
+    said = check_growth(tmp_path, "file", (40_000, 2_000), 300, priming=priming)
+    assert "refused" not in said or priming == "frequent_directions"
