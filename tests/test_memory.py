@@ -2,9 +2,9 @@
 
 import json
 import os
+import select
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -173,18 +173,14 @@ def grown(*job):
     with subprocess.Popen(words, stdin=-1, stdout=-1, text=True) as process:
         assert process.stdout.readline() == "ready\n"
         before = peak = resident(process)
-        os.set_blocking(process.stdout.fileno(), False)
         process.stdin.write("\n")
         process.stdin.flush()
-        said = ""
-        while not said.endswith("\n"):
+        while not select.select([process.stdout], [], [], 0.002)[0]:
             peak = max(peak, resident(process))
-            time.sleep(0.002)
-            said += process.stdout.read() or ""
-            assert process.poll() is None
+        said = json.loads(process.stdout.readline())
         peak = max(peak, resident(process))
         process.stdin.close()
-    return peak - before, json.loads(said)
+    return peak - before, said
 
 
 def check_growth(tmp_path, kind, shape, megabytes, certificate="auto", priming="auto", k=10):
