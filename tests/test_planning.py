@@ -166,6 +166,18 @@ def test_a_budget_is_kept_by_primings_that_were_asked_for():
         plan(big, 0.9, max_memory="1GB")
 
 
+def test_reading_is_probed_for_data_on_disk_only(tmp_path):
+    X = np.random.default_rng(0).normal(size=(3000, 1500)).astype(np.float32)
+    np.save(tmp_path / "data.npy", X)
+    found = plan(np.load(tmp_path / "data.npy", mmap_mode="r"), 5)
+    total = found.ways[0].bytes
+    assert f"{total / 1e6:.0f} MB are read in all" in str(found)
+    assert str(found).endswith("/s of a short probe.")
+    assert "probe" not in str(plan(X, 5))
+    model = PrimedPCA(5).fit(np.load(tmp_path / "data.npy", mmap_mode="r"))
+    assert model.plan_.priming == found.priming  # what is done does not hang on the probe
+
+
 # -- extra directions --------------------------------------------------------------------------
 
 
