@@ -11,6 +11,7 @@ from catalogue import PROBLEMS, planted
 from primedpca import PrimedPCA, plan
 from primedpca.centred import Centred
 from primedpca.costs import Load, krylov_passes, krylov_way
+from primedpca.engines import LocalEngine
 from primedpca.metrics import angles
 from primedpca.options import DEFAULTS, as_bytes
 from primedpca.planning import make_plan
@@ -137,7 +138,7 @@ def test_a_budget_chooses_another_way_or_restarts():
         plan(X, 20, max_memory="1MB")
     big = blank(100_000, 700)
     assert isinstance(plan(big, 10).priming, Exact)
-    assert isinstance(plan(big, 10, max_memory="40MB").priming, BlockKrylov)
+    assert isinstance(plan(big, 10, max_memory="45MB").priming, BlockKrylov)
 
 
 def test_a_restarted_basis_is_certified_too():
@@ -149,9 +150,32 @@ def test_a_restarted_basis_is_certified_too():
     assert (angles(pca.components_, problem.components[:8]) <= pca.angle_bounds_ + 1e-9).all()
 
 
-def test_a_budget_goes_with_the_planner_only():
-    with pytest.raises(ValueError, match="`max_memory` is kept by the planner"):
-        PrimedPCA(2, priming="oja", max_memory="1GB").fit(np.eye(5))
+def test_a_budget_is_kept_by_primings_that_were_asked_for():
+    X = empty(4000, 30_000, 0.002)
+    workers = LocalEngine(2)
+    tight = plan(X, 20, priming="block_krylov", max_memory="200MB", engine=workers)
+    assert tight.n_directions < tight.priming.max_basis < 12 * tight.n_directions
+    tight = plan(X, 20, priming="subspace_iteration", max_memory="300MB", engine=workers)
+    assert tight.n_directions < tight.max_basis < 12 * tight.n_directions
+    big = blank(100_000, 700)
+    assert plan(big, 10, priming="exact", max_memory="200MB").priming == Exact()
+    for name in ("oja", "exact", "frequent_directions", "block_krylov", "power_method"):
+        with pytest.raises(ValueError, match=r"`max_memory`=1 MB is less than the \d+ MB that"):
+            plan(big, 10, priming=name, max_memory="1MB")
+    with pytest.raises(ValueError, match="give a whole number"):
+        plan(big, 0.9, max_memory="1GB")
+
+
+def test_reading_is_probed_for_data_on_disk_only(tmp_path):
+    X = np.random.default_rng(0).normal(size=(3000, 1500)).astype(np.float32)
+    np.save(tmp_path / "data.npy", X)
+    found = plan(np.load(tmp_path / "data.npy", mmap_mode="r"), 5)
+    total = found.ways[0].bytes
+    assert f"{total / 1e6:.0f} MB are read in all" in str(found)
+    assert str(found).endswith("/s of a short probe.")
+    assert "probe" not in str(plan(X, 5))
+    model = PrimedPCA(5).fit(np.load(tmp_path / "data.npy", mmap_mode="r"))
+    assert model.plan_.priming == found.priming  # what is done does not hang on the probe
 
 
 # -- extra directions --------------------------------------------------------------------------

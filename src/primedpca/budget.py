@@ -1,15 +1,16 @@
-"""Budgets of memory in words and numbers."""
+"""Budgets of memory in words and numbers, and what does not go into them."""
 
 from __future__ import annotations
 
 import math
+import os
 import re
 from numbers import Real
 from typing import Any
 
 import numpy as np
 
-__all__ = ["as_bytes"]
+__all__ = ["as_bytes", "check_square"]
 
 UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
@@ -32,3 +33,21 @@ def as_bytes(budget: Any, name: str = "max_memory") -> float:
             f"(units: {', '.join(UNITS)})."
         )
     return float(found)
+
+
+def check_square(d: int, budget: float) -> None:
+    """Refuse matrices of order ``d`` beyond the budget, or beyond a quarter of the machine.
+
+    Three are alive at the peak: the product, its scaled copy, and the result.
+    """
+    needed, limit, source = 3 * 8.0 * d * d, budget, "`max_memory`"
+    if budget == math.inf:
+        limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 4
+        source = "a quarter of the memory of this machine"
+    if needed > limit:
+        raise MemoryError(
+            f"a matrix of {d} x {d} numbers takes {8 * d * d:,} bytes, and {needed / 1e9:.3g} GB "
+            f"while it is made, more than {source}, {limit / 1e9:.3g} GB; use `components_`, "
+            "`explained_variance_` and `noise_variance_`, which say the same, `score_samples`, "
+            "which needs no such matrix, or raise `max_memory`."
+        )

@@ -19,7 +19,8 @@ from primedpca.rates import CORE, DEVICE, Rates
 __all__ = ["Load", "Way", "exact_way", "krylov_way", "ways"]
 
 
-PROBES, RIDES = 16, 4
+PROBES, RIDES, LONGEST_RIDE = 16, 4, 9
+ALLOCATOR = 1.1  # what is kept of blocks that are free again
 
 
 @dataclass(frozen=True)
@@ -179,6 +180,8 @@ def exact_way(load: Load, p: int, budget: float = math.inf) -> Way:
         + (load.product(p) if load.d > load.n else 0.0)
     )
     memory = 8.0 * m * m * (2 + load.workers) + 3 * load.item * load.d * p + load.buffers
+    if budget < math.inf:  # LAPACK's own matrices, and what the threads keep of their blocks
+        memory = ALLOCATOR * (memory + 16.0 * m * m) + load.buffers / 2 + load.workers * 2.0**23
     return Way(Exact(), 1, passes, flops + 4 * m**3, passes * load.stored, memory, seconds)
 
 
@@ -243,6 +246,8 @@ def krylov_way(
         passes, seconds = passes + 1, seconds + load.product(p)
     fixed = load.item * (3.0 * length * block + 3.0 * load.d * p) + load.buffers
     fixed += 8.0 * (load.workers + 3) * length * (block + PROBES * proven)
+    if budget < math.inf:
+        fixed = ALLOCATOR * (fixed + _at_worst(load, length, p, block, basis, proven))
     priming = BlockKrylov(block_size=block, side=side)
     return _within(
         budget,
@@ -251,15 +256,26 @@ def krylov_way(
         basis,
         # A proof needs some passes between two restarts.
         p + (9 if proven else 2) * block,
+        max(12 * block, 6 * p),  # where block Krylov starts again by itself
     )
 
 
-def _within(budget: float, way: Way, each: float, basis: int, least: int) -> Way:
-    """The way with its basis, restarted where the budget does not hold it whole."""
-    if way.memory + each * basis <= budget:
+def _at_worst(load: Load, length: int, p: int, block: int, basis: int, proven: bool) -> float:
+    """Bytes that a slow spectrum takes more: a restart, all rides of the probes, small matrices."""
+    restart = load.item * (3.0 * length * (p + block) - 3.0 * load.d * p)
+    images = 8.0 * length * PROBES * LONGEST_RIDE * proven
+    return max(0.0, restart) + images + 40.0 * basis**2
+
+
+def _within(budget: float, way: Way, each: float, basis: int, least: int, most: int) -> Way:
+    """The way with its basis, restarted where it outgrows what the budget leaves for it."""
+    room = budget - way.memory
+    if room >= each * most:
         return replace(way, memory=way.memory + each * basis)
-    room = min(basis, max(least, int((budget - way.memory) // each)))
+    room = max(least, int(room // each))
     priming = replace(way.priming, max_basis=room)
+    if room >= basis:  # as far as can be foreseen; slow spectra take more steps
+        return replace(way, priming=priming, memory=way.memory + each * basis)
     # About what cutting the basis back costs on slow spectra.
     again = max(1.0, 1.5 * basis / room)
     return replace(

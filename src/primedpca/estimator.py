@@ -32,6 +32,7 @@ from primedpca.result import Status
 from primedpca.solve import Solution, print_row, solve
 from primedpca.sources import as_source
 from primedpca.sources.on_device import on_device
+from primedpca.streaming import Streaming
 
 __all__ = ["PrimedPCA"]
 
@@ -41,6 +42,7 @@ class PrimedPCA(
     Projecting,
     Probabilistic,
     Keeping,
+    Streaming,
     BaseEstimator,
 ):
     r"""Principal component analysis, primed and then refined.
@@ -89,7 +91,8 @@ class PrimedPCA(
     engine : Engine, optional
         Where blocks are worked on; ``None`` is this machine.
     max_memory : int, str or None
-        Bytes, or words such as ``"2GB"``, that the plan keeps within, beside the data.
+        Bytes, or words such as ``"2GB"``, by which the memory of the process may grow: the
+        basis, the blocks and the sketch of a stream are kept to it, beside the data.
     checkpoint : path or None
         A folder in which the fit keeps what it has found after every pass.  One that was killed
         goes on from there when it is begun again, and ends as it would have, to the bit; one
@@ -222,7 +225,11 @@ class PrimedPCA(
             wide = Centred(source, fit.engine, float64=True, **preparation) if proven else None
             guess = isinstance(self.n_components, str) and self.n_components == "mle"
             wanted = all_for_mle(data) if guess else self.n_components
-            limits = {"tol": self.tol, "max_memory": as_bytes(self.max_memory)}
+            limits: dict[str, Any] = {
+                "tol": self.tol,
+                "max_memory": as_bytes(self.max_memory),
+                "batch_size": self.batch_size,
+            }
             extra = self.extra_components
             plan = make_plan(data, wanted, self.priming, extra, proven=proven, **limits)
             self.plan_, seed = fit.begin(plan, as_seed(self.random_state))
@@ -254,6 +261,7 @@ class PrimedPCA(
         return np.ascontiguousarray(known.T)
 
     def _keep(self, solution: Solution, data: Centred, guess: bool) -> None:
+        self.__dict__.pop("stream_", None)  # of rows that this fit knows nothing of
         found = solution.decomposition
         k = found.explained_variance.size
         if guess:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from primedpca.arrays import to_numpy
+from primedpca.budget import as_bytes, check_square
 
 __all__ = ["Model", "Probabilistic", "covariance", "log_likelihood", "precision"]
 
@@ -94,9 +95,19 @@ class Probabilistic:
         return log_likelihood(model, self._seen(X).widened())
 
     def get_covariance(self: Any) -> np.ndarray:
-        """The covariance of the probabilistic PCA model, ``(n_features, n_features)``."""
+        """The covariance of the probabilistic PCA model, ``(n_features, n_features)``.
+
+        Refused where it takes more than ``max_memory``, or without one more than a quarter of
+        the memory of the machine.
+        """
+        self._check_square()
         return covariance(self._model())
 
     def get_precision(self: Any) -> np.ndarray:
-        """The inverse of :meth:`get_covariance`."""
+        """The inverse of :meth:`get_covariance`, refused likewise."""
+        self._check_square()
         return precision(self._model())
+
+    def _check_square(self: Any) -> None:
+        self._check_fitted()
+        check_square(self.components_.shape[1], as_bytes(self.max_memory))

@@ -13,7 +13,9 @@ from primedpca.arrays import to_numpy
 from primedpca.costs import Way
 from primedpca.estimator import PrimedPCA
 from primedpca.priming import REGISTRY, Given
+from primedpca.priming.frequent_directions import SketchState
 from primedpca.result import Certificate, Cluster, Plan, Status
+from primedpca.sketching import Stream
 from primedpca.tensor_file import read_file, write_file
 
 __all__ = ["load", "save"]
@@ -21,13 +23,17 @@ __all__ = ["load", "save"]
 KIND = "model"
 TYPES: dict[str, Any] = {
     known.__name__: known
-    for known in (*REGISTRY.values(), Given, Certificate, Cluster, Plan, Status, Way)
+    for known in (
+        *REGISTRY.values(),
+        *(Given, Certificate, Cluster, Plan, Status, Way, SketchState, Stream),
+    )
 }
 PLAIN = (type(None), bool, int, float, str, np.generic, np.ndarray, os.PathLike)
 
 
 def save(model: PrimedPCA, path: str | os.PathLike[str], overwrite: bool = False) -> None:
     """Write a fitted model; see :meth:`primedpca.PrimedPCA.save`."""
+    getattr(model, "components_", None)  # of a stream, attributes come when they are asked for
     fitted = {name: value for name, value in vars(model).items() if name.endswith("_")}
     if "components_" not in fitted:
         raise ValueError("this PrimedPCA is not fitted, so there is nothing to save; fit it first.")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from primedpca.asked import within_budget
 from primedpca.centred import Centred
 from primedpca.costs import Load, Way, ways
 from primedpca.extra import best_extra
@@ -44,7 +46,8 @@ def plan(
     -------
     Plan
         Its ``str`` is a sentence; ``ways`` are those that were weighed, the cheapest first,
-        each with its passes, flops, bytes, memory and seconds.
+        each with its passes, flops, bytes, memory and seconds.  Of data on disk one block is
+        read, and the sentence tells how long reading takes at that speed.
 
     Examples
     --------
@@ -63,7 +66,7 @@ def plan(
     source = on_device(as_source(X), known["device"])
     data = Centred(source, sample_weight=sample_weight, **preparation)
     guess = isinstance(n_components, str) and n_components == "mle"
-    return make_plan(
+    found = make_plan(
         data,
         all_for_mle(data) if guess else n_components,
         known["priming"],
@@ -71,7 +74,30 @@ def plan(
         tol=known["tol"],
         proven=is_proven(known),
         max_memory=as_bytes(known["max_memory"]),
+        batch_size=known["batch_size"],
     )
+    return _with_probe(found, data)
+
+
+def _with_probe(plan: Plan, data: Centred) -> Plan:
+    """The plan with what reading takes, by one block that is read now.
+
+    The choice stays as it was: one that hangs on how busy a disk is could not be repeated.
+    """
+    source: Any = data.source
+    load = Load.of(data, False)
+    if not plan.ways or load.rate == math.inf or hasattr(source, "read_rate"):
+        return plan
+    start = time.perf_counter()
+    source.read(2 * len(source.blocks) // 3)
+    rate = load.stored / len(source.blocks) / max(time.perf_counter() - start, 1e-9)
+    best = plan.ways[0]
+    words = f"; {_size(best.bytes)} are read in all, which takes {_seconds(best.bytes / rate)} at "
+    return replace(plan, reason=f"{plan.reason}{words}the {_size(rate)}/s of a short probe")
+
+
+def _size(count: float) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
 
 
 def make_plan(
@@ -83,6 +109,7 @@ def make_plan(
     tol: float = math.pi / 1024,
     proven: bool = True,
     max_memory: float = math.inf,
+    batch_size: int = 1000,
 ) -> Plan:
     """Choose the priming and the number of directions.
 
@@ -107,10 +134,10 @@ def make_plan(
     """
     k = _check_count(n_components, data)
     asked = not (isinstance(priming, str) and priming == "auto")
-    if max_memory < math.inf and (asked or isinstance(k, float)):
+    if max_memory < math.inf and isinstance(k, float):
         raise ValueError(
-            "`max_memory` is kept by the planner; it goes with `priming`='auto' and a whole "
-            "number of components."
+            f"`max_memory` cannot be kept for `n_components`={k}, as how many that takes is not "
+            "known before; give a whole number."
         )
     if isinstance(k, float):
         return _plan_for_share(data, k, priming)
@@ -134,6 +161,9 @@ def make_plan(
         each = considered[0].seconds / considered[0].steps
         patience = max(math.ceil(exact[0].seconds / each), 2 * considered[0].steps)
     plan = Plan(priming, k, min(k + extra, m), reason, tuple(considered), overhead, patience)
+    if asked:
+        limits: dict[str, Any] = {"tol": tol, "proven": proven, "batch_size": batch_size}
+        return within_budget(plan, Load.of(data, proven), max_memory, **limits)
     return replace(plan, room=exact[0].room) if exact else plan
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from primedpca.attributes import deviations, write_scores
 from primedpca.centred import Centred
 from primedpca.gaussian import Model
 from primedpca.orthonormal import orthonormalise
+from primedpca.score_file import check_path, write_scores_file
 
 __all__ = ["Projecting"]
 
@@ -34,21 +36,34 @@ class Projecting(TransformerMixin):
         Parameters
         ----------
         X : data of shape (n_samples, n_features)
-        out : ndarray of shape (n_samples, n_components_), optional
-            Where to write the scores.
+        out : ndarray of shape (n_samples, n_components_) or path, optional
+            Where to write the scores: an array, or the name of a new ``.npy`` file, which is
+            written block by block, so that the scores need not fit into memory, and is there
+            whole or not at all.
 
         Returns
         -------
         array of shape (n_samples, n_components_)
-            Of the library of ``X``; NumPy for sparse data and frames.
+            Of the library of ``X``; NumPy for sparse data and frames; ``out`` if that is an
+            array, and a read-only memory map if it is a path.
         """
+        path = check_path(out) if isinstance(out, (str, os.PathLike)) else None
         data = self._seen(X)
         weights = self.components_ / self._stretch()
-        scores = data.forward(data.like.asarray(weights.T))
+        vectors = data.like.asarray(weights.T)
+        if path is not None:
+            return write_scores_file(path, data, vectors)
+        scores = data.forward(vectors)
         data.check_finite(scores)
         if not is_dense(X) or isinstance(X, np.ndarray):  # anything but a tensor
             scores = to_numpy(scores)
         return scores if out is None else write_scores(out, scores)
+
+    def fit_transform(self, X: Any, y: Any = None, *, out: Any = None, **fit_params: Any) -> Any:  # noqa: N803
+        """Fit, then the scores of the same rows: see :meth:`fit` and :meth:`transform`."""
+        if isinstance(out, (str, os.PathLike)):
+            check_path(out)  # before the fit
+        return self.fit(X, y, **fit_params).transform(X, out=out)  # type: ignore[attr-defined]
 
     def inverse_transform(self, X: Any) -> Any:  # noqa: N803
         """Rows in the space of the data from scores ``X`` of shape (n_samples, n_components_)."""

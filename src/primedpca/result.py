@@ -53,6 +53,11 @@ class Status(Enum):
         "`tol`, or give more `extra_components`."
     )
 
+    STREAMED = (
+        "Rows were seen once, as they came, and not every component is proven to lie within "
+        "`tol` of the truth; if they can be read again, `fit` with `warm_start`=True goes on."
+    )
+
     def __str__(self) -> str:
         return self.value
 
@@ -246,6 +251,8 @@ class Plan:
         Steps after which a full decomposition would have been cheaper, and is made.
     room : float, optional
         Bytes of rows that a full decomposition may hold, where wide data are read in rows.
+    max_basis : int, optional
+        Columns that the proof may keep after a priming that is not block Krylov.
     """
 
     priming: Any
@@ -256,6 +263,7 @@ class Plan:
     overhead: float | None = None
     patience: int | None = None
     room: float | None = None
+    max_basis: int | None = None
 
     def __str__(self) -> str:
         name = self.ways[0].name if self.ways else type(self.priming).__name__

@@ -102,7 +102,7 @@ def solve(
         if isinstance(plan.priming, Given):
             _check_rank(snapshot, plan)
         if wide is not None:
-            krylov = replace(plan, priming=BlockKrylov())
+            krylov = replace(plan, priming=BlockKrylov(max_basis=plan.max_basis))
             proof = _Proof(wide, krylov, tol, failure_probability, record)
             proof.before = row | {"passes": 0.0 if streamed else data.passes}
             if hasattr(plan.priming, "change") or streamed:  # others always run to their end

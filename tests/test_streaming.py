@@ -1,0 +1,329 @@
+"""``partial_fit`` and ``merge``: bounds that hold however rows are cut, and models that go on."""
+
+import copy
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import torch
+from sklearn.base import clone
+from sklearn.decomposition import PCA, IncrementalPCA
+
+from primedpca import PrimedPCA, load
+from primedpca.priming import FrequentDirections
+from primedpca.result import Status
+
+DATA = os.environ.get("PRIMEDPCA_DATA", "")
+
+
+def problem(name, n=600, d=40, seed=0):
+    rng = np.random.default_rng(seed)
+    i = np.arange(1, d + 1)
+    deviations = {"steep": 0.8**i, "slow": i**-0.5, "tied": np.where(i < 6, 1.0, 0.1)}[name]
+    turn = np.linalg.qr(rng.normal(size=(d, d)))[0]
+    return rng.normal(size=(n, d)) * deviations @ turn.T
+
+
+def truth(X, weights=None):
+    """Variances, largest first, and components, by LAPACK in float64 about an exact first row."""
+    rows = X.astype(np.longdouble)
+    weights = np.ones(len(X)) if weights is None else weights
+    rows = rows - rows[0]
+    rows = (rows - weights @ rows / weights.sum()).astype(np.float64)
+    values, vectors = np.linalg.eigh((rows.T * weights) @ rows / (weights.sum() - 1))
+    return values[::-1], vectors[:, ::-1].T
+
+
+def streamed(model, X, batch, weights=None):
+    for a in range(0, X.shape[0], batch):
+        some = None if weights is None else weights[a : a + batch]
+        model.partial_fit(X[a : a + batch], sample_weight=some)
+    return model
+
+
+def check_bounds(model, values, vectors):
+    """No angle, no variance and no span of a cluster may lie outside what is proven."""
+    proof, k = model.certificate_, model.n_components_
+    assert proof.kind == "deterministic"
+    assert proof.failure_probability == 0
+    slack = 1e-12 * values[0]  # of LAPACK's own answer
+    assert (proof.eigenvalue_bounds[:, 0] <= values[:k] + slack).all()
+    assert (values[:k] <= proof.eigenvalue_bounds[:, 1] + slack).all()
+    found = model.components_.astype(np.float64)
+    for i in np.flatnonzero(proof.angle_bounds < np.pi / 2):
+        rest = found[i] - (found[i] @ vectors[i]) * vectors[i]
+        assert np.linalg.norm(rest) <= np.sin(proof.angle_bounds[i]) + 1e-9
+    for start, stop, angle in proof.clusters:
+        if stop <= k:
+            span = vectors[start:stop]
+            rest = found[start:stop] - found[start:stop] @ span.T @ span
+            assert np.linalg.norm(rest, 2) <= np.sin(angle) + 1e-9
+
+
+@pytest.mark.parametrize("name", ["steep", "slow", "tied"])
+@pytest.mark.parametrize("batch", [1, 7, 100, 5000])
+@pytest.mark.parametrize("size", [8, 20])
+def test_bounds_hold_and_the_cut_into_batches_makes_no_difference(name, batch, size):
+    X = problem(name)
+    model = streamed(PrimedPCA(5, priming=FrequentDirections(size)), X, batch)
+    check_bounds(model, *truth(X))
+    assert model.n_samples_ == 600
+    np.testing.assert_allclose(model.mean_, X.mean(axis=0), atol=1e-14)
+    whole = PrimedPCA(5, priming=FrequentDirections(size)).partial_fit(X)
+    np.testing.assert_array_equal(model.components_, whole.components_)
+    np.testing.assert_array_equal(model.angle_bounds_, whole.angle_bounds_)
+
+
+@pytest.mark.parametrize("kind", ["float32", "sparse", "torch", "frame", "int", "half sparse"])
+@pytest.mark.parametrize("batch", [1, 7, 100])
+def test_every_kind_of_batch(kind, batch):
+    X = problem("steep", n=150, d=12)
+    X[np.abs(X) < 0.05] = 0
+    if kind == "int":
+        X = np.rint(50 * X).astype(np.int16)
+    elif kind in ("float32", "torch"):
+        X = X.astype(np.float32)
+    make = {
+        "sparse": sp.csr_array,
+        "torch": torch.from_numpy,
+        "frame": lambda x: pd.DataFrame(x, columns=[f"c{i}" for i in range(12)]),
+        "half sparse": lambda x: sp.csc_array(x) if x[0, 0] > 0 else x,
+    }.get(kind, lambda x: x)
+    model = PrimedPCA(3, priming=FrequentDirections(6))
+    for a in range(0, 150, batch):
+        model.partial_fit(make(X[a : a + batch]))
+    check_bounds(model, *truth(X))
+    assert model.components_.dtype == (np.float32 if X.dtype != np.float64 else np.float64)
+    reference = PrimedPCA(3, priming=FrequentDirections(6)).partial_fit(X)
+    np.testing.assert_array_equal(model.components_, reference.components_)
+    assert hasattr(model, "feature_names_in_") == (kind == "frame")
+
+
+@pytest.mark.parametrize("batch", [1, 7, 100])
+def test_drifting_means(batch):
+    """The mean is a million times the spread, and moves."""
+    X = problem("steep", n=400, d=15)
+    far = np.random.default_rng(1).normal(size=15)
+    X = X + 1e6 * far + np.linspace(0, 1e3, 400)[:, None] * far[::-1]
+    model = streamed(PrimedPCA(3, priming=FrequentDirections(9)), X, batch)
+    check_bounds(model, *truth(X))
+    assert model.angle_bounds_[0] < 1e-3
+
+
+def test_a_sketch_as_wide_as_the_data_loses_nothing():
+    X = problem("slow", n=500, d=30)
+    model, theirs = PrimedPCA().partial_fit(X[:3]).partial_fit(X[3:]), PCA().fit(X)
+    np.testing.assert_allclose(model.explained_variance_, theirs.explained_variance_, rtol=1e-10)
+    np.testing.assert_allclose(
+        model.explained_variance_ratio_, theirs.explained_variance_ratio_, rtol=1e-10
+    )
+    np.testing.assert_allclose(model.singular_values_, theirs.singular_values_, rtol=1e-10)
+    np.testing.assert_allclose(np.abs(model.transform(X)), np.abs(theirs.transform(X)), atol=1e-9)
+    assert model.status_ is Status.CERTIFIED
+    assert model.converged_
+
+
+def test_few_rows():
+    X = problem("slow", d=10)
+    model = PrimedPCA(4).partial_fit(X[:1])
+    assert model.components_.shape == (0, 10)
+    assert model.n_components_ == 0
+    assert model.transform(X[:3]).shape == (3, 0)
+    np.testing.assert_allclose(model.mean_, X[0])
+    for rows in range(2, 8):
+        model.partial_fit(X[rows - 1 : rows])
+        assert model.n_components_ == min(4, rows - 1)
+        assert model.n_samples_ == rows
+        check_bounds(model, *truth(X[:rows]))
+        assert (model.status_ is Status.CERTIFIED) == (rows > 4)
+
+
+def test_weights_are_repeated_rows_and_zeros_are_not_there():
+    X, rng = problem("steep", n=120, d=10), np.random.default_rng(0)
+    weights = rng.integers(0, 4, 120).astype(float)
+    model = streamed(PrimedPCA(3, priming=FrequentDirections(5)), X, 7, weights)
+    check_bounds(model, *truth(X, weights))
+    repeated = np.repeat(X, weights.astype(int), axis=0)
+    np.testing.assert_allclose(model.mean_, repeated.mean(axis=0), atol=1e-14)
+    small = streamed(PrimedPCA(3, priming=FrequentDirections(5)), X, 7, weights / 50)
+    check_bounds(small, *truth(X, weights / 50))
+
+
+def test_without_centring_and_with_a_scale():
+    X, scale = problem("steep", n=90, d=8) + 1.0, np.linspace(1, 2, 8)
+    model = streamed(PrimedPCA(3, center=False, scale=scale), X, 11)
+    rows = X / scale
+    values, vectors = np.linalg.eigh(rows.T @ rows / 89)
+    check_bounds(model, values[::-1], vectors[:, ::-1].T)
+    assert not model.mean_.any()
+    centred = streamed(PrimedPCA(3, scale=scale), X, 11)
+    np.testing.assert_allclose(centred.mean_, X.mean(axis=0), rtol=1e-13)
+    np.testing.assert_array_equal(centred.scale_, scale)
+
+
+@pytest.mark.parametrize("name", ["steep", "slow"])
+@pytest.mark.parametrize("at", [1, 30, 300])
+def test_merged_halves(name, at):
+    X = problem(name) + np.where(np.arange(600) < at, 0.0, 5.0)[:, None]
+    options = {"priming": FrequentDirections(12)}
+    one = streamed(PrimedPCA(4, **options), X[:at], 7)
+    two = streamed(PrimedPCA(4, **options), X[at:], 100)
+    before = two.components_.copy()
+    assert one.merge(two) is one
+    check_bounds(one, *truth(X))
+    assert one.n_samples_ == 600
+    np.testing.assert_allclose(one.mean_, X.mean(axis=0), rtol=1e-10, atol=1e-12)
+    np.testing.assert_array_equal(two.components_, before)
+    one.partial_fit(X[:50])
+    check_bounds(one, *truth(np.vstack([X, X[:50]])))
+
+
+def test_merging_refuses_what_is_not_alike():
+    X = problem("steep", n=50, d=8)
+    model = PrimedPCA(2).partial_fit(X)
+    for other, words in [
+        (PrimedPCA(2).fit(X), "partial_fit"),
+        (PrimedPCA(2).partial_fit(X[:, :5]), "columns"),
+        (PrimedPCA(2, center=False).partial_fit(X), "centred"),
+        (PrimedPCA(2, scale=np.ones(8)).partial_fit(X), "scale"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            model.merge(other)
+    named = [PrimedPCA(2).partial_fit(pd.DataFrame(X, columns=list(c))) for c in ("abcdefgh",) * 2]
+    named[0].merge(named[1])
+    other = PrimedPCA(2).partial_fit(pd.DataFrame(X, columns=list("hgfedcba")))
+    with pytest.raises(ValueError, match="feature_names_in_"):
+        named[0].merge(other)
+
+
+def test_a_saved_model_goes_on(tmp_path):
+    X = problem("slow")
+    model = streamed(PrimedPCA(4, priming=FrequentDirections(10)), X[:305], 7)
+    model.save(tmp_path / "model.safetensors")
+    later = load(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(later.components_, model.components_)
+    others = (model, later, copy.copy(model), copy.deepcopy(model))
+    for each in (*others, pickle.loads(pickle.dumps(model))):
+        each.partial_fit(X[305:])
+        np.testing.assert_array_equal(each.components_, model.components_)
+        check_bounds(each, *truth(X))
+    assert not hasattr(clone(model), "components_")
+
+
+def test_fitting_again_starts_from_the_stream_and_ends_it():
+    X = problem("slow", n=3000, d=600)
+    model = streamed(PrimedPCA(4, warm_start=True, random_state=0), X, 1000).fit(X)
+    cold = PrimedPCA(4, random_state=0).fit(X)
+    assert not hasattr(model, "stream_")
+    assert model.certificate_.met(model.tol).all()
+    assert model.n_passes_ <= cold.n_passes_
+    model.partial_fit(X[:100])
+    assert model.n_samples_ == 100  # a new stream
+
+
+def test_asking_in_between_changes_nothing():
+    X = problem("slow")
+    quiet, curious = (PrimedPCA(4, priming=FrequentDirections(10)) for _ in range(2))
+    for a in range(0, 600, 13):
+        quiet.partial_fit(X[a : a + 13])
+        curious.partial_fit(X[a : a + 13]).transform(X[:2])
+    np.testing.assert_array_equal(quiet.components_, curious.components_)
+
+
+def test_batches_are_copied_and_left_alone():
+    X, buffer = problem("slow"), np.empty((6, 40))
+    model = PrimedPCA(4, priming=FrequentDirections(10))
+    for a in range(0, 600, 6):
+        buffer[:] = X[a : a + 6]
+        model.partial_fit(buffer)
+        np.testing.assert_array_equal(buffer, X[a : a + 6])
+    reference = PrimedPCA(4, priming=FrequentDirections(10)).partial_fit(X)
+    np.testing.assert_array_equal(model.components_, reference.components_)
+
+
+def test_a_bad_batch_changes_nothing():
+    X = problem("slow")
+    model = PrimedPCA(4, priming=FrequentDirections(10)).partial_fit(X[:300])
+    bad = X[300:].copy()
+    bad[250, 3] = np.nan
+    with pytest.raises(ValueError, match="250"):
+        model.partial_fit(bad)
+    with pytest.raises(ValueError, match="features"):
+        model.partial_fit(X[:, :7])
+    with pytest.raises(ValueError, match="sample_weight"):
+        model.partial_fit(X[300:], sample_weight=[1.0])
+    with pytest.raises(ValueError, match="sample_weight"):
+        model.partial_fit(X[300:], sample_weight=-np.ones(300))
+    reference = PrimedPCA(4, priming=FrequentDirections(10)).partial_fit(X)
+    np.testing.assert_array_equal(model.partial_fit(X[300:]).components_, reference.components_)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"n_components": None}, "whole number"),
+        ({"n_components": 0.9}, "whole number"),
+        ({"n_components": "mle"}, "whole number"),
+        ({"n_components": 0}, "at least 1"),
+        ({"n_components": 700}, "n_features=600"),
+        ({"scale": "std"}, "as an array"),
+        ({"missing": "mean"}, "fill"),
+        ({"max_memory": "100KB"}, "sketch"),
+    ],
+)
+def test_what_a_stream_cannot_do_is_refused_with_a_remedy(options, words):
+    with pytest.raises(ValueError, match=words):
+        PrimedPCA(**({"n_components": 3} | options)).partial_fit(np.ones((5, 600)))
+
+
+def test_changed_parameters_are_refused():
+    X = problem("slow")
+    model = PrimedPCA(4, priming=FrequentDirections(5)).partial_fit(X)
+    for change in ({"n_components": 6}, {"center": False}, {"scale": np.ones(40)}):
+        before = model.get_params()
+        with pytest.raises(ValueError, match="new model"):
+            model.set_params(**change).partial_fit(X)
+        model.set_params(**before)
+    assert model.set_params(n_components=2).partial_fit(X).n_components_ == 2
+
+
+def test_numbers_near_the_ends_of_the_range():
+    X = problem("steep", n=60, d=8)
+    for size in (1e-200, 1e150):
+        model = streamed(PrimedPCA(2, priming=FrequentDirections(4)), X * size, 7)
+        reference = streamed(PrimedPCA(2, priming=FrequentDirections(4)), X, 7)
+        np.testing.assert_allclose(model.components_, reference.components_, atol=1e-12)
+        np.testing.assert_allclose(model.mean_, X.mean(axis=0) * size, rtol=1e-9)
+
+
+def test_memory_sets_the_size_of_the_sketch():
+    X = problem("slow", n=50, d=300)
+    model = PrimedPCA(4, max_memory="1MB").partial_fit(X)
+    assert 4 <= model.plan_.priming.sketch_size < 50
+    assert PrimedPCA(4).partial_fit(X).plan_.priming.sketch_size == 200
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not DATA, reason="PRIMEDPCA_DATA names no folder of real data")
+@pytest.mark.parametrize("batch", [1, 7, 100, 5000])
+def test_real_images(batch):
+    with np.load(Path(DATA) / "mnist_train.npz") as held:
+        X = held[held.files[0]].reshape(-1, 784)[:10000]
+    values, vectors = truth(X)
+    model = streamed(PrimedPCA(16), X, batch)
+    check_bounds(model, values, vectors)
+    halves = [streamed(PrimedPCA(16), part, batch) for part in (X[:4000], X[4000:])]
+    check_bounds(halves[0].merge(halves[1]), values, vectors)
+    theirs = IncrementalPCA(16)
+    for a in range(0, 10000, 1000):
+        theirs.partial_fit(X[a : a + 1000])
+
+    def worst(components):
+        off = np.abs((components.astype(np.float64) * vectors[:16]).sum(axis=1))
+        return np.arccos(np.minimum(off, 1)).max()
+
+    assert worst(model.components_) <= worst(theirs.components_)
