@@ -102,7 +102,7 @@ def _is_list(arrow: Any, kind: Any) -> bool:
 
 def _is_number(arrow: Any, kind: Any) -> bool:
     is_a = arrow.types
-    tests = (is_a.is_integer, is_a.is_floating, is_a.is_boolean, is_a.is_decimal, is_a.is_null)
+    tests = (is_a.is_integer, is_a.is_floating, is_a.is_boolean, is_a.is_decimal)
     return any(test(kind) for test in tests)
 
 
@@ -114,7 +114,7 @@ def common_dtype(columns: Columns, with_nulls: Sequence[bool]) -> np.dtype:
             dtype = np.dtype(kind.to_pandas_dtype())
         except NotImplementedError:
             dtype = np.dtype(object)
-        if dtype.kind == "O":  # decimals, and columns of nothing but nulls
+        if dtype.kind == "O":  # decimals
             dtype = np.dtype(np.float64)
         elif null and dtype.kind != "f":
             dtype = np.dtype(np.float32 if dtype.itemsize <= 2 else np.float64)
@@ -150,7 +150,7 @@ def _numbers(chunk: Any, dtype: np.dtype, name: str, where: str) -> np.ndarray:
             f"have none; {dtype} cannot hold them: store it as floats."
         )
     kind = chunk.type
-    if arrow.types.is_decimal(kind) or arrow.types.is_null(kind):
+    if arrow.types.is_decimal(kind):
         chunk = chunk.cast(arrow.float64())
     elif arrow.types.is_boolean(kind) and chunk.null_count:
         chunk = chunk.cast(arrow.uint8())

@@ -48,8 +48,10 @@ class CSVSource(FileSource):
         self._id, self._label = id_column, label_column
         self.dtype, self.axis = np.dtype(np.float64), 0
         self._names: list[str] | None = None
-        with reading(path, "its first lines"):
-            self._columns, skip = self._look(header, columns, exclude)
+        schema, skip = self._look(header)
+        chosen = choose(schema, path, columns, id_column, label_column, exclude)
+        float64 = need("pyarrow", "CSV").float64()
+        self._columns = Columns(chosen.names, (float64,) * len(chosen.names))
         self.column_names = self._columns.names
         self._pieces: list[tuple[int, int]] = []
         counts: list[int] = []
@@ -67,17 +69,21 @@ class CSVSource(FileSource):
         ends = np.cumsum(counts).tolist()
         self.blocks = tuple(zip([0, *ends[:-1]], ends, strict=True))
 
-    def _look(self, header: bool, columns: Any, exclude: Any) -> tuple[Columns, int]:
-        """The columns, from the first lines, and how long the line of their names is."""
+    def _look(self, header: bool) -> tuple[Any, int]:
+        """The schema, from the first lines, and how long the line of their names is."""
         arrow, csv = need("pyarrow", "CSV"), need("pyarrow.csv", "CSV")
-        first = next(self._cut(), (0, b""))[1]
+        with reading(self.path, "its first lines"):
+            first = next(self._cut(), (0, b""))[1]
         if not first.strip():
             raise ValueError(f"{self.path} is empty.")
         options = csv.ReadOptions(autogenerate_column_names=not header, use_threads=False)
         parse = csv.ParseOptions(delimiter=self._delimiter)
-        table = csv.read_csv(arrow.BufferReader(first), options, parse)
+        with reading(self.path, "its first lines"):
+            table = csv.read_csv(arrow.BufferReader(first), options, parse)
         self._names = list(table.schema.names)
-        chosen = choose(table.schema, self.path, columns, self._id, self._label, exclude)
+        # A column that is empty so far may hold numbers yet; text is told when it comes.
+        kinds = [arrow.float64() if kind == arrow.null() else kind for kind in table.schema.types]
+        schema = arrow.schema(list(zip(self._names, kinds, strict=True)))
         skip = 0
         if header:
             lines = first.split(b"\n")
@@ -85,8 +91,7 @@ class CSVSource(FileSource):
             while not lines[blank].strip(b"\r"):
                 blank += 1
             skip = sum(len(line) + 1 for line in lines[: blank + 1])
-        float64 = arrow.float64()
-        return Columns(chosen.names, (float64,) * len(chosen.names)), skip
+        return schema, skip
 
     def _opened(self) -> Any:
         if self.path.lower().endswith(".gz"):

@@ -51,8 +51,9 @@ class HDF5Source(FileSource):
             self.dtype = np.dtype(dataset.dtype)
             chunks = dataset.chunks or (1, self.shape[1])
             stored = int(dataset.id.get_storage_size())
-        on_disk = os.path.isfile(self.path)
-        self._stamp = stamp_of(self.path) if on_disk else None
+        # Whoever has it open for writing may write to it.
+        kept = dataset.file.mode == "r" and os.path.isfile(self.path)
+        self._stamp = stamp_of(self.path) if kept else None
         check_plausible(label, self.shape, self.dtype.itemsize, stored)
         self.missing_chunks = self._count_missing(dataset, chunks, stored, label)
         if strict and self.missing_chunks:
@@ -80,12 +81,12 @@ class HDF5Source(FileSource):
     def read(self, i: int) -> Block:
         """The strip, in its own dtype."""
         where = self._place(i)
+        if not self._dataset:
+            raise ValueError(f"{self.path} was closed; keep it open while it is read ({where}).")
         self._check_same(where)
         start, stop = self.blocks[i]
         place = (slice(start, stop),) if self.axis == 0 else (slice(None), slice(start, stop))
         with reading(self.path, where):
-            if not self._dataset:
-                raise ValueError("the file was closed; keep it open while it is read")
             block = np.asarray(self._dataset[place])
         block.flags.writeable = False
         return block

@@ -151,7 +151,7 @@ def raw_source(
     if order not in ("C", "F"):
         raise ValueError(f"`order`={order!r} must be 'C' or 'F'.")
     if min(n, d, offset) < 0:
-        raise ValueError(f"`shape`={shape} and `offset`={offset} must not be negative.")
+        raise ValueError(f"{name}: `shape`={shape} and `offset`={offset} must not be negative.")
     stamp = stamp_of(name)
     end = offset + n * d * kind.itemsize
     if stamp.size < end or (exact and stamp.size != end):

@@ -56,7 +56,7 @@ class ParquetReader:
 
     def with_nulls(self, columns: Columns) -> list[bool]:
         """Whether each column may have nulls, by the statistics in the footer."""
-        without = dict.fromkeys(columns.names, not columns.vector)
+        without = dict.fromkeys(columns.names, True)
         for g in range(len(self.rows)):
             group = self._metadata.row_group(g)
             for c in range(group.num_columns):

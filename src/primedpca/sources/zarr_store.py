@@ -151,7 +151,9 @@ def zarr_source(given: Any, part: str | None = None, *, strict: bool = False) ->
     stamp_of(path)
     with reading(path, "its metadata"):
         try:
-            found = zarr.open(path, mode="r", path=part)
+            # A store of its own: a path with "::" in it would be taken for a chain of stores.
+            store = zarr.storage.LocalStore if os.path.isdir(path) else zarr.storage.ZipStore
+            found = zarr.open(store(path, read_only=True), mode="r", path=part)
         except FileNotFoundError as error:
             raise ValueError(
                 f"{path} has no Zarr array {part or ''!r}, or its metadata are damaged."
