@@ -9,13 +9,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import av
+import h5py
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
+import pyarrow.feather as feather
+import pyarrow.parquet as parquet
 import scipy.sparse as sp
 import torch
+import zarr
 from PIL import Image
 
+from primedpca import as_source
 from primedpca.priming import (
     BlockKrylov,
     EigenGame,
@@ -28,6 +34,7 @@ from primedpca.priming import (
     SubspaceIteration,
 )
 from primedpca.sources.images import ImageFolder
+from primedpca.sources.raw_file import RawFileSource
 from primedpca.sources.video import VideoFrames
 
 # -- tolerances: from the type, named once ---------------------------------------------------
@@ -121,6 +128,105 @@ SOURCES = {
     "pandas": lambda X, folder: pd.DataFrame(X, columns=[f"c{j}" for j in range(X.shape[1])]),
     "polars": lambda X, folder: pl.DataFrame(X, schema=[f"c{j}" for j in range(X.shape[1])]),
 }
+
+
+# -- files of numbers ------------------------------------------------------------------------
+
+
+def _npy(X: np.ndarray, path: Any, order: str = "C") -> str:
+    np.save(path, np.asarray(X, order=order))
+    return str(path)
+
+
+def _raw(X: np.ndarray, path: Any, order: str) -> RawFileSource:
+    path.write_bytes(b"head" + X.tobytes(order))
+    return as_source(path, shape=X.shape, dtype=X.dtype, offset=4, order=order)
+
+
+def _npz(X: np.ndarray, path: Any) -> str:
+    np.savez(path, X=X, other=np.arange(3))
+    return f"{path}::X"
+
+
+def _npz_compressed(X: np.ndarray, path: Any, order: str = "C", cache: Any = 0) -> Any:
+    np.savez_compressed(path, X=np.asarray(X, order=order))
+    return as_source(path, cache=cache)
+
+
+def _hdf5(X: np.ndarray, path: Any, **how: Any) -> str:
+    with h5py.File(path, "w") as file:
+        file.create_dataset("group/X", data=X, **how)
+    return f"{path}::group/X"
+
+
+def _zarr(X: np.ndarray, path: Any, chunks: tuple[int, int], **how: Any) -> str:
+    array = zarr.create_array(path, shape=X.shape, chunks=chunks, dtype=X.dtype, **how)
+    array[...] = X
+    return str(path)
+
+
+def table_of(X: np.ndarray, **more: Any) -> pa.Table:
+    """A table with columns c0, c1, ... and others."""
+    return pa.table({f"c{j}": np.ascontiguousarray(X[:, j]) for j in range(X.shape[1])} | more)
+
+
+def vectors_of(X: np.ndarray, **more: Any) -> pa.Table:
+    """A table with one column of vectors, and others."""
+    values = pa.array(np.ascontiguousarray(X).ravel())
+    return pa.table({"v": pa.FixedSizeListArray.from_arrays(values, X.shape[1])} | more)
+
+
+def _parquet(table: pa.Table, path: Any, rows: int) -> str:
+    parquet.write_table(table, path, row_group_size=rows, write_page_checksum=True)
+    return str(path)
+
+
+def _parquet_folder(X: np.ndarray, folder: Any) -> str:
+    folder.mkdir()
+    half = X.shape[0] // 2
+    _parquet(table_of(X[:half]), folder / "a.parquet", 7)
+    _parquet(table_of(X[half:]), folder / "b.parquet", 100)
+    return str(folder)
+
+
+def _feather(table: pa.Table, path: Any, rows: int) -> str:
+    feather.write_feather(table, path, chunksize=rows)
+    return str(path)
+
+
+def write_csv(X: np.ndarray, path: Any) -> str:
+    """Numbers as text that gives them back bit by bit."""
+    lines = [",".join(f"c{j}" for j in range(X.shape[1]))]
+    lines += [",".join(map(repr, row)) for row in X.tolist()]
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+#: name -> (data, folder) -> a path, or a source made of one.
+FILES = {
+    "npy, rows": lambda X, folder: _npy(X, folder / "a.npy"),
+    "npy, columns": lambda X, folder: _npy(X, folder / "a.npy", "F"),
+    "raw, rows": lambda X, folder: _raw(X, folder / "a.bin", "C"),
+    "raw, columns": lambda X, folder: _raw(X, folder / "a.bin", "F"),
+    "npz": lambda X, folder: _npz(X, folder / "a.npz"),
+    "npz, compressed, rows": lambda X, folder: _npz_compressed(X, folder / "a.npz"),
+    "npz, compressed, columns": lambda X, folder: _npz_compressed(X, folder / "a.npz", "F"),
+    "hdf5": lambda X, folder: _hdf5(X, folder / "a.h5"),
+    "hdf5, chunks": lambda X, folder: _hdf5(X, folder / "a.h5", chunks=(5, 3), fletcher32=True),
+    "hdf5, columns": lambda X, folder: _hdf5(X, folder / "a.h5", chunks=(X.shape[0], 1)),
+    "zarr 3": lambda X, folder: _zarr(X, folder / "a.zarr", (5, 3)),
+    "zarr 3, shards": lambda X, folder: _zarr(X, folder / "a.zarr", (3, 3), shards=(6, 6)),
+    "zarr 2": lambda X, folder: _zarr(X, folder / "a.zarr", (5, 3), zarr_format=2),
+    "zarr, columns": lambda X, folder: _zarr(X, folder / "a.zarr", (X.shape[0], 1)),
+    "parquet": lambda X, folder: _parquet(table_of(X), folder / "a.parquet", 2),
+    "parquet, one group": lambda X, folder: _parquet(table_of(X), folder / "a.parquet", 1000),
+    "parquet, vectors": lambda X, folder: _parquet(vectors_of(X), folder / "a.parquet", 2),
+    "parquet, folder": lambda X, folder: _parquet_folder(X, folder / "tables"),
+    "feather": lambda X, folder: _feather(table_of(X), folder / "a.feather", 2),
+    "arrow, vectors": lambda X, folder: _feather(vectors_of(X), folder / "a.arrow", 2),
+}
+#: Text is read as float64, whatever it was.
+TEXT_FILES = {"csv": lambda X, folder: write_csv(X, folder / "a.csv")}
 
 
 def _png_files(X: np.ndarray, folder: Any) -> str:

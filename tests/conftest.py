@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from primedpca.sources import base, decoded, dense, raw_file, sparse
+from primedpca.sources import base, decoded, dense, files, raw_file, sparse, tables
 
 # Thousands of tiny products: on a busy machine torch's threads would wait for each other.
 torch.set_num_threads(1)
@@ -16,5 +16,7 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(sparse, "BLOCK_ENTRIES", 32)
     monkeypatch.setattr(sparse, "OUTPUT_RATIO", 1)
     monkeypatch.setattr(raw_file, "READ_BYTES", 2**9)
+    monkeypatch.setattr(files, "READ_BYTES", 2**9)
+    monkeypatch.setattr(tables, "WHOLE", 1)
     monkeypatch.setattr(decoded, "BLOCK_BYTES", 2**6)
     monkeypatch.setattr(base, "GROUP_BYTES", 2**10)

@@ -198,8 +198,8 @@ def test_nothing_there(tmp_path):
         ImageFolder(str(tmp_path / "*.png"))
     with pytest.raises(FileNotFoundError, match="nowhere"):
         ImageFolder(tmp_path / "nowhere")
-    with pytest.raises(TypeError, match="folder of images"):
-        as_source(str(tmp_path))  # an empty folder may be anything
+    with pytest.raises(ValueError, match="without anything that is read"):
+        as_source(str(tmp_path))
     with pytest.raises(ValueError, match="no images"):
         ImageFolder([])
 

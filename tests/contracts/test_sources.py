@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from catalogue import BYTE_SOURCES, SOURCES
+from catalogue import BYTE_SOURCES, FILES, SOURCES, TEXT_FILES
 
 from primedpca import PrimedPCA, as_source, prime
 from primedpca.arrays import dtype_name, is_sparse, to_numpy
@@ -27,6 +27,8 @@ def shape(request):
 
 
 CASES = [(name, kind) for kind in ("float64", "float32") for name in SOURCES]
+CASES += [(name, "float32") for name in FILES]
+CASES += [(name, "float64") for name in TEXT_FILES]
 CASES += [(name, "uint8") for name in BYTE_SOURCES]
 
 
@@ -50,7 +52,7 @@ def X(case, shape):  # noqa: N802
 @pytest.fixture
 def given(case, X, tmp_path):
     """What a user would pass."""
-    return (SOURCES | BYTE_SOURCES)[case[0]](X, tmp_path)
+    return (SOURCES | FILES | TEXT_FILES | BYTE_SOURCES)[case[0]](X, tmp_path)
 
 
 @pytest.fixture
@@ -159,7 +161,9 @@ def test_numpy_blocks_are_read_only(source):
 def files_of(given):
     """The files that a path or a source of files reads."""
     if isinstance(given, str):
-        return sorted(Path(given).iterdir())
+        path = Path(given.split("::")[0])
+        found = path.rglob("*") if path.is_dir() else [path]
+        return sorted(each for each in found if each.is_file())
     return getattr(given, "paths", None) or [Path(given.path)]
 
 

@@ -7,8 +7,10 @@ the registry.
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -18,9 +20,8 @@ from primedpca.protocols import DataSource
 from primedpca.sources.base import BlockSource
 from primedpca.sources.dense import DenseSource
 from primedpca.sources.frames import frame_source, is_frame
-from primedpca.sources.images import ImageFolder, is_images
+from primedpca.sources.paths import path_source
 from primedpca.sources.raw_file import memmap_source
-from primedpca.sources.video import VideoFrames, is_video
 
 __all__ = ["BlockSource", "as_source"]
 
@@ -38,32 +39,66 @@ def _is_file_backed(x: Any) -> bool:
     return getattr(x, "filename", None) is not None and x.mode != "c"
 
 
-#: Who reads what: the first whose test says yes.  First what is named by a path.
-REGISTRY: list[tuple[Callable[[Any], bool], Callable[[Any], DataSource]]] = [
-    (is_images, ImageFolder),
-    (is_video, VideoFrames),
+def _hdf5_source(x: Any, *, strict: bool = False) -> DataSource:
+    return import_module("primedpca.sources.hdf5").hdf5_source(x, strict=strict)
+
+
+def _zarr_source(x: Any, *, strict: bool = False) -> DataSource:
+    return import_module("primedpca.sources.zarr_store").zarr_source(x, strict=strict)
+
+
+def _is_array_of(library: str) -> Callable[[Any], bool]:
+    """A test that imports nothing: who has such an array has the library."""
+
+    def recognises(x: Any) -> bool:
+        kind = type(x).__module__.split(".")[0]
+        return kind == library and hasattr(x, "shape") and hasattr(x, "chunks")
+
+    return recognises
+
+
+#: Who reads what: the first whose test says yes.  Paths have a table of their own, in `paths`.
+REGISTRY: list[tuple[Callable[[Any], bool], Callable[..., DataSource]]] = [
     (_is_file_backed, memmap_source),
     (is_sparse, _sparse_source),
     (is_frame, frame_source),
+    (_is_array_of("h5py"), _hdf5_source),
+    (_is_array_of("zarr"), _zarr_source),
     (is_dense, DenseSource),
 ]
 
 
-def as_source(x: Any) -> DataSource:
+def as_source(
+    x: Any,
+    *,
+    map: Callable[[Any], Any] | None = None,
+    columns: Any = None,
+    **options: Any,
+) -> DataSource:
     """The data ``x`` as a source of blocks.
 
     Parameters
     ----------
     x : array, sparse matrix, data frame, path, DataSource or nested list
         NumPy arrays (any layout, any real dtype, memory-mapped), SciPy sparse matrices and
-        arrays, PyTorch tensors and CuPy arrays, pandas and polars frames; the path of a folder
-        of images of one size (or a pattern such as ``"photographs/*.jpg"``) or of a video.
+        arrays, PyTorch tensors and CuPy arrays, pandas and polars frames, h5py datasets and
+        Zarr arrays; the path of a file (`.npy`, `.npz`, HDF5, Zarr, Parquet, Arrow, CSV, raw
+        binary, a video) or of a folder of tables or of images of one size (or a pattern such as
+        ``"photographs/*.jpg"``).  ``"file.h5::name"`` is one array of several.
+    map : callable, optional
+        A function of rows that is applied to every block as it is read.
+    columns : sequence of str, optional
+        The columns of a table or data frame that are wanted, in this order.
+    **options
+        What the kind of file takes: ``shape``, ``dtype``, ``offset`` and ``order`` of raw
+        binary, ``id_column``, ``label_column`` and ``exclude`` of tables, ``strict`` of chunked
+        stores, ``cache`` and ``verify`` of `.npz`, ``shrink`` of images.
 
     Returns
     -------
     DataSource
         Nothing is copied, except for frames of mixed columns and for sparse formats other
-        than CSR and CSC.
+        than CSR and CSC.  Files are read in blocks, every time they are needed.
 
     Examples
     --------
@@ -72,18 +107,35 @@ def as_source(x: Any) -> DataSource:
     >>> as_source(np.ones((5, 3)))
     DenseSource(numpy, 5 x 3, float64)
     """
+    source = _found_source(x, columns, options)
+    if map is None:
+        return source
+    return import_module("primedpca.sources.mapped").Mapped(source, map)
+
+
+def _found_source(x: Any, columns: Any, options: dict[str, Any]) -> DataSource:
+    if isinstance(x, (str, os.PathLike)):
+        if columns is not None:
+            options = {"columns": columns} | options
+        return path_source(x)(x, **options)
+    if columns is not None:
+        if not is_frame(x):
+            raise TypeError(
+                f"`columns` are for tables; {describe(x)} has none: select X[:, numbers]."
+            )
+        absent = [name for name in columns if name not in list(_column_names(x))]
+        if absent:
+            raise ValueError(f"`columns`: `X` has no column {absent[0]!r}.")
+        x = x.select(list(columns)) if hasattr(x, "select") else x[list(columns)]
     if isinstance(x, DataSource):
+        _check_options(x, (), options)
         return x
     if isinstance(x, (list, tuple)):
         x = np.asarray(x)
-    if isinstance(x, (str, bytes, os.PathLike)) or np.isscalar(x) or x is None:
-        for recognises, make in REGISTRY:
-            if isinstance(x, (str, os.PathLike)) and recognises(x):
-                return make(x)
+    if isinstance(x, bytes) or np.isscalar(x) or x is None:
         raise TypeError(
-            f"`X`={x!r} is no data that can be read; pass an array, a sparse matrix, a frame, a "
-            "folder of images or a video. Load other files first, for example with "
-            "np.load(path, mmap_mode='r')."
+            f"`X`={x!r} is no data that can be read; pass an array, a sparse matrix, a frame or "
+            "the path of a file or folder."
         )
     if not any(test(x) for test, _ in REGISTRY):
         if not hasattr(x, "__array__"):
@@ -92,9 +144,10 @@ def as_source(x: Any) -> DataSource:
             )
         x = np.asarray(x)
     make = next(make for test, make in REGISTRY if test(x))
-    if not is_frame(x) and not hasattr(x, "indptr"):
+    if not (is_frame(x) or is_sparse(x) or hasattr(x, "chunks")):
         _check_dense(x)
-    source = make(x)
+    _check_options(x, inspect.signature(make).parameters, options)
+    source = make(x, **options)
     if 0 in source.shape:
         what = "sample" if source.shape[0] == 0 else "feature"
         raise ValueError(
@@ -102,6 +155,16 @@ def as_source(x: Any) -> DataSource:
             "required: `X` is empty."
         )
     return source
+
+
+def _column_names(x: Any) -> Any:
+    return getattr(x, "column_names", x.columns)  # pyarrow has its names apart
+
+
+def _check_options(x: Any, known: Any, options: dict[str, Any]) -> None:
+    for name in options:
+        if name not in known:
+            raise TypeError(f"`{name}` is no option for {describe(x)}.")
 
 
 def _check_dense(x: Any) -> None:

@@ -1,4 +1,4 @@
-"""Numbers in a file at a known place: memory maps, read with plain reads.
+"""Numbers in a file at a known place: raw binary files and memory maps, read with plain reads.
 
 A map that is truncated while it is open kills the interpreter; a read comes back short and can
 be told.
@@ -12,16 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from primedpca.arrays import dtype_name, work_dtype
+from primedpca.arrays import work_dtype
 from primedpca.protocols import Block
-from primedpca.sources.base import BlockSource, cut_evenly
+from primedpca.sources.base import cut_evenly
+from primedpca.sources.files import FileSource, Stamp, check_matrix, stamp_of
 
-__all__ = ["RawFileSource", "memmap_source"]
+__all__ = ["RawFileSource", "memmap_source", "raw_source"]
 
 READ_BYTES = 2**23
 
 
-class RawFileSource(BlockSource):
+class RawFileSource(FileSource):
     """A strided array inside a file.
 
     Parameters
@@ -31,6 +32,8 @@ class RawFileSource(BlockSource):
         Of the array, as NumPy has them.
     offset : int
         Where in the file the first entry stands.
+    stamp : Stamp, optional
+        The file as it must stay.  Memory maps have none: their owner may write to them.
     """
 
     def __init__(
@@ -40,6 +43,7 @@ class RawFileSource(BlockSource):
         dtype: Any,
         strides: tuple[int, int],
         offset: int,
+        stamp: Stamp | None = None,
     ) -> None:
         if min(strides) < 0:
             raise ValueError(
@@ -47,7 +51,7 @@ class RawFileSource(BlockSource):
                 "read in order: pass it the other way round."
             )
         self.path, self.shape, self.dtype = os.fspath(path), shape, np.dtype(dtype)
-        self.strides, self.offset = strides, offset
+        self.strides, self.offset, self._stamp = strides, offset, stamp
         work_dtype(self.dtype)
         # Whole strips along the axis that lies apart in the file: every byte is read once.
         self.axis = 0 if strides[0] >= strides[1] else 1
@@ -66,22 +70,34 @@ class RawFileSource(BlockSource):
         length = self.dtype.itemsize + sum(
             (extent - 1) * stride for extent, stride in zip(shape, self.strides, strict=True)
         )
-        held = bytearray(length)
-        with open(self.path, "rb", buffering=0) as file:
-            file.seek(begin)
-            view, got = memoryview(held), 0
-            while got < length:
-                count = file.readinto(view[got:])
-                if not count:
-                    size = os.fstat(file.fileno()).st_size
-                    raise OSError(
-                        f"{self.path} ends at byte {size}, but entries {start}:{stop} of axis "
-                        f"{self.axis} reach to byte {begin + length}: it was truncated."
-                    )
-                got += count
+        held = np.empty(length, np.uint8)  # measured: no slower than a buffer used again
+        where = f"entries {start}:{stop} of axis {self.axis}"
+        try:
+            with open(self.path, "rb", buffering=0) as file:
+                if self._stamp is not None:
+                    self._stamp.check(stamp_of(file.fileno(), self.path), self.path, where)
+                self._fill(file, begin, held.data, where)
+        except FileNotFoundError:
+            raise FileNotFoundError(
+                f"{self.path} is not there any more (seen at {where})."
+            ) from None
         block = np.ndarray(shape, self.dtype, held, strides=self.strides)
         block.flags.writeable = False
         return block
+
+    def _fill(self, file: Any, begin: int, view: memoryview, where: str) -> None:
+        """Read until the buffer is full: a read may come back short."""
+        file.seek(begin)
+        got = 0
+        while got < len(view):
+            count = file.readinto(view[got:])
+            if not count:
+                size = os.fstat(file.fileno()).st_size
+                raise OSError(
+                    f"{self.path} ends at byte {size}, but {where} reach to byte "
+                    f"{begin + len(view)}: it was truncated."
+                )
+            got += count
 
     def rows(self, index: np.ndarray) -> Block:
         """Rows by number; neighbours are read together."""
@@ -96,10 +112,6 @@ class RawFileSource(BlockSource):
                 out[place] = self._read(first, last + 1)
         return out
 
-    def __repr__(self) -> str:
-        n, d = self.shape
-        return f"RawFileSource({self.path!r}, {n} x {d}, {dtype_name(self.dtype)})"
-
 
 def memmap_source(x: Any) -> RawFileSource:
     """The file behind a memory map, or behind any slice of one."""
@@ -107,3 +119,47 @@ def memmap_source(x: Any) -> RawFileSource:
     mapped_from = x.offset - x.offset % mmap.ALLOCATIONGRANULARITY
     offset = mapped_from + x.__array_interface__["data"][0] - base
     return RawFileSource(x.filename, x.shape, x.dtype, x.strides, offset)
+
+
+def raw_source(
+    path: str | os.PathLike[str],
+    *,
+    shape: tuple[int, int],
+    dtype: Any,
+    offset: int = 0,
+    order: str = "C",
+    exact: bool = False,
+) -> RawFileSource:
+    """Numbers without a header.
+
+    Parameters
+    ----------
+    path : path
+    shape : (n, d)
+    dtype : dtype
+        With its byte order, such as ``">f4"``.
+    offset : int
+        Bytes before the first number.
+    order : {"C", "F"}
+        Rows one after another, or columns.
+    exact : bool
+        Refuse a file that goes on after the last number.
+    """
+    name = os.fspath(path)
+    kind = np.dtype(dtype)
+    n, d = check_matrix(name, tuple(int(side) for side in shape), kind)
+    if order not in ("C", "F"):
+        raise ValueError(f"`order`={order!r} must be 'C' or 'F'.")
+    if min(n, d, offset) < 0:
+        raise ValueError(f"{name}: `shape`={shape} and `offset`={offset} must not be negative.")
+    stamp = stamp_of(name)
+    end = offset + n * d * kind.itemsize
+    if stamp.size < end or (exact and stamp.size != end):
+        raise ValueError(
+            f"{name} has {stamp.size} bytes, but {n} x {d} numbers of {kind} from byte {offset} "
+            f"on end at byte {end}: it was truncated or its header is wrong."
+        )
+    strides = (
+        (d * kind.itemsize, kind.itemsize) if order == "C" else (kind.itemsize, n * kind.itemsize)
+    )
+    return RawFileSource(name, (n, d), kind, strides, offset, stamp)

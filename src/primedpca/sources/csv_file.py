@@ -1,0 +1,200 @@
+"""Text files of numbers, parsed by pyarrow in pieces that end with a line."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from primedpca.protocols import Block
+from primedpca.sources import files
+from primedpca.sources.columns import Columns, as_block, choose
+from primedpca.sources.files import FileSource, check_matrix, need, reading, stamp_of
+
+__all__ = ["CSVSource", "csv_source"]
+
+
+class CSVSource(FileSource):
+    """Rows of text as float64.
+
+    The file is parsed once when it is opened, to count its rows: a mistake in any line is told
+    then.  A quoted text must not run over the end of a line.
+
+    Attributes
+    ----------
+    column_names : tuple of str
+    row_names, labels : ndarray or None
+        What stands in ``id_column`` and ``label_column``.
+    """
+
+    read_rate = 1e8
+
+    def __init__(
+        self,
+        path: str,
+        columns: Any,
+        id_column: str | None,
+        label_column: str | None,
+        exclude: Any,
+        delimiter: str,
+        header: bool,
+    ) -> None:
+        self.path, self._delimiter = path, delimiter
+        self._stamp = stamp_of(path)
+        self._id, self._label = id_column, label_column
+        self.dtype, self.axis = np.dtype(np.float64), 0
+        self._names: list[str] | None = None
+        schema, skip = self._look(header)
+        chosen = choose(schema, path, columns, id_column, label_column, exclude)
+        float64 = need("pyarrow", "CSV").float64()
+        self._columns = Columns(chosen.names, (float64,) * len(chosen.names))
+        self.column_names = self._columns.names
+        self._pieces: list[tuple[int, int]] = []
+        counts: list[int] = []
+        for begin, piece in self._cut():
+            begin, piece = (begin + skip, piece[skip:]) if begin == 0 else (begin, piece)
+            if not piece.strip():
+                continue
+            with reading(path, f"block {len(counts)}, bytes from {begin} on"):
+                table = self._parse(piece, self._columns.names)
+                as_block(table, self._columns, len(self._columns.names), self.dtype, "it")
+            if table.num_rows:
+                self._pieces.append((begin, len(piece)))
+                counts.append(table.num_rows)
+        self.shape = check_matrix(path, (sum(counts), len(self._columns.names)), self.dtype)
+        ends = np.cumsum(counts).tolist()
+        self.blocks = tuple(zip([0, *ends[:-1]], ends, strict=True))
+
+    def _look(self, header: bool) -> tuple[Any, int]:
+        """The schema, from the first lines, and how long the line of their names is."""
+        arrow, csv = need("pyarrow", "CSV"), need("pyarrow.csv", "CSV")
+        with reading(self.path, "its first lines"):
+            first = next(self._cut(), (0, b""))[1]
+        if not first.strip():
+            raise ValueError(f"{self.path} is empty.")
+        options = csv.ReadOptions(autogenerate_column_names=not header, use_threads=False)
+        parse = csv.ParseOptions(delimiter=self._delimiter)
+        with reading(self.path, "its first lines"):
+            table = csv.read_csv(arrow.BufferReader(first), options, parse)
+        self._names = list(table.schema.names)
+        # A column that is empty so far may hold numbers yet; text is told when it comes.
+        kinds = [arrow.float64() if kind == arrow.null() else kind for kind in table.schema.types]
+        schema = arrow.schema(list(zip(self._names, kinds, strict=True)))
+        skip = 0
+        if header:
+            lines = first.split(b"\n")
+            blank = 0
+            while not lines[blank].strip(b"\r"):
+                blank += 1
+            skip = sum(len(line) + 1 for line in lines[: blank + 1])
+        return schema, skip
+
+    def _opened(self) -> Any:
+        if self.path.lower().endswith(".gz"):
+            return gzip.open(self.path, "rb")
+        return open(self.path, "rb", buffering=0)
+
+    def _cut(self) -> Iterator[tuple[int, bytes]]:
+        """Pieces of whole lines, each with the byte at which it begins."""
+        with self._opened() as file:
+            begin, rest = 0, b""
+            while piece := file.read(files.READ_BYTES):
+                rest += piece
+                end = rest.rfind(b"\n") + 1
+                if end:
+                    yield begin, rest[:end]
+                    begin, rest = begin + end, rest[end:]
+            if rest:
+                yield begin, rest
+
+    def _parse(self, piece: bytes, names: tuple[str, ...]) -> Any:
+        """Some columns of some lines; numbers as float64, the others as text."""
+        arrow, csv = need("pyarrow", "CSV"), need("pyarrow.csv", "CSV")
+        kinds = {
+            name: arrow.float64() if name in self._columns.names else arrow.string()
+            for name in names
+        }
+        return csv.read_csv(
+            arrow.BufferReader(piece),
+            csv.ReadOptions(column_names=self._names, use_threads=False),
+            csv.ParseOptions(delimiter=self._delimiter),
+            csv.ConvertOptions(column_types=kinds, include_columns=list(names)),
+        )
+
+    def _bytes(self, i: int) -> bytes:
+        begin, length = self._pieces[i]
+        with self._opened() as file:
+            file.seek(begin)
+            held = b""
+            while len(held) < length:
+                piece = file.read(length - len(held))
+                if not piece:
+                    raise OSError(f"{self.path} ends in {self._place(i)}: it was truncated.")
+                held += piece
+        return held
+
+    def _table(self, i: int, names: tuple[str, ...]) -> Any:
+        where = self._place(i)
+        self._check_same(where)
+        with reading(self.path, where):
+            return self._parse(self._bytes(i), names)
+
+    def read(self, i: int) -> Block:
+        """The rows of a block, parsed again."""
+        table, where = self._table(i, self._columns.names), self._place(i)
+        start, stop = self.blocks[i]
+        if table.num_rows != stop - start:
+            raise OSError(f"{self.path} has {table.num_rows} rows in {where}: it has changed.")
+        return as_block(table, self._columns, self.shape[1], self.dtype, where)
+
+    @cached_property
+    def row_names(self) -> np.ndarray | None:
+        """What stands in ``id_column``, read when first asked for."""
+        return self._texts(self._id)
+
+    @cached_property
+    def labels(self) -> np.ndarray | None:
+        """What stands in ``label_column``, read when first asked for."""
+        return self._texts(self._label)
+
+    def _texts(self, name: str | None) -> np.ndarray | None:
+        if name is None:
+            return None
+        parts = [self._table(i, (name,)).column(0).to_numpy() for i in range(len(self.blocks))]
+        return np.concatenate(parts)
+
+
+def csv_source(
+    path: str | os.PathLike[str],
+    *,
+    columns: Any = None,
+    id_column: str | None = None,
+    label_column: str | None = None,
+    exclude: Any = None,
+    delimiter: str | None = None,
+    header: bool = True,
+) -> CSVSource:
+    """A text file with one row a line, read as float64; empty fields are missing.
+
+    Parameters
+    ----------
+    path : path
+    columns : sequence of str, optional
+        The columns to read, in this order; by default all that are not left out.
+    id_column, label_column : str, optional
+        Columns that are left out and kept, as text, as ``row_names`` and ``labels``.
+    exclude : str or sequence of str, optional
+        More columns to leave out.
+    delimiter : str, optional
+        By default a tab for `.tsv`, else a comma.
+    header : bool
+        Whether the first line names the columns; otherwise they are ``f0``, ``f1``, ...
+    """
+    name = os.fspath(path)
+    if delimiter is None:
+        delimiter = "\t" if name.lower().endswith((".tsv", ".tsv.gz")) else ","
+    return CSVSource(name, columns, id_column, label_column, exclude, delimiter, header)

@@ -1,0 +1,147 @@
+"""Datasets of HDF5 files, read in strips along their chunks."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from primedpca.protocols import Block
+from primedpca.sources.files import (
+    FileSource,
+    check_matrix,
+    check_plausible,
+    need,
+    reading,
+    stamp_of,
+)
+from primedpca.sources.strips import strips
+
+__all__ = ["HDF5Source", "hdf5_source"]
+
+
+class HDF5Source(FileSource):
+    """A dataset of two dimensions.
+
+    Checksums (``fletcher32``) are compared by HDF5 itself at every reading.
+
+    Parameters
+    ----------
+    dataset : h5py.Dataset
+    strict : bool
+        Refuse a dataset of which chunks were never written; they read as its fill value.
+
+    Attributes
+    ----------
+    missing_chunks : int
+        How many chunks were never written.
+    """
+
+    read_rate = 5e8  # one thread at a time
+
+    def __init__(self, dataset: Any, *, strict: bool = False) -> None:
+        self._dataset = dataset
+        self.path = str(dataset.file.filename)
+        label = f"{self.path}::{dataset.name}"
+        with reading(self.path, f"dataset {dataset.name}"):
+            if dataset.shape is None:
+                raise ValueError(f"{label} is empty: it has no shape.")
+            self.shape = check_matrix(label, dataset.shape, dataset.dtype)
+            self.dtype = np.dtype(dataset.dtype)
+            chunks = dataset.chunks or (1, self.shape[1])
+            stored = int(dataset.id.get_storage_size())
+        # Whoever has it open for writing may write to it.
+        kept = dataset.file.mode == "r" and os.path.isfile(self.path)
+        self._stamp = stamp_of(self.path) if kept else None
+        check_plausible(label, self.shape, self.dtype.itemsize, stored)
+        self.missing_chunks = self._count_missing(dataset, chunks, stored, label)
+        if strict and self.missing_chunks:
+            raise ValueError(
+                f"{label} lacks {self.missing_chunks} of its chunks, which would be read as the "
+                f"fill value {dataset.fillvalue}; `strict`=False allows that."
+            )
+        self.axis, self.blocks = strips(self.shape, chunks, self.dtype.itemsize)
+
+    def _count_missing(self, dataset: Any, chunks: Any, stored: int, label: str) -> int:
+        n, d = self.shape
+        if dataset.chunks is not None:
+            grid = -(-n // chunks[0]) * -(-d // chunks[1])
+            with reading(self.path, "the index of its chunks"):
+                return int(grid - dataset.id.get_num_chunks())
+        if stored == 0 and not dataset.external:
+            return 1
+        if stored < n * d * self.dtype.itemsize:
+            raise ValueError(
+                f"{label} has room for {stored} bytes, but {n} x {d} numbers of {self.dtype} "
+                "need more: its header is wrong."
+            )
+        return 0
+
+    def read(self, i: int) -> Block:
+        """The strip, in its own dtype."""
+        where = self._place(i)
+        if not self._dataset:
+            raise ValueError(f"{self.path} was closed; keep it open while it is read ({where}).")
+        self._check_same(where)
+        start, stop = self.blocks[i]
+        place = (slice(start, stop),) if self.axis == 0 else (slice(None), slice(start, stop))
+        with reading(self.path, where):
+            block = np.asarray(self._dataset[place])
+        block.flags.writeable = False
+        return block
+
+
+def hdf5_source(given: Any, part: str | None = None, *, strict: bool = False) -> HDF5Source:
+    """A dataset, by ``path`` and name or as an h5py object.
+
+    Parameters
+    ----------
+    given : path or h5py.Dataset
+    part : str, optional
+        The name of the dataset, such as ``"group/data"``; by default the only one of two
+        dimensions.
+    strict : bool
+        Refuse a dataset with chunks that were never written.
+    """
+    if not isinstance(given, (str, os.PathLike)):
+        return HDF5Source(given, strict=strict)
+    h5py, path = need("h5py", "HDF5"), os.fspath(given)
+    stamp_of(path)
+    with open(path, "rb"):  # HDF5 would say of any failure that the file is none of its own
+        pass
+    with reading(path, "opening"):
+        file = h5py.File(path, "r")
+    try:
+        with reading(path, "looking for the dataset"):
+            dataset = _dataset(h5py, file, path, part)
+        return HDF5Source(dataset, strict=strict)
+    except BaseException:
+        file.close()
+        raise
+
+
+def _dataset(h5py: Any, file: Any, path: str, part: str | None) -> Any:
+    found: list[Any] = []
+
+    def look(name: str, thing: Any) -> None:
+        if isinstance(thing, h5py.Dataset):
+            found.append(thing)
+
+    if part is None:
+        file.visititems(look)
+        if not found:
+            raise ValueError(f"{path} holds no dataset.")
+        flat = [thing for thing in found if len(thing.shape or ()) == 2]
+        if len(flat) == 1:
+            return flat[0]
+        names = ", ".join(thing.name for thing in flat[:9])
+        raise ValueError(
+            f"{path} must have one dataset of two dimensions, it has {len(flat)} ({names}); name "
+            f"one as '{path}::dataset'."
+        )
+    if part not in file or not isinstance(file[part], h5py.Dataset):
+        file.visititems(look)
+        names = ", ".join(thing.name.lstrip("/") for thing in found[:9]) or "none"
+        raise ValueError(f"{path} has no dataset {part!r}; there: {names}.")
+    return file[part]

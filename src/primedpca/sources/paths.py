@@ -1,0 +1,133 @@
+"""Which source reads a path: by its suffix, or by what lies in a folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from primedpca.protocols import DataSource
+from primedpca.sources.images import ImageFolder, is_images
+from primedpca.sources.raw_file import raw_source
+from primedpca.sources.video import VideoFrames, is_video
+
+__all__ = ["SUFFIXES", "path_source", "split_part"]
+
+#: suffix -> (module of this package, function that takes the path), imported when needed.
+SUFFIXES: dict[str, tuple[str, str]] = {
+    ".npy": ("npy", "npy_source"),
+    ".npz": ("npy", "npz_source"),
+    ".h5": ("hdf5", "hdf5_source"),
+    ".hdf5": ("hdf5", "hdf5_source"),
+    ".he5": ("hdf5", "hdf5_source"),
+    ".zarr": ("zarr_store", "zarr_source"),
+    ".zarr.zip": ("zarr_store", "zarr_source"),
+    ".parquet": ("tables", "table_source"),
+    ".pq": ("tables", "table_source"),
+    ".arrow": ("tables", "table_source"),
+    ".feather": ("tables", "table_source"),
+    ".ipc": ("tables", "table_source"),
+    ".csv": ("csv_file", "csv_source"),
+    ".csv.gz": ("csv_file", "csv_source"),
+    ".tsv": ("csv_file", "csv_source"),
+}
+#: Those that name one array of several, as in ``file.h5::dataset``.
+WITH_PARTS = {".npz", ".h5", ".hdf5", ".he5", ".zarr", ".zarr.zip"}
+#: Those of which a folder may hold several that belong together.
+TABLES = {".parquet", ".pq", ".arrow", ".feather", ".ipc"}
+
+
+def split_part(path: str | os.PathLike[str]) -> tuple[str, str | None]:
+    """``"file.h5::group/name"`` as path and part; a path that is there is never split."""
+    text = os.fspath(path)
+    if "::" not in text or os.path.exists(text):
+        return text, None
+    name, part = text.rsplit("::", 1)
+    return name, part
+
+
+def suffix_of(path: str) -> str:
+    """The known suffix of a path, else its last, both in small letters."""
+    name = os.path.basename(os.path.normpath(path)).lower()
+    known = [suffix for suffix in SUFFIXES if name.endswith(suffix)]
+    return max(known, key=len) if known else os.path.splitext(name)[1]
+
+
+def path_source(path: str | os.PathLike[str]) -> Callable[..., DataSource]:
+    """What makes a source of this path; it takes the path and the options."""
+    if is_images(path):
+        return ImageFolder
+    if is_video(path):
+        return VideoFrames
+    name, part = split_part(path)
+    suffix = suffix_of(name)
+
+    def make(path: Any, **options: Any) -> DataSource:
+        if "shape" in options or "dtype" in options:
+            missing = {"shape", "dtype"} - options.keys()
+            if missing:
+                raise TypeError(f"{name} as raw binary needs `{missing.pop()}` as well.")
+            return _call(raw_source, name, options)
+        if not os.path.exists(name):
+            raise FileNotFoundError(f"`X`={name!r} is not there; check the path.")
+        kind = _kind(name, suffix)
+        if kind in WITH_PARTS:
+            return _call(_reader(kind), name, {"part": part} | options)
+        if part is not None:
+            raise ValueError(
+                f"{name} has no parts to choose from, so '::{part}' makes no sense; parts are "
+                f"named in {', '.join(sorted(WITH_PARTS))}."
+            )
+        return _call(_reader(kind), name, options)
+
+    return make
+
+
+def _reader(kind: str) -> Callable[..., DataSource]:
+    module, function = SUFFIXES[kind]
+    return getattr(import_module(f"primedpca.sources.{module}"), function)
+
+
+def _call(make: Callable[..., DataSource], name: str, options: dict[str, Any]) -> DataSource:
+    """``make(name, **options)``, with an error that names an option that it does not have."""
+    import inspect
+
+    known = inspect.signature(make).parameters
+    for option in options:
+        if option not in known:
+            others = ", ".join(f"`{key}`" for key in list(known)[1:] if key != "part") or "none"
+            raise TypeError(f"`{option}` is no option for {name}; there: {others}.")
+    return make(name, **options)
+
+
+def _kind(name: str, suffix: str) -> str:
+    """The suffix that says how to read what is there."""
+    if os.path.isdir(name):
+        if suffix == ".zarr" or _is_zarr(name):
+            return ".zarr"
+        names = [entry for entry in sorted(os.listdir(name)) if not entry.startswith(".")]
+        found = sorted({suffix_of(entry) for entry in names} & TABLES)
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise ValueError(
+                f"{name} holds tables of several kinds ({', '.join(found)}); keep one kind in a "
+                "folder."
+            )
+        raise ValueError(
+            f"{name} is a folder without anything that is read: neither images nor tables "
+            f"({', '.join(sorted(TABLES))}), and no Zarr store. To read one file, name it."
+        )
+    if suffix not in SUFFIXES:
+        raise ValueError(
+            f"`X`={name!r} has a suffix that is not read; known are {', '.join(SUFFIXES)}, "
+            "images and videos. For raw binary pass `shape`=(n, d) and `dtype`."
+        )
+    return suffix
+
+
+def _is_zarr(name: str) -> bool:
+    return any(
+        os.path.exists(os.path.join(name, entry)) for entry in ("zarr.json", ".zarray", ".zgroup")
+    )
