@@ -3,7 +3,18 @@
 import pytest
 import torch
 
-from primedpca.sources import base, decoded, dense, raw_file, sparse
+from primedpca.sources import (
+    base,
+    blocks,
+    decoded,
+    dense,
+    fields,
+    h5ad,
+    plink,
+    raw_file,
+    sparse,
+    torch_data,
+)
 
 # Thousands of tiny products: on a busy machine torch's threads would wait for each other.
 torch.set_num_threads(1)
@@ -17,4 +28,9 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(sparse, "OUTPUT_RATIO", 1)
     monkeypatch.setattr(raw_file, "READ_BYTES", 2**9)
     monkeypatch.setattr(decoded, "BLOCK_BYTES", 2**6)
+    for module in (h5ad, fields, plink):
+        monkeypatch.setattr(module, "READ_BYTES", 2**9)
+    for module in (blocks, torch_data):
+        monkeypatch.setattr(module, "BLOCK_BYTES", 2**9)
+    monkeypatch.setattr(base, "BLOCK_BYTES", 2**10)
     monkeypatch.setattr(base, "GROUP_BYTES", 2**10)

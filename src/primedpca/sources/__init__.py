@@ -7,6 +7,7 @@ the registry.
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable
 from typing import Any
@@ -16,13 +17,27 @@ import numpy as np
 from primedpca.arrays import describe, is_dense, is_sparse, work_dtype
 from primedpca.protocols import DataSource
 from primedpca.sources.base import BlockSource
+from primedpca.sources.blocks import is_iterable_of_blocks, iterated
 from primedpca.sources.dense import DenseSource
+from primedpca.sources.fields import Fields, is_xarray
 from primedpca.sources.frames import frame_source, is_frame
+from primedpca.sources.h5ad import anndata_source, h5ad_source, is_anndata, is_h5ad
 from primedpca.sources.images import ImageFolder, is_images
+from primedpca.sources.mapped import Mapped
+from primedpca.sources.plink import Genotypes, is_plink
 from primedpca.sources.raw_file import memmap_source
+from primedpca.sources.sparse_files import (
+    is_matrix_market,
+    is_sparse_npz,
+    matrix_market,
+    sparse_npz,
+)
+from primedpca.sources.torch_data import is_torch_data, torch_source
 from primedpca.sources.video import VideoFrames, is_video
 
 __all__ = ["BlockSource", "as_source"]
+
+KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
 def _sparse_source(x: Any) -> DataSource:
@@ -39,25 +54,43 @@ def _is_file_backed(x: Any) -> bool:
 
 
 #: Who reads what: the first whose test says yes.  First what is named by a path.
-REGISTRY: list[tuple[Callable[[Any], bool], Callable[[Any], DataSource]]] = [
+REGISTRY: list[tuple[Callable[[Any], bool], Callable[..., DataSource]]] = [
     (is_images, ImageFolder),
     (is_video, VideoFrames),
+    (is_sparse_npz, sparse_npz),
+    (is_matrix_market, matrix_market),
+    (is_h5ad, h5ad_source),
+    (is_plink, Genotypes),
     (_is_file_backed, memmap_source),
     (is_sparse, _sparse_source),
     (is_frame, frame_source),
+    (is_anndata, anndata_source),
+    (is_xarray, Fields),
+    (is_torch_data, torch_source),
     (is_dense, DenseSource),
+    (is_iterable_of_blocks, iterated),
 ]
 
 
-def as_source(x: Any) -> DataSource:
+def as_source(x: Any, *, map: Any = None, **options: Any) -> DataSource:
     """The data ``x`` as a source of blocks.
 
     Parameters
     ----------
     x : array, sparse matrix, data frame, path, DataSource or nested list
         NumPy arrays (any layout, any real dtype, memory-mapped), SciPy sparse matrices and
-        arrays, PyTorch tensors and CuPy arrays, pandas and polars frames; the path of a folder
-        of images of one size (or a pattern such as ``"photographs/*.jpg"``) or of a video.
+        arrays, PyTorch tensors and CuPy arrays, pandas and polars frames, AnnData, xarray's
+        DataArray, PyTorch datasets and data loaders, any object that gives 2-d blocks of rows
+        whenever it is iterated over; the path of a folder of images of one size (or a pattern
+        such as ``"photographs/*.jpg"``), of a video, of an ``.h5ad`` file (or a matrix in it,
+        ``"cells.h5ad::layers/counts"``), of SciPy's sparse ``.npz``, of a Matrix Market ``.mtx``
+        or ``.mtx.gz``, of a PLINK ``.bed``.
+    map : callable, optional
+        Applied to every block of rows as it is read; see :class:`primedpca.sources.mapped.Mapped`
+        and the ready ones in :mod:`primedpca.sources.maps`.
+    **options
+        Of the kind of data, such as ``standardise=True`` for genotypes, ``sample="time"`` for a
+        DataArray or ``shrink=2`` for images.
 
     Returns
     -------
@@ -72,14 +105,19 @@ def as_source(x: Any) -> DataSource:
     >>> as_source(np.ones((5, 3)))
     DenseSource(numpy, 5 x 3, float64)
     """
+    source = _find(x, options)
+    return source if map is None else Mapped(source, map)
+
+
+def _find(x: Any, options: dict[str, Any]) -> DataSource:
     if isinstance(x, DataSource):
-        return x
+        return _make(lambda x: x, x, options)
     if isinstance(x, (list, tuple)):
         x = np.asarray(x)
     if isinstance(x, (str, bytes, os.PathLike)) or np.isscalar(x) or x is None:
         for recognises, make in REGISTRY:
             if isinstance(x, (str, os.PathLike)) and recognises(x):
-                return make(x)
+                return _make(make, x, options)
         raise TypeError(
             f"`X`={x!r} is no data that can be read; pass an array, a sparse matrix, a frame, a "
             "folder of images or a video. Load other files first, for example with "
@@ -92,9 +130,9 @@ def as_source(x: Any) -> DataSource:
             )
         x = np.asarray(x)
     make = next(make for test, make in REGISTRY if test(x))
-    if not is_frame(x) and not hasattr(x, "indptr"):
+    if make in (memmap_source, _sparse_source, DenseSource) and not hasattr(x, "indptr"):
         _check_dense(x)
-    source = make(x)
+    source = _make(make, x, options)
     if 0 in source.shape:
         what = "sample" if source.shape[0] == 0 else "feature"
         raise ValueError(
@@ -102,6 +140,16 @@ def as_source(x: Any) -> DataSource:
             "required: `X` is empty."
         )
     return source
+
+
+def _make(make: Callable[..., DataSource], x: Any, options: dict[str, Any]) -> DataSource:
+    """The source, or an error that names the option which this kind of data does not have."""
+    known = inspect.signature(make).parameters
+    unknown = [name for name in options if name not in known or known[name].kind != KEYWORD]
+    if unknown:
+        there = ", ".join(name for name, one in known.items() if one.kind == KEYWORD) or "none"
+        raise TypeError(f"`{unknown[0]}` is no option of {describe(x)}; its options are: {there}.")
+    return make(x, **options)
 
 
 def _check_dense(x: Any) -> None:
