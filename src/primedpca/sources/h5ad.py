@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +18,7 @@ from primedpca.sources.compressed import CompressedFile
 __all__ = ["H5adDense", "H5adSparse", "anndata_source", "h5ad_source", "is_anndata", "is_h5ad"]
 
 READ_BYTES = 2**23
+HEAP_BYTES = 2**24
 FILTER_RATIO = 2**16  # a stored byte that would become more is not believed
 
 
@@ -142,6 +144,31 @@ def _check_room(path: str, dataset: Any, ndim: int) -> None:
         )
 
 
+def _check_heaps(path: str) -> None:
+    """Walk the heaps of strings at both ends of the file, in which HDF5 could turn for ever.
+
+    A heap is ``GCOL``, a version, its size, and then entries: a number, a size and the text in
+    whole eights of bytes; the entry numbered 0 is what is free at the end.
+    """
+    size = os.path.getsize(path)
+    for first in sorted({0, max(0, size - HEAP_BYTES) // 8 * 8}):
+        with open(path, "rb") as file:
+            file.seek(first)
+            held = file.read(HEAP_BYTES)
+        for found in re.finditer(rb"GCOL\x01\0\0\0", held):
+            place, end = found.start() + 16, found.start()
+            end += int.from_bytes(held[place - 8 : place], "little")
+            while end <= len(held) and place + 16 <= end:
+                number = int.from_bytes(held[place : place + 2], "little")
+                length = int.from_bytes(held[place + 8 : place + 16], "little")
+                place += 16 + -(-length // 8) * 8 if number else length
+                if place > end or (number == 0 and place < end):
+                    raise ValueError(
+                        f"{path} is damaged: the texts of the heap at byte "
+                        f"{first + found.start()} do not fill it."
+                    )
+
+
 def h5ad_source(x: str | os.PathLike[str]) -> DataSource:
     """The matrix of an AnnData file, without loading it.
 
@@ -159,6 +186,8 @@ def h5ad_source(x: str | os.PathLike[str]) -> DataSource:
     node = node or "X"
     top = _InFile()
     top.path, top.node = path, node
+    if os.path.isfile(path):
+        _check_heaps(path)
     with top._opened() as file:
         if node not in file:
             raise ValueError(f"{path} has no `{node}`; it has {', '.join(_matrices(file))}.")

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from primedpca.arrays import work_dtype
 from primedpca.protocols import DataSource
 from primedpca.sources.compressed import CompressedFile
 from primedpca.sources.dense import DenseSource
@@ -156,6 +157,10 @@ def _assembled(kind: str, shape: tuple[int, int], parts: dict[str, np.ndarray]) 
     import scipy.sparse as sp
 
     values = tuple(parts.values())
+    work_dtype(values[0].dtype)
+    for name, part in parts.items():
+        if name != "data" and part.dtype.kind not in "iu":
+            raise ValueError(f"its `{name}` are of type {part.dtype}, not integers")
     if kind == "coo":
         return sp.coo_array((values[0], values[1:]), shape=shape)
     if kind == "dia":
