@@ -20,6 +20,7 @@ import xarray as xr
 from bed_reader import to_bed
 
 from primedpca import PrimedPCA, as_source, load
+from primedpca import plan as make_plan
 from primedpca.arrays import is_sparse
 from primedpca.sources import blocks, maps, sparse
 from primedpca.sources.compressed import CompressedFile
@@ -98,6 +99,23 @@ def test_the_places_named_are_those_of_the_bad_entries():
         found = [first, *re.findall(r"\((\d+), (\d+)\)", text)]
         assert sorted((int(a), int(b)) for a, b in found) == [(3, 1), (9, 0), (20, 3)]
         assert "and so on" not in text
+
+
+@pytest.mark.parametrize("name", ["npz, csr", "h5ad, csc", "blocks, sparse", "mapped, csr"])
+def test_the_plan_counts_what_is_stored(name, tmp_path):
+    """Not the zeros: 400 MB of them, in a budget of 100 MB."""
+    X = sp.random_array((5_000, 10_000), density=1e-4, rng=RNG(0), format="csr")
+    builders = {
+        "npz, csr": lambda: sp.save_npz(tmp_path / "a.npz", X, compressed=False),
+        "h5ad, csc": lambda: anndata.AnnData(sp.csc_array(X)).write_h5ad(tmp_path / "a.h5ad"),
+    }
+    if name in builders:
+        builders[name]()
+        given = tmp_path / ("a.npz" if "npz" in name else "a.h5ad")
+    else:
+        given = catalogue.Blocks(X) if "blocks" in name else as_source(X, map=maps.log1p)
+    found = make_plan(given, 2, max_memory="100MB")
+    assert min(way.memory for way in found.ways) < 1e8
 
 
 # -- sparse files -----------------------------------------------------------------------------

@@ -43,7 +43,7 @@ class IteratedBlocks(BlockSource):
 
     def __init__(self, start: Callable[[], Iterator[Block]], name: str) -> None:
         self._start, self._name = start, name
-        edges, self._sums = [0], list[int]()
+        edges, self._sums, self.nnz = [0], list[int](), 0
         first: Any = None
         for block in self._pieces():
             if first is None:
@@ -51,6 +51,7 @@ class IteratedBlocks(BlockSource):
                 work_dtype(block.dtype)
             self._compare(block, first)
             self._sums.append(_checksum(block))
+            self.nnz += int(block.nnz) if is_sparse(block) else block.size
             edges.append(edges[-1] + block.shape[0])
         if first is None:
             raise ValueError(f"`X` ({name}) gave no blocks; it must give 2-d arrays of rows.")

@@ -169,13 +169,15 @@ def _check_heaps(path: str) -> None:
                     )
 
 
-def h5ad_source(x: str | os.PathLike[str]) -> DataSource:
+def h5ad_source(x: str | os.PathLike[str], *, part: str | None = None) -> DataSource:
     """The matrix of an AnnData file, without loading it.
 
     Parameters
     ----------
     x : path
         ``"file.h5ad"`` for ``X``, or ``"file.h5ad::layers/counts"`` for another matrix.
+    part : str, optional
+        The other matrix, where it is not named in the path.
 
     Returns
     -------
@@ -183,7 +185,7 @@ def h5ad_source(x: str | os.PathLike[str]) -> DataSource:
         With ``row_names`` (``obs_names``) and ``feature_names`` (``var_names``).
     """
     path, _, node = os.fspath(x).partition("::")
-    node = node or "X"
+    node = part or node or "X"
     top = _InFile()
     top.path, top.node = path, node
     if os.path.isfile(path):

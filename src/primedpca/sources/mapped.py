@@ -53,6 +53,12 @@ class Mapped(BlockSource):
         if source.axis == 1:
             self._totals = self._row_totals()
 
+    @property
+    def nnz(self) -> int | None:
+        """How many entries are stored, about, of sparse data."""
+        below = getattr(self.source, "array", self.source)
+        return getattr(below, "nnz", None)
+
     def _row_totals(self) -> Any:
         """What whole rows add up to where blocks are columns: one pass, if it is asked for."""
         if self.function.total == "none":
