@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import anndata
 import av
 import h5py
 import numpy as np
@@ -18,6 +19,7 @@ import pyarrow.feather as feather
 import pyarrow.parquet as parquet
 import scipy.sparse as sp
 import torch
+import xarray as xr
 import zarr
 from PIL import Image
 
@@ -34,6 +36,7 @@ from primedpca.priming import (
     SubspaceIteration,
 )
 from primedpca.sources.images import ImageFolder
+from primedpca.sources.maps import RowMap
 from primedpca.sources.raw_file import RawFileSource
 from primedpca.sources.video import VideoFrames
 
@@ -256,6 +259,94 @@ BYTE_SOURCES = {
     "video, nothing kept": lambda X, folder: VideoFrames(
         lossless_video(folder / "v.mkv", X[:, None]), gray=True, cache=0
     ),
+}
+
+
+class Rows(torch.utils.data.Dataset):
+    """Pairs of a row and a label, by number."""
+
+    def __init__(self, X: np.ndarray) -> None:
+        self.X = X
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    def __getitem__(self, i: int) -> tuple[torch.Tensor, int]:
+        return torch.tensor(self.X[i]), 1
+
+
+class Flow(torch.utils.data.IterableDataset):
+    """Rows in order."""
+
+    def __init__(self, X: np.ndarray) -> None:
+        self.X = X
+
+    def __iter__(self) -> Any:
+        return iter(self.X)
+
+
+class Blocks:
+    """Blocks of three rows, whenever asked."""
+
+    def __init__(self, X: Any) -> None:
+        self.X = X
+
+    def __iter__(self) -> Any:
+        return (self.X[a : a + 3] for a in range(0, self.X.shape[0], 3))
+
+
+def _saved(X: Any, path: Any, **options: Any) -> str:
+    sp.save_npz(path, X, **options)
+    return str(path)
+
+
+def annotated(X: Any) -> anndata.AnnData:
+    """With names for rows and columns."""
+    names = [f"cell {i}" for i in range(X.shape[0])], [f"gene {j}" for j in range(X.shape[1])]
+    return anndata.AnnData(X, pd.DataFrame(index=names[0]), pd.DataFrame(index=names[1]))
+
+
+def h5ad_file(X: Any, path: Any, **options: Any) -> str:
+    """An AnnData file."""
+    annotated(X).write_h5ad(path, **options)
+    return str(path)
+
+
+def _field(X: np.ndarray) -> xr.DataArray:
+    shape = (X.shape[0], 3, X.shape[1] // 3)
+    return xr.DataArray(X.reshape(shape), dims=("time", "lat", "lon"))
+
+
+#: The same for kinds of data that end up in the same few readers: fewer tests run on them.
+KINDS = {
+    "npz, csr": lambda X, folder: _saved(sp.csr_array(X), folder / "a.npz", compressed=False),
+    "npz, csc": lambda X, folder: _saved(sp.csc_array(X), folder / "a.npz", compressed=False),
+    "npz, compressed": lambda X, folder: _saved(sp.csr_array(X), folder / "a.npz"),
+    "npz, coo": lambda X, folder: _saved(sp.coo_array(X), folder / "a.npz"),
+    "h5ad, dense": lambda X, folder: h5ad_file(X, folder / "a.h5ad"),
+    "h5ad, csr": lambda X, folder: h5ad_file(sp.csr_array(X), folder / "a.h5ad"),
+    "h5ad, csc": lambda X, folder: h5ad_file(sp.csc_array(X), folder / "a.h5ad"),
+    "h5ad, gzip": lambda X, folder: h5ad_file(
+        sp.csr_array(X), folder / "a.h5ad", compression="gzip"
+    ),
+    "AnnData": lambda X, folder: annotated(sp.csr_array(X)),
+    "AnnData, backed": lambda X, folder: anndata.read_h5ad(
+        h5ad_file(sp.csr_array(X), folder / "a.h5ad"), backed="r"
+    ),
+    "torch dataset": lambda X, folder: Rows(X),
+    "torch tensors": lambda X, folder: torch.utils.data.TensorDataset(torch.tensor(X)),
+    "torch iterable": lambda X, folder: Flow(X),
+    "torch loader": lambda X, folder: torch.utils.data.DataLoader(Rows(X), batch_size=4),
+    "xarray": lambda X, folder: _field(X),
+    "xarray, transposed": lambda X, folder: (
+        _field(X).transpose("lon", "time", "lat").transpose("time", "lat", "lon")
+    ),
+    "blocks": lambda X, folder: Blocks(X),
+    "blocks, sparse": lambda X, folder: Blocks(sp.csr_array(X)),
+    "mapped": lambda X, folder: as_source(X, map=np.positive),
+    "mapped, csr": lambda X, folder: as_source(sp.csr_array(X), map=lambda rows: rows * 1),
+    "mapped, csc": lambda X, folder: as_source(sp.csc_array(X), map=RowMap("same")),
+    "mapped, torch": lambda X, folder: as_source(torch.tensor(X), map=RowMap("same")),
 }
 
 # -- primings --------------------------------------------------------------------------------

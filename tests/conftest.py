@@ -3,7 +3,20 @@
 import pytest
 import torch
 
-from primedpca.sources import base, decoded, dense, files, raw_file, sparse, tables
+from primedpca.sources import (
+    base,
+    blocks,
+    decoded,
+    dense,
+    fields,
+    files,
+    h5ad,
+    plink,
+    raw_file,
+    sparse,
+    tables,
+    torch_data,
+)
 
 # Thousands of tiny products: on a busy machine torch's threads would wait for each other.
 torch.set_num_threads(1)
@@ -19,4 +32,9 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(files, "READ_BYTES", 2**9)
     monkeypatch.setattr(tables, "WHOLE", 1)
     monkeypatch.setattr(decoded, "BLOCK_BYTES", 2**6)
+    for module in (h5ad, fields, plink):
+        monkeypatch.setattr(module, "READ_BYTES", 2**9)
+    for module in (blocks, torch_data):
+        monkeypatch.setattr(module, "BLOCK_BYTES", 2**9)
+    monkeypatch.setattr(base, "BLOCK_BYTES", 2**10)
     monkeypatch.setattr(base, "GROUP_BYTES", 2**10)

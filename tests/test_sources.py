@@ -539,7 +539,7 @@ REFUSED = {
     "None": (None, TypeError, "`X`=None is no data"),
     "number": (3.0, TypeError, "`X`=3.0 is no data"),
     "dictionary": ({"a": [1, 2]}, TypeError, "builtins.dict, which no source reads"),
-    "generator": ((row for row in [[1, 2]]), TypeError, "no source reads"),
+    "generator": ((row for row in [[1, 2]]), TypeError, "can be iterated over once"),
 }
 
 

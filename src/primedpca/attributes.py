@@ -9,7 +9,9 @@ import numpy as np
 from primedpca.arrays import to_numpy
 from primedpca.result import Decomposition
 
-__all__ = ["attributes", "deviations", "write_scores"]
+__all__ = ["attributes", "check_names", "deviations", "write_scores"]
+
+MOST_NAMES = 2**20  # beyond, names of columns would take more room than they are worth
 
 
 def attributes(found: Decomposition, k: int, shape: tuple[int, int]) -> dict[str, Any]:
@@ -33,6 +35,27 @@ def attributes(found: Decomposition, k: int, shape: tuple[int, int]) -> dict[str
         "singular_values_": _fitting(found.singular_values[:k], dtype),
         "noise_variance_": rest / left if left else 0.0,
     }
+
+
+def check_names(model: Any, source: Any, reset: bool) -> bool:
+    """Keep the names that a source has for its columns, or compare them with those fitted.
+
+    Returns whether it has any.
+    """
+    names = getattr(source, "feature_names", None) if source.shape[1] <= MOST_NAMES else None
+    if names is None:
+        return False
+    names = np.asarray(names, dtype=object)
+    known = getattr(model, "feature_names_in_", None)
+    if reset:
+        model.feature_names_in_ = names
+    elif known is not None and known.size == names.size and (known != names).any():
+        j = int(np.flatnonzero(known != names)[0])
+        raise ValueError(
+            f"`X` has {names[j]!r} as column {j}, where the model was fitted with {known[j]!r}; "
+            "put the columns in the order of `feature_names_in_`."
+        )
+    return True
 
 
 def deviations(variances: np.ndarray, dtype: Any) -> np.ndarray:

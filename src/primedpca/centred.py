@@ -72,6 +72,8 @@ class Centred:
             raise ValueError(f"`missing`={missing!r} must be 'error' or 'mean'.")
         self.source: DataSource = as_source(x)
         self.engine = as_engine(engine)
+        if missing == "error" and getattr(self.source, "missing", None) == "mean":
+            missing = "mean"  # the custom of this kind of data
         self.center, self.missing = center, missing
         self.shape = self.source.shape
         self.passes, self.room = 0.0, HELD_BYTES
@@ -81,6 +83,7 @@ class Centred:
         self.like: Like = like_block(block, self.shape[1], float64)
         self.sparse = is_sparse(block)
         self.root, self.weight = frames.roots_of(sample_weight, self)
+        scale = getattr(self.source, "scale", None) if scale is None else scale
         self.standardise = isinstance(scale, str)
         self.frame = frames.before_any_pass(self, scale)
 
@@ -101,7 +104,8 @@ class Centred:
     def given(cls, x: Any, mean: Any, scale: Any = None, missing: str = "error") -> Centred:
         """New rows, seen with the mean and scale of an earlier fit."""
         self = cls(x, scale=scale, missing=missing)
-        self.frame, self.own_mean = frames.given(self, mean, self.frame.scale), False
+        known = None if scale is None else self.frame.scale
+        self.frame, self.own_mean = frames.given(self, mean, known), False
         return self
 
     # -- products ----------------------------------------------------------------------------

@@ -66,7 +66,8 @@ class Load:
         source: Any = data.source
         n, d = data.shape
         held = getattr(source, "array", None)
-        entries = int(held.nnz) if data.sparse and held is not None else n * d
+        counted = getattr(source if held is None else held, "nnz", None)
+        entries = int(counted) if data.sparse and counted is not None else n * d
         size = int(getattr(source.dtype, "itemsize", 8))
         item = 8 if proven or "64" in dtype_name(data.like.dtype) else 4
         workers = getattr(data.engine, "workers", 1)

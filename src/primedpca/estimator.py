@@ -17,7 +17,7 @@ from sklearn.utils.validation import (
 )
 
 from primedpca.arrays import is_sparse
-from primedpca.attributes import attributes
+from primedpca.attributes import attributes, check_names
 from primedpca.centred import Centred
 from primedpca.checkpoint import kept_fit
 from primedpca.gaussian import Probabilistic
@@ -290,9 +290,10 @@ class PrimedPCA(
         if isinstance(X, (np.memmap, np.ma.MaskedArray)) or not (
             isinstance(X, (list, tuple, np.ndarray)) or is_sparse(X)
         ):
-            if not isinstance(X, DataSource):
-                _check_feature_names(self, X, reset=reset)
             source = as_source(X)
+            named = check_names(self, source, reset)
+            if not named and (reset or not isinstance(X, DataSource)):
+                _check_feature_names(self, X, reset=reset)
             if reset:
                 self.n_features_in_ = source.shape[1]
             else:

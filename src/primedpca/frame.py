@@ -39,6 +39,8 @@ __all__ = [
 SAFE = {"float32": (2.0**-40, 2.0**40, 120), "float64": (2.0**-300, 2.0**300, 1000)}
 #: Stored entries of a full sparse column are shifted where its mean exceeds its spread so often.
 FAR = 8.0
+#: How many places of bad entries an error names.
+SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -298,31 +300,40 @@ def _check_present(there: Array) -> None:
 
 
 def _refuse(data: Centred, count: int) -> None:
-    """Name the first entry that is no finite number."""
-    axis = data.source.axis
+    """Say how many entries are no finite numbers, and name the first few."""
+    places: list[tuple[int, int]] = []
+    kinds: list[str] = []
     for i, block in data.source.scan():
-        with np.errstate(over="ignore"):
-            values = to_numpy(data.wide(block.data if is_sparse(block) else block))
-        bad = ~np.isfinite(values)
-        if data.missing == "mean":
-            bad = np.isinf(values)
-        if not bad.any():
-            continue
-        if is_sparse(block):
-            place = int(np.flatnonzero(bad)[0])
-            position = [int(part[place]) for part in positions(block)]
-            value = values[place]
-        else:
-            position = [int(part) for part in np.argwhere(bad)[0]]
-            value = values[tuple(position)]
-        position[axis] += data.source.blocks[i][0]
-        what = "NaN" if np.isnan(value) else "infinity"
-        remedy = (
-            "drop or replace it"
-            if data.missing == "mean" or what == "infinity"
-            else "use `missing`='mean', or drop or replace it"
-        )
-        raise ValueError(
-            f"Input X contains {what}: {count} entries are no finite numbers, the first at row "
-            f"{position[0]}, column {position[1]}; {remedy}."
-        )
+        for row, column, value in _bad_entries(data, block, SHOWN - len(places)):
+            start = data.source.blocks[i][0]
+            rows = data.source.axis == 0
+            places.append((row + start * rows, column + start * (not rows)))
+            kinds.append("NaN" if math.isnan(value) else "infinity")
+        if len(places) == min(SHOWN, count):
+            break
+    more = f", then at {', '.join(map(str, places[1:]))}" if len(places) > 1 else ""
+    more += " and so on" if len(places) < count else ""
+    remedy = (
+        "drop or replace it"
+        if data.missing == "mean" or kinds[0] == "infinity"
+        else "use `missing`='mean', or drop or replace it"
+    )
+    raise ValueError(
+        f"Input X contains {kinds[0]}: {count} entries are no finite numbers, the first at row "
+        f"{places[0][0]}, column {places[0][1]}{more}; {remedy}."
+    )
+
+
+def _bad_entries(data: Centred, block: Any, most: int) -> list[tuple[int, int, float]]:
+    """Row and column in the block, and value, of the first entries that are refused."""
+    with np.errstate(over="ignore"):
+        values = to_numpy(data.wide(block.data if is_sparse(block) else block))
+    bad = np.isinf(values) if data.missing == "mean" else ~np.isfinite(values)
+    if is_sparse(block):
+        found = np.flatnonzero(bad)[:most]
+        rows, columns = (part[found] for part in positions(block))
+        kept = values[found]
+    else:
+        rows, columns = np.argwhere(bad)[:most].T
+        kept = values[rows, columns]
+    return list(zip(rows.tolist(), columns.tolist(), kept.tolist(), strict=True))

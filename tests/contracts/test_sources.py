@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from catalogue import BYTE_SOURCES, FILES, SOURCES, TEXT_FILES
+from catalogue import BYTE_SOURCES, FILES, KINDS, SOURCES, TEXT_FILES
 
 from primedpca import PrimedPCA, as_source, prime
 from primedpca.arrays import dtype_name, is_sparse, to_numpy
@@ -29,6 +29,7 @@ def shape(request):
 CASES = [(name, kind) for kind in ("float64", "float32") for name in SOURCES]
 CASES += [(name, "float32") for name in FILES]
 CASES += [(name, "float64") for name in TEXT_FILES]
+CASES += [(name, "float32") for name in KINDS]
 CASES += [(name, "uint8") for name in BYTE_SOURCES]
 
 
@@ -52,7 +53,7 @@ def X(case, shape):  # noqa: N802
 @pytest.fixture
 def given(case, X, tmp_path):
     """What a user would pass."""
-    return (SOURCES | FILES | TEXT_FILES | BYTE_SOURCES)[case[0]](X, tmp_path)
+    return (SOURCES | FILES | KINDS | TEXT_FILES | BYTE_SOURCES)[case[0]](X, tmp_path)
 
 
 @pytest.fixture
@@ -160,6 +161,8 @@ def test_numpy_blocks_are_read_only(source):
 
 def files_of(given):
     """The files that a path or a source of files reads."""
+    if isinstance(given, str) and Path(given).is_file():
+        return [Path(given)]
     if isinstance(given, str):
         path = Path(given.split("::")[0])
         found = path.rglob("*") if path.is_dir() else [path]
@@ -169,7 +172,7 @@ def files_of(given):
 
 def fingerprint(given):
     """A hash of every byte that belongs to what the user passed."""
-    if isinstance(given, (str, DataSource)):  # of files
+    if isinstance(given, str) or hasattr(given, "path") or hasattr(given, "paths"):  # of files
         parts = [np.frombuffer(path.read_bytes(), "u1") for path in files_of(given)]
     elif isinstance(given, np.ndarray):
         parts = [given]
@@ -177,6 +180,8 @@ def fingerprint(given):
         parts = [given.numpy()]
     elif hasattr(given, "columns"):
         parts = [given.to_numpy(), np.array(list(given.columns), "U9")]
+    elif not hasattr(given, "format"):
+        parts = [assembled(as_source(given))]
     elif hasattr(given, "indptr"):
         parts = [given.data, given.indices, given.indptr]
     elif given.format == "lil":

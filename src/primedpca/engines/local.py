@@ -68,7 +68,7 @@ class LocalEngine:
                 own = {name: cut(value, start, stop) for name, value in mine.items()}
                 return kernel(block, **whole, **own)
 
-        readable = hasattr(source, "read")
+        readable = hasattr(source, "read") and not getattr(source, "sequential", False)
         if self.workers == 1 or len(source.blocks) == 1 or source.device not in (None, "cpu"):
             for i, block in source.scan():
                 yield work(i, block)

@@ -18,10 +18,15 @@ import numpy as np
 from primedpca.arrays import describe, is_dense, is_sparse, work_dtype
 from primedpca.protocols import DataSource
 from primedpca.sources.base import BlockSource
+from primedpca.sources.blocks import is_iterable_of_blocks, iterated
 from primedpca.sources.dense import DenseSource
+from primedpca.sources.fields import Fields, is_xarray
 from primedpca.sources.frames import frame_source, is_frame
+from primedpca.sources.h5ad import anndata_source, is_anndata
+from primedpca.sources.mapped import Mapped
 from primedpca.sources.paths import path_source
 from primedpca.sources.raw_file import memmap_source
+from primedpca.sources.torch_data import is_torch_data, torch_source
 
 __all__ = ["BlockSource", "as_source"]
 
@@ -64,7 +69,11 @@ REGISTRY: list[tuple[Callable[[Any], bool], Callable[..., DataSource]]] = [
     (is_frame, frame_source),
     (_is_array_of("h5py"), _hdf5_source),
     (_is_array_of("zarr"), _zarr_source),
+    (is_anndata, anndata_source),
+    (is_xarray, Fields),
+    (is_torch_data, torch_source),
     (is_dense, DenseSource),
+    (is_iterable_of_blocks, iterated),
 ]
 
 
@@ -81,18 +90,22 @@ def as_source(
     ----------
     x : array, sparse matrix, data frame, path, DataSource or nested list
         NumPy arrays (any layout, any real dtype, memory-mapped), SciPy sparse matrices and
-        arrays, PyTorch tensors and CuPy arrays, pandas and polars frames, h5py datasets and
-        Zarr arrays; the path of a file (`.npy`, `.npz`, HDF5, Zarr, Parquet, Arrow, CSV, raw
-        binary, a video) or of a folder of tables or of images of one size (or a pattern such as
+        arrays, PyTorch tensors and CuPy arrays, pandas and polars frames, h5py datasets, Zarr
+        arrays, AnnData, xarray's DataArray, PyTorch datasets and data loaders, any object that
+        gives 2-d blocks of rows whenever it is iterated over; the path of a file (`.npy`, `.npz`
+        dense or sparse, HDF5, Zarr, Parquet, Arrow, CSV, `.h5ad`, Matrix Market, PLINK `.bed`,
+        raw binary, a video) or of a folder of tables or of images of one size (or a pattern such as
         ``"photographs/*.jpg"``).  ``"file.h5::name"`` is one array of several.
     map : callable, optional
-        A function of rows that is applied to every block as it is read.
+        Applied to every block of rows as it is read; see :class:`primedpca.sources.mapped.Mapped`
+        and the ready ones in :mod:`primedpca.sources.maps`.
     columns : sequence of str, optional
         The columns of a table or data frame that are wanted, in this order.
     **options
         What the kind of file takes: ``shape``, ``dtype``, ``offset`` and ``order`` of raw
         binary, ``id_column``, ``label_column`` and ``exclude`` of tables, ``strict`` of chunked
-        stores, ``cache`` and ``verify`` of `.npz`, ``shrink`` of images.
+        stores, ``cache`` and ``verify`` of `.npz`, ``shrink`` of images, ``standardise`` of
+        genotypes, ``sample`` of a DataArray.
 
     Returns
     -------
@@ -110,7 +123,7 @@ def as_source(
     source = _found_source(x, columns, options)
     if map is None:
         return source
-    return import_module("primedpca.sources.mapped").Mapped(source, map)
+    return Mapped(source, map)
 
 
 def _found_source(x: Any, columns: Any, options: dict[str, Any]) -> DataSource:
@@ -144,7 +157,7 @@ def _found_source(x: Any, columns: Any, options: dict[str, Any]) -> DataSource:
             )
         x = np.asarray(x)
     make = next(make for test, make in REGISTRY if test(x))
-    if not (is_frame(x) or is_sparse(x) or hasattr(x, "chunks")):
+    if make in (memmap_source, DenseSource):
         _check_dense(x)
     _check_options(x, inspect.signature(make).parameters, options)
     source = make(x, **options)

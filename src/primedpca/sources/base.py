@@ -12,7 +12,7 @@ import numpy as np
 from primedpca.arrays import namespace
 from primedpca.protocols import Block, DataSource
 
-__all__ = ["BlockSource", "MemorySource", "OneBlock", "Subset", "cut_evenly", "take_rows"]
+__all__ = ["BlockSource", "MemorySource", "OneBlock", "Subset", "cut_evenly", "join", "take_rows"]
 
 BLOCK_BYTES = 2**22  # as prepared: large enough for BLAS, small enough for the cache
 GROUP_BYTES = 2**27  # rows gathered at a time where mini-batches cut across the blocks
@@ -30,6 +30,15 @@ class BlockSource(ABC):
 
     A subclass sets ``shape``, ``dtype``, ``axis`` and ``blocks`` and gives ``read``.  It
     overrides :meth:`rows` where rows can be had without reading whole blocks.
+
+    Attributes
+    ----------
+    missing : str or None
+        What is done with missing values where the estimator is not told to do anything.
+    scale : array of shape (d,) or None
+        What columns are divided by where the estimator is given no scale.
+    sequential : bool
+        Whether blocks are cheap in order only.
     """
 
     shape: tuple[int, int]
@@ -37,6 +46,9 @@ class BlockSource(ABC):
     device: Any = None
     axis: Literal[0, 1] = 0
     blocks: tuple[tuple[int, int], ...]
+    missing: str | None = None
+    scale: Any = None
+    sequential: bool = False
 
     @property
     def local(self) -> tuple[int, ...]:
@@ -56,7 +68,7 @@ class BlockSource(ABC):
         """The rows with these numbers, in this order, from as few blocks as hold them."""
         if self.axis == 1:
             pieces = [take_rows(block, index) for _, block in self.scan()]
-            return _join(pieces, axis=1)
+            return join(pieces, axis=1)
         owner = np.searchsorted([stop for _, stop in self.blocks], index, side="right")
         places = [np.flatnonzero(owner == i) for i in np.unique(owner)]
         pieces = [
@@ -65,7 +77,7 @@ class BlockSource(ABC):
             )
             for place in places
         ]
-        return take_rows(_join(pieces, axis=0), np.argsort(np.concatenate(places)))
+        return take_rows(join(pieces, axis=0), np.argsort(np.concatenate(places)))
 
     def batches(
         self, size: int, seed: int | None, epoch: int = 0, start: int = 0
@@ -122,6 +134,7 @@ class Subset(BlockSource):
         self.source, self.index = source, index
         self.shape = (index.size, source.shape[1])
         self.dtype, self.device, self.axis = source.dtype, source.device, source.axis
+        self.missing, self.scale, self.sequential = source.missing, source.scale, source.sequential
         if source.axis == 1:
             self.blocks, self._owner = source.blocks, list(range(len(source.blocks)))
             return
@@ -152,7 +165,8 @@ def take_rows(block: Block, index: np.ndarray) -> Block:
     return xp.take(block, xp.asarray(index, device=block.device), axis=0)
 
 
-def _join(pieces: list[Block], axis: int) -> Block:
+def join(pieces: list[Block], axis: int) -> Block:
+    """Blocks end to end; a single one as it is."""
     if len(pieces) == 1:
         return pieces[0]
     if hasattr(pieces[0], "indptr"):

@@ -8,8 +8,11 @@ from importlib import import_module
 from typing import Any
 
 from primedpca.protocols import DataSource
+from primedpca.sources.h5ad import h5ad_source, is_h5ad
 from primedpca.sources.images import ImageFolder, is_images
+from primedpca.sources.plink import Genotypes, is_plink
 from primedpca.sources.raw_file import raw_source
+from primedpca.sources.sparse_files import is_matrix_market, matrix_market
 from primedpca.sources.video import VideoFrames, is_video
 
 __all__ = ["SUFFIXES", "path_source", "split_part"]
@@ -32,6 +35,14 @@ SUFFIXES: dict[str, tuple[str, str]] = {
     ".csv.gz": ("csv_file", "csv_source"),
     ".tsv": ("csv_file", "csv_source"),
 }
+#: Kinds that tell by themselves what is theirs.
+WHOLE: list[tuple[Callable[[Any], bool], Callable[..., DataSource]]] = [
+    (is_images, ImageFolder),
+    (is_video, VideoFrames),
+    (is_h5ad, h5ad_source),
+    (is_matrix_market, matrix_market),
+    (is_plink, Genotypes),
+]
 #: Those that name one array of several, as in ``file.h5::dataset``.
 WITH_PARTS = {".npz", ".h5", ".hdf5", ".he5", ".zarr", ".zarr.zip"}
 #: Those of which a folder may hold several that belong together.
@@ -56,10 +67,9 @@ def suffix_of(path: str) -> str:
 
 def path_source(path: str | os.PathLike[str]) -> Callable[..., DataSource]:
     """What makes a source of this path; it takes the path and the options."""
-    if is_images(path):
-        return ImageFolder
-    if is_video(path):
-        return VideoFrames
+    for recognises, whole in WHOLE:
+        if recognises(path):
+            return lambda path, **options: _call(whole, path, options)
     name, part = split_part(path)
     suffix = suffix_of(name)
 
@@ -89,7 +99,7 @@ def _reader(kind: str) -> Callable[..., DataSource]:
     return getattr(import_module(f"primedpca.sources.{module}"), function)
 
 
-def _call(make: Callable[..., DataSource], name: str, options: dict[str, Any]) -> DataSource:
+def _call(make: Callable[..., DataSource], name: Any, options: dict[str, Any]) -> DataSource:
     """``make(name, **options)``, with an error that names an option that it does not have."""
     import inspect
 

@@ -12,7 +12,7 @@ from primedpca.arrays import work_dtype
 from primedpca.protocols import Block
 from primedpca.sources.base import MemorySource
 
-__all__ = ["SparseSource"]
+__all__ = ["SparseSource", "cut_by_entries"]
 
 BLOCK_ENTRIES = 2**19
 OUTPUT_RATIO = 8  # a block's product is written out whole, so it must hold many more entries
@@ -40,11 +40,7 @@ class SparseSource(MemorySource):
         self._x = x
         self.shape, self.dtype = (int(x.shape[0]), int(x.shape[1])), x.dtype
         self.axis = 0 if x.format == "csr" else 1
-        entries = max(BLOCK_ENTRIES, OUTPUT_RATIO * self.shape[1 - self.axis])
-        pieces = max(1, round(x.nnz / entries))
-        wanted = np.searchsorted(x.indptr, np.linspace(0, x.nnz, pieces + 1)[1:-1])
-        edges = np.unique([0, *wanted, self.shape[self.axis]])
-        self.blocks = tuple((int(a), int(b)) for a, b in pairwise(edges))
+        self.blocks = cut_by_entries(x.indptr, self.shape[1 - self.axis])
 
     @property
     def array(self) -> Any:
@@ -70,6 +66,15 @@ class SparseSource(MemorySource):
     def __repr__(self) -> str:
         n, d = self.shape
         return f"SparseSource({self._x.format}, {n} x {d}, {self._x.nnz} entries, {self.dtype})"
+
+
+def cut_by_entries(indptr: np.ndarray, across: int) -> tuple[tuple[int, int], ...]:
+    """Cut compressed rows (columns) of ``across`` places into blocks of about as many entries."""
+    stored, length = int(indptr[-1]), indptr.size - 1
+    pieces = max(1, round(stored / max(BLOCK_ENTRIES, OUTPUT_RATIO * across)))
+    wanted = np.searchsorted(indptr, np.linspace(0, stored, pieces + 1)[1:-1])
+    edges = np.unique([0, *wanted, length])
+    return tuple((int(a), int(b)) for a, b in pairwise(edges))
 
 
 def _check_structure(x: Any) -> None:

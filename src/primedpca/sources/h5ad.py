@@ -1,0 +1,244 @@
+"""AnnData: ``.h5ad`` files whose matrix is read block by block, and objects in memory."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from primedpca.arrays import dtype_name, work_dtype
+from primedpca.protocols import Block, DataSource
+from primedpca.sources.base import BlockSource, cut_evenly
+from primedpca.sources.compressed import CompressedFile
+
+__all__ = ["H5adDense", "H5adSparse", "anndata_source", "h5ad_source", "is_anndata", "is_h5ad"]
+
+READ_BYTES = 2**23
+HEAP_BYTES = 2**24
+FILTER_RATIO = 2**16  # a stored byte that would become more is not believed
+
+
+class _InFile:
+    """A matrix inside an ``.h5ad`` file, and the names that go with it."""
+
+    path: str
+    node: str
+    shape: tuple[int, int]
+
+    @contextmanager
+    def _opened(self) -> Iterator[Any]:
+        """The file, for one reading; what HDF5 finds wrong names the file."""
+        if not os.path.exists(self.path):
+            raise FileNotFoundError(f"{self.path} is not there; name an .h5ad file.")
+        try:
+            with _h5py().File(self.path, "r") as file:
+                yield file
+        except PermissionError:
+            raise
+        except (OSError, KeyError, RuntimeError, TypeError, OverflowError, UnicodeError) as error:
+            if str(error).startswith(self.path):
+                raise
+            raise ValueError(f"{self.path} is damaged or truncated: {error}.") from error
+
+    @property
+    def row_names(self) -> np.ndarray | None:
+        """The names of the observations, ``obs_names``, of shape (n,)."""
+        return self._names("obs", 0)
+
+    @property
+    def feature_names(self) -> np.ndarray | None:
+        """The names of the variables, ``var_names``, of shape (d,)."""
+        return self._names("raw/var" if self.node.startswith("raw/") else "var", 1)
+
+    def _names(self, frame: str, axis: int) -> np.ndarray | None:
+        with self._opened() as file:
+            if frame not in file:
+                return None
+            index = file[frame].attrs.get("_index", "_index")
+            if index not in file[frame]:
+                return None
+            column = file[frame][index]
+            if column.shape != (self.shape[axis],):
+                raise ValueError(
+                    f"{self.path} is damaged: `{frame}` has names of shape {column.shape}, but "
+                    f"`{self.node}` has shape {self.shape}."
+                )
+            text = column.dtype.kind in "OS"
+            return np.asarray((column.asstr() if text else column)[...], dtype=object)
+
+
+class H5adSparse(_InFile, CompressedFile):
+    """A CSR or CSC matrix of an ``.h5ad`` file: rows or columns are read, never densified."""
+
+    def __init__(self, path: str, node: str) -> None:
+        self.path, self.node = path, node
+        with self._opened() as file:
+            group = file[node]
+            kind = str(group.attrs.get("encoding-type", group.attrs.get("h5sparse_format", "")))
+            shape = group.attrs.get("shape", group.attrs.get("h5sparse_shape"))
+            if shape is None or len(shape) != 2:
+                raise ValueError(f"{path} is damaged: `{node}` does not say its shape.")
+            for name in ("data", "indices", "indptr"):
+                _check_room(path, group[name], 1)
+            entries = min(group["data"].shape[0], group["indices"].shape[0])
+            self._begin(
+                *(kind.removesuffix("_matrix"), shape, group["data"].dtype),
+                *(group["indptr"][...], entries),
+            )
+
+    def _stored(self, name: str, start: int, stop: int) -> np.ndarray:
+        with self._opened() as file:
+            return file[self.node][name][start:stop]
+
+
+class H5adDense(_InFile, BlockSource):
+    """A dense matrix of an ``.h5ad`` file, read in whole strips of chunks."""
+
+    def __init__(self, path: str, node: str) -> None:
+        self.path, self.node = path, node
+        with self._opened() as file:
+            dataset = file[node]
+            _check_room(path, dataset, 2)
+            self.shape = (int(dataset.shape[0]), int(dataset.shape[1]))
+            self.dtype, chunks = dataset.dtype, dataset.chunks or (1, self.shape[1])
+        work_dtype(self.dtype)
+        # Strips along the axis that needs the fewest bytes to hold every chunk once.
+        strips = [chunks[axis] * self.shape[1 - axis] for axis in (0, 1)]
+        self.axis = 0 if strips[0] <= strips[1] else 1
+        strip = strips[self.axis] * self.dtype.itemsize
+        length = chunks[self.axis] * max(1, READ_BYTES // max(strip, 1))
+        edges = range(0, self.shape[self.axis], length)
+        self.blocks = tuple((a, min(a + length, self.shape[self.axis])) for a in edges)
+        self.blocks = self.blocks or cut_evenly(0, 1)
+
+    def read(self, i: int) -> Block:
+        """The block, in a fresh array."""
+        place = slice(*self.blocks[i])
+        with self._opened() as file:
+            block = file[self.node][place] if self.axis == 0 else file[self.node][:, place]
+        block.flags.writeable = False
+        return block
+
+    def __repr__(self) -> str:
+        n, d = self.shape
+        return f"H5adDense({self.path!r}, {n} x {d}, {dtype_name(self.dtype)})"
+
+
+def _check_room(path: str, dataset: Any, ndim: int) -> None:
+    """Refuse a header that promises more than the file can hold."""
+    if dataset.ndim != ndim:
+        raise ValueError(
+            f"{path} is damaged: `{dataset.name}` has {dataset.ndim} dimensions instead of {ndim}."
+        )
+    packed = dataset.compression is not None or dataset.id.get_create_plist().get_nfilters()
+    most = dataset.id.get_storage_size() * (FILTER_RATIO if packed else 1)
+    most = min(most, os.path.getsize(path) * (FILTER_RATIO if packed else 1))
+    if dataset.size * dataset.dtype.itemsize > most:
+        raise ValueError(
+            f"{path} is damaged: `{dataset.name}` is said to be {dataset.shape} of "
+            f"{dataset.dtype}, but {dataset.id.get_storage_size()} bytes are stored."
+        )
+
+
+def _check_heaps(path: str) -> None:
+    """Walk the heaps of strings at both ends of the file, in which HDF5 could turn for ever.
+
+    A heap is ``GCOL``, a version, its size, and then entries: a number, a size and the text in
+    whole eights of bytes; the entry numbered 0 is what is free at the end.
+    """
+    size = os.path.getsize(path)
+    for first in sorted({0, max(0, size - HEAP_BYTES) // 8 * 8}):
+        with open(path, "rb") as file:
+            file.seek(first)
+            held = file.read(HEAP_BYTES)
+        for found in re.finditer(rb"GCOL\x01\0\0\0", held):
+            place, end = found.start() + 16, found.start()
+            end += int.from_bytes(held[place - 8 : place], "little")
+            while end <= len(held) and place + 16 <= end:
+                number = int.from_bytes(held[place : place + 2], "little")
+                length = int.from_bytes(held[place + 8 : place + 16], "little")
+                place += 16 + -(-length // 8) * 8 if number else length
+                if place > end or (number == 0 and place < end):
+                    raise ValueError(
+                        f"{path} is damaged: the texts of the heap at byte "
+                        f"{first + found.start()} do not fill it."
+                    )
+
+
+def h5ad_source(x: str | os.PathLike[str], *, part: str | None = None) -> DataSource:
+    """The matrix of an AnnData file, without loading it.
+
+    Parameters
+    ----------
+    x : path
+        ``"file.h5ad"`` for ``X``, or ``"file.h5ad::layers/counts"`` for another matrix.
+    part : str, optional
+        The other matrix, where it is not named in the path.
+
+    Returns
+    -------
+    DataSource
+        With ``row_names`` (``obs_names``) and ``feature_names`` (``var_names``).
+    """
+    path, _, node = os.fspath(x).partition("::")
+    node = part or node or "X"
+    top = _InFile()
+    top.path, top.node = path, node
+    if os.path.isfile(path):
+        _check_heaps(path)
+    with top._opened() as file:
+        if node not in file:
+            raise ValueError(f"{path} has no `{node}`; it has {', '.join(_matrices(file))}.")
+        sparse = isinstance(file[node], _h5py().Group)
+    return H5adSparse(path, node) if sparse else H5adDense(path, node)
+
+
+def _matrices(file: Any) -> list[str]:
+    """What could be named after the two colons."""
+    names = ["X"] * ("X" in file) + ["raw/X"] * ("raw/X" in file)
+    for folder in ("layers", "obsm"):
+        names += [f"{folder}/{name}" for name in file.get(folder, ())]
+    return names
+
+
+def is_h5ad(x: Any) -> bool:
+    """Whether ``x`` names an AnnData file, with or without a matrix inside it."""
+    if not isinstance(x, (str, os.PathLike)):
+        return False
+    return os.fspath(x).partition("::")[0].lower().endswith(".h5ad")
+
+
+def is_anndata(x: Any) -> bool:
+    """Whether ``x`` is an AnnData object."""
+    return type(x).__module__.split(".")[0] == "anndata" and hasattr(x, "obs_names")
+
+
+def anndata_source(x: Any) -> DataSource:
+    """The ``X`` of an AnnData object: where it lies in memory, or from its file if backed."""
+    from primedpca.sources import as_source
+
+    if x.isbacked:
+        if x.is_view:
+            raise ValueError(
+                "`X` is a view of a backed AnnData, which is not read in blocks; pass "
+                "X.to_memory()."
+            )
+        return h5ad_source(x.filename)
+    if x.X is None:
+        raise ValueError("`X` is an AnnData without X; pass one of its layers.")
+    source: Any = as_source(x.X)
+    source.row_names = np.asarray(x.obs_names, dtype=object)
+    source.feature_names = np.asarray(x.var_names, dtype=object)
+    return source
+
+
+def _h5py() -> Any:
+    try:
+        import h5py
+    except ImportError as error:
+        raise ImportError("Reading .h5ad needs h5py: pip install 'primedpca[disk]'.") from error
+    return h5py
