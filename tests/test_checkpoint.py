@@ -553,7 +553,7 @@ def test_rows_become_columns_and_come_back():
 # -- real processes --------------------------------------------------------------------------
 
 WORKER = """
-import sys, time, warnings
+import os, sys, time, warnings
 import numpy as np
 warnings.simplefilter("ignore")
 import primedpca.checkpoint
@@ -567,12 +567,12 @@ primedpca.checkpoint.EVERY = 0.05
 
 class Slow(RawFileSource):
     def read(self, i):
-        print("read", flush=True)
+        os.write(1, b"read\\n")  # at once: other threads write as well
         time.sleep(float(pause))
         return super().read(i)
 
     def rows(self, index):
-        print("read", flush=True)
+        os.write(1, b"read\\n")  # at once: other threads write as well
         time.sleep(float(pause))
         return super().rows(index)
 
