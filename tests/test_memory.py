@@ -148,12 +148,18 @@ else:
     if kind == "file":
         X.flush()
         X = np.load(path, mmap_mode="r")
-model = PrimedPCA(k, max_memory=budget, certificate=certificate, priming=priming,
+way = "auto" if priming == "stream" else priming
+model = PrimedPCA(k, max_memory=budget, certificate=certificate, priming=way,
                   tol=np.pi / 128, max_passes=20, random_state=0)
 print("ready", flush=True)
 sys.stdin.readline()
 try:
-    model.fit(X)
+    if priming == "stream":
+        for a in range(0, shape[0], 700):
+            model.partial_fit(X[a : a + 700])
+            model.components_
+    else:
+        model.fit(X)
 except ValueError as error:
     print(json.dumps({"refused": str(error)}), flush=True)
 else:
@@ -226,3 +232,11 @@ def test_growth_stays_within_budgets(tmp_path, kind, shape, certificate, megabyt
 def test_growth_stays_within_budgets_of_primings_asked_for(tmp_path, priming):
     said = check_growth(tmp_path, "file", (40_000, 2_000), 300, priming=priming)
     assert "refused" not in said or priming == "frequent_directions"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="resident memory is read from /proc")
+@pytest.mark.parametrize("kind", ["float32", "file", "csr"])
+def test_growth_of_streams_stays_within_budgets(tmp_path, kind):
+    said = check_growth(tmp_path, kind, (3_000, 10_000), 120, priming="stream")
+    assert "refused" not in said

@@ -26,9 +26,9 @@ ALL_TO = 512  # columns up to which a sketch that holds all of them is small
 #: 16 components, 64, 128, 200, 256 and 400 leave the worst 0.9, 0.18, 0.06, 0.03 and 0.01
 #: degrees off, in 1, 1.4, 1.8, 2.4 and 4.5 times the time; from 200 on nearly all are proven.
 EACH, LEAST = 2, 200
-#: Rows of ``d`` numbers alive at the peak, for each row of the sketch: the sketch and its
-#: successor (2 + 2), rows that wait, their copies on the way in, and a decomposition of it all.
-ROWS_ALIVE = 12
+#: Rows of ``d`` numbers in memory at the peak, for each row of the sketch, as measured: sketches
+#: old and new, rows that wait, their copies on the way in, and what the allocator keeps of them.
+ROWS_ALIVE = 28
 #: What is learnt from the sketch when it is first asked for after a batch.
 LEARNT = (
     *("components_", "mean_", "scale_", "n_components_", "n_samples_", "explained_variance_"),
