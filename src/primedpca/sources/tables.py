@@ -44,14 +44,13 @@ class ParquetReader:
         groups = range(self._metadata.num_row_groups)
         self.rows = [self._metadata.row_group(g).num_rows for g in groups]
 
-    def _open(self, metadata: Any, width: int = 1) -> Any:
-        # Small buffers for each column, or a whole row group would come into memory at once.
+    def _open(self, metadata: Any, buffer: int = 0) -> Any:
         return self._parquet.ParquetFile(
             self.path,
             metadata=metadata,
             page_checksum_verification=True,
-            pre_buffer=False,
-            buffer_size=max(2**12, 2**22 // width),
+            pre_buffer=not buffer,
+            buffer_size=buffer,
         )
 
     def with_nulls(self, columns: Columns) -> list[bool]:
@@ -68,13 +67,15 @@ class ParquetReader:
         return [not without[name] for name in columns.names]
 
     def table(self, first: int, last: int, names: tuple[str, ...]) -> Any:
-        """Some row groups."""
-        with self._open(self._metadata, len(names)) as file:
-            return file.read_row_groups(list(range(first, last)), list(names))
+        """Some row groups, in large reads; the engine has threads enough."""
+        with self._open(self._metadata) as file:
+            groups = list(range(first, last))
+            return file.read_row_groups(groups, list(names), use_threads=False)
 
     def batches(self, group: int, size: int, names: tuple[str, ...]) -> Iterator[Any]:
         """One row group, a few rows at a time."""
-        with self._open(self._metadata, len(names)) as file:
+        # Small buffers for each column, or the whole row group would come into memory at once.
+        with self._open(self._metadata, max(2**12, 2**22 // len(names))) as file:
             yield from file.iter_batches(size, row_groups=[group], columns=list(names))
 
 
