@@ -79,7 +79,7 @@ class IteratedBlocks(BlockSource):
                 self._compare(block, held[0])
             if block.shape[0]:
                 held.append(block)
-                size += block.shape[0] * block.shape[1] * 8
+                size += 12 * block.nnz if is_sparse(block) else 8 * block.size
             if size >= BLOCK_BYTES:
                 yield _frozen(held)
                 held, size = [], 0
@@ -143,13 +143,14 @@ def _checked(block: Any, number: int, name: str) -> Block:
 
         from primedpca.sources.sparse import SparseSource
 
-        return SparseSource(csr_array(block)).array
+        # A copy, here and below: who gives blocks may use the same room for the next one.
+        return SparseSource(csr_array(block, copy=True)).array
     if not hasattr(block, "shape") and not hasattr(block, "__array__"):
         raise TypeError(
             f"`X` ({name}) gave a {type(block).__name__} as block {number}; it must give 2-d "
             "arrays of rows."
         )
-    values = to_numpy(block)
+    values = np.array(to_numpy(block))
     if values.ndim != 2:
         raise ValueError(
             f"`X` ({name}) gave an array of shape {values.shape} as block {number}; it must give "
@@ -161,12 +162,8 @@ def _checked(block: Any, number: int, name: str) -> Block:
 def _frozen(held: list[Block]) -> Block:
     """The pieces as one block that nobody can write to."""
     block = join(held, axis=0)
-    if is_sparse(block):
-        block = block.copy() if block is held[0] else block
-        block.data.flags.writeable = block.indices.flags.writeable = False
-        return block
-    block = block.view()
-    block.flags.writeable = False
+    for part in (block.data, block.indices) if is_sparse(block) else (block,):
+        part.flags.writeable = False
     return block
 
 

@@ -36,6 +36,10 @@ class Mapped(BlockSource):
             raise TypeError(f"`map`={function!r} must be a function of a block of rows.")
         self.source: Any = source
         self.function: Any = function
+        if getattr(source, "scale", None) is not None:
+            raise ValueError(
+                f"`map` cannot follow {source!r}, whose columns have a scale; leave one out."
+            )
         for name in ("missing", "sequential", "row_names"):
             if getattr(source, name, None) is not None:
                 setattr(self, name, getattr(source, name))
