@@ -151,7 +151,7 @@ def test_paths_that_lead_nowhere(tmp_path):
     np.save(tmp_path / "a.npy", numbers())
     with pytest.raises(ValueError, match="no parts to choose from"):
         as_source(f"{tmp_path}/a.npy::x")
-    with pytest.raises(TypeError, match=r"`strict` is no option for .*a.npy"):
+    with pytest.raises(TypeError, match=r"`strict` is no option of .*a.npy"):
         as_source(tmp_path / "a.npy", strict=True)
     with pytest.raises(TypeError, match="`strict` is no option"):
         as_source(numbers(), strict=True)

@@ -24,7 +24,7 @@ from primedpca.sources.fields import Fields, is_xarray
 from primedpca.sources.frames import frame_source, is_frame
 from primedpca.sources.h5ad import anndata_source, is_anndata
 from primedpca.sources.mapped import Mapped
-from primedpca.sources.paths import path_source
+from primedpca.sources.paths import check_options, path_source
 from primedpca.sources.raw_file import memmap_source
 from primedpca.sources.torch_data import is_torch_data, torch_source
 
@@ -141,7 +141,7 @@ def _found_source(x: Any, columns: Any, options: dict[str, Any]) -> DataSource:
             raise ValueError(f"`columns`: `X` has no column {absent[0]!r}.")
         x = x.select(list(columns)) if hasattr(x, "select") else x[list(columns)]
     if isinstance(x, DataSource):
-        _check_options(x, (), options)
+        check_options(lambda x: x, describe(x), options)
         return x
     if isinstance(x, (list, tuple)):
         x = np.asarray(x)
@@ -159,7 +159,7 @@ def _found_source(x: Any, columns: Any, options: dict[str, Any]) -> DataSource:
     make = next(make for test, make in REGISTRY if test(x))
     if make in (memmap_source, DenseSource):
         _check_dense(x)
-    _check_options(x, inspect.signature(make).parameters, options)
+    check_options(make, describe(x), options)
     source = make(x, **options)
     if 0 in source.shape:
         what = "sample" if source.shape[0] == 0 else "feature"
@@ -172,12 +172,6 @@ def _found_source(x: Any, columns: Any, options: dict[str, Any]) -> DataSource:
 
 def _column_names(x: Any) -> Any:
     return getattr(x, "column_names", x.columns)  # pyarrow has its names apart
-
-
-def _check_options(x: Any, known: Any, options: dict[str, Any]) -> None:
-    for name in options:
-        if name not in known:
-            raise TypeError(f"`{name}` is no option for {describe(x)}.")
 
 
 def _check_dense(x: Any) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any
 
@@ -15,7 +16,7 @@ from primedpca.sources.raw_file import raw_source
 from primedpca.sources.sparse_files import is_matrix_market, matrix_market
 from primedpca.sources.video import VideoFrames, is_video
 
-__all__ = ["SUFFIXES", "path_source", "split_part"]
+__all__ = ["SUFFIXES", "check_options", "path_source", "split_part"]
 
 #: suffix -> (module of this package, function that takes the path), imported when needed.
 SUFFIXES: dict[str, tuple[str, str]] = {
@@ -100,15 +101,17 @@ def _reader(kind: str) -> Callable[..., DataSource]:
 
 
 def _call(make: Callable[..., DataSource], name: Any, options: dict[str, Any]) -> DataSource:
-    """``make(name, **options)``, with an error that names an option that it does not have."""
-    import inspect
+    check_options(make, os.fspath(name), options)
+    return make(name, **options)
 
-    known = inspect.signature(make).parameters
+
+def check_options(make: Callable[..., Any], name: str, options: Iterable[str]) -> None:
+    """Refuse an option that ``make`` does not have, and name those that it has."""
+    known = list(inspect.signature(make).parameters)[1:]
     for option in options:
         if option not in known:
-            others = ", ".join(f"`{key}`" for key in list(known)[1:] if key != "part") or "none"
-            raise TypeError(f"`{option}` is no option for {name}; there: {others}.")
-    return make(name, **options)
+            there = ", ".join(key for key in known if key != "part") or "none"
+            raise TypeError(f"`{option}` is no option of {name}; its options are: {there}.")
 
 
 def _kind(name: str, suffix: str) -> str:
