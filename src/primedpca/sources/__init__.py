@@ -7,7 +7,6 @@ the registry.
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable
 from importlib import import_module
