@@ -327,6 +327,16 @@ def test_a_file_that_was_changed_is_told_by_its_date(tmp_path):
         model.fit(np.load(path, mmap_mode="r"))
 
 
+def test_a_source_may_tell_its_own_data(tmp_path):
+    source = Plugged(X)
+    source.fingerprint = lambda: {"edition": 1}
+    model = PrimedPCA(4, checkpoint=tmp_path, **OPTIONS).fit(source)
+    model.fit(source)
+    source.fingerprint = lambda: {"edition": 2}
+    with pytest.raises(ValueError, match="other data: source"):
+        model.fit(source)
+
+
 def test_what_does_not_matter_may_change(tmp_path, capsys):
     interrupted(tmp_path)
     want = PrimedPCA(4, **OPTIONS).fit(Plugged(X))

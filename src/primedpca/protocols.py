@@ -37,7 +37,8 @@ class DataSource(Protocol):
 
     The cut into blocks is fixed by shape, dtype and storage, never by the number of workers.
     Blocks are never written to.  A source that cannot be read twice in any order leaves out
-    ``read``.
+    ``read``.  One that knows what tells its data from others (the dates of its files, a hash) may
+    say so in ``fingerprint()``, as plain values, which a checkpoint compares.
     """
 
     @property
