@@ -80,7 +80,7 @@ class CSVSource(FileSource):
         parse = csv.ParseOptions(delimiter=self._delimiter)
         with reading(self.path, "its first lines"):
             table = csv.read_csv(arrow.BufferReader(first), options, parse)
-        self._names = list(table.schema.names)
+            self._names = list(table.schema.names)  # which may be no text at all
         # A column that is empty so far may hold numbers yet; text is told when it comes.
         kinds = [arrow.float64() if kind == arrow.null() else kind for kind in table.schema.types]
         schema = arrow.schema(list(zip(self._names, kinds, strict=True)))
