@@ -199,8 +199,6 @@ class Centred:
         middle = (a @ side) / self.weight
         return square - side[:, None] * a - a[:, None] * side + middle * (a[:, None] * a)
 
-    # -- parts -------------------------------------------------------------------------------
-
     def batches(
         self, size: int, seed: int | None, epoch: int = 0, start: int = 0
     ) -> Iterator[Centred]:
@@ -328,8 +326,6 @@ class Centred:
         mine, others = (by_row, by_column) if self.source.axis == 0 else (by_column, by_row)
         self.passes += 1
         return self.engine.sweep(self.source, kernel, whole | others, mine)
-
-    # -- small things ------------------------------------------------------------------------
 
     def narrow(self, x: Array) -> Array:
         """``x`` in the dtype that blocks are multiplied in."""
