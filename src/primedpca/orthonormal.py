@@ -93,17 +93,18 @@ def complete(basis: Array, like: Like, n_directions: int, seed: Any) -> Array:
 def as_components(basis: Array) -> Array:
     """The columns of ``basis`` as rows ``(k, d)``, the entry of largest size in each positive.
 
-    The rule of scikit-learn 1.5 and later.  A few rows at a time, so that a basis of gigabytes
-    costs one copy and a small one few operations.
+    The rule of scikit-learn 1.5 and later.  In place on one copy: a basis may be gigabytes.
     """
     xp = namespace(basis)
-    components = xp.asarray(basis.T, copy=True)
-    step = max(1, 2**22 // max(1, components.shape[1]))
-    for a in range(0, components.shape[0], step):
-        rows = components[a : a + step]
-        numbers = xp.arange(rows.shape[0], device=device(rows))
-        peaks = rows[numbers, xp.argmax(xp.abs(rows), axis=1)]
-        components[a : a + step] = xp.where(peaks[:, None] < 0, -rows, rows)
+    components = xp.empty(basis.T.shape, dtype=basis.dtype, device=device(basis))
+    components[...] = basis.T
+    if 0 in components.shape:
+        return components
+    high, low = xp.argmax(components, axis=1), xp.argmin(components, axis=1)
+    numbers = xp.arange(components.shape[0], device=device(components))
+    largest, least = components[numbers, high], -components[numbers, low]
+    down = (least > largest) | ((least == largest) & (low < high))  # of two alike, the first
+    components *= xp.astype(1 - 2 * xp.astype(down, xp.int8), components.dtype)[:, None]
     return components
 
 
