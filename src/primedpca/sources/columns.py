@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ import numpy as np
 from primedpca.protocols import Block
 from primedpca.sources.files import need
 
-__all__ = ["Columns", "as_block", "choose", "common_dtype", "names_of"]
+__all__ = ["Columns", "NamedRows", "as_block", "choose", "common_dtype", "names_of"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,27 @@ class Columns:
     types: tuple[Any, ...]
     vector: bool = False
     width: int | None = None
+
+
+class NamedRows(ABC):
+    """The two columns beside the numbers that say what a row is."""
+
+    _id: str | None
+    _label: str | None
+
+    @cached_property
+    def row_names(self) -> np.ndarray | None:
+        """What stands in ``id_column``, read when first asked for."""
+        return None if self._id is None else self._column(self._id)
+
+    @cached_property
+    def labels(self) -> np.ndarray | None:
+        """What stands in ``label_column``, read when first asked for."""
+        return None if self._label is None else self._column(self._label)
+
+    @abstractmethod
+    def _column(self, name: str) -> np.ndarray:
+        """All of one column."""
 
 
 def names_of(given: Any, argument: str) -> list[str]:
