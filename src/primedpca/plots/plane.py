@@ -16,13 +16,14 @@ from primedpca.plots.canvas import (
     ink,
     percent,
 )
-from primedpca.plots.labels import Labels, as_labels, density_by_label, points_by_label
+from primedpca.plots.labels import SEAMLESS, Labels, as_labels, density_by_label, points_by_label
 
 __all__ = ["biplot", "scores"]
 
 MANY = 100_000  # points; above, how dense they lie is drawn
 LARGE = 2_000  # points; above, they are drawn as pixels also in vector formats
 MOST_ARROWS = 500
+LETTER = 0.02  # about the width of a letter, as a share of the axes
 ARROW = 0.8  # R draws arrows to this part of their length, so that names stand at the end
 
 
@@ -125,7 +126,7 @@ def _axis_name(component: int, model: Any) -> str:
 
 
 def _points(ax: Any, x: np.ndarray, y: np.ndarray, labels: Labels | None) -> None:
-    size = float(np.clip(4000 / x.size, 2.0, 22.0))
+    size = float(np.clip(12000 / x.size, 3.0, 24.0))
     look = {"s": size, "linewidths": 0, "alpha": 0.8, "rasterized": x.size > LARGE}
     if labels is None:
         ax.scatter(x, y, color=BLUE, **look)
@@ -137,7 +138,7 @@ def _density(ax: Any, x: np.ndarray, y: np.ndarray, labels: Labels | None) -> No
     if labels is not None:
         density_by_label(ax, x, y, labels)
         return
-    cells = ax.hexbin(x, y, gridsize=70, bins="log", mincnt=1, cmap="viridis", linewidths=0)
+    cells = ax.hexbin(x, y, gridsize=70, bins="log", mincnt=1, cmap="viridis", **SEAMLESS)
     ax.figure.colorbar(cells, ax=ax, label="rows in a cell")
 
 
@@ -171,7 +172,8 @@ def biplot(
         Of the columns; those that the model was fitted with by default.
     ax : matplotlib.axes.Axes, optional
     n_names : int
-        How many arrows, the longest, are named.  Of many columns the 500 longest are drawn.
+        How many arrows are named at most: the longest, but for those whose name would cover
+        another.  Of many columns the 500 longest are drawn.
 
     Returns
     -------
@@ -186,12 +188,17 @@ def biplot(
     points, arrows = _scaled(model, rows, pair, scale)
     ax = canvas(ax, 5.0, 5.0)
     reach, ratio = _ranges(points, arrows)
-    look = {"s": float(np.clip(4000 / rows.shape[0], 2.0, 16.0)), "linewidths": 0, "alpha": 0.6}
+    look = {"s": float(np.clip(8000 / rows.shape[0], 3.0, 16.0)), "linewidths": 0, "alpha": 0.6}
     ax.scatter(*points.T, color=BLUE, rasterized=rows.shape[0] > LARGE, **look)
     order = np.argsort(-np.linalg.norm(arrows, axis=1), kind="stable")[:MOST_ARROWS]
-    _arrows(ax, ARROW * arrows[order] / ratio, n_names)
-    _names(ax, arrows[order[:n_names]] / ratio, [words[j] for j in order[:n_names]])
-    ax.set(xlim=reach, ylim=reach, aspect="equal")
+    ends = arrows[order] / ratio
+    named = _apart(ends, [words[j] for j in order], reach[1] - reach[0], n_names)
+    _arrows(ax, ARROW * ends, named)
+    for i in named:
+        _name(ax, ends[i], words[order[i]], reach)
+    room = 0.06 * (reach[1] - reach[0])
+    limits = (reach[0] - room, reach[1] + room)
+    ax.set(xlim=limits, ylim=limits, aspect="equal")
     ax.set(xlabel=_axis_name(pair[0], model), ylabel=_axis_name(pair[1], model))
     for second in (ax.secondary_xaxis, ax.secondary_yaxis):
         place = "top" if second == ax.secondary_xaxis else "right"
@@ -229,19 +236,33 @@ def _ranges(points: np.ndarray, arrows: np.ndarray) -> tuple[tuple[float, float]
     return reach, ratio
 
 
-def _arrows(ax: Any, ends: np.ndarray, n_names: int) -> None:
-    """The first ``n_names`` strong and with heads, the others faint."""
+def _apart(ends: np.ndarray, words: list[str], span: float, most: int) -> list[int]:
+    """The first arrows whose names do not cover one another, by about how wide letters are."""
+    found: list[int] = []
+    for i, end in enumerate(ends):
+        wide = [LETTER / 2 * span * (len(words[i]) + len(words[j])) for j in found]
+        away = np.abs(ends[found] - end) if found else np.empty((0, 2))
+        if len(found) < most and not ((away[:, 0] < wide) & (away[:, 1] < 0.04 * span)).any():
+            found.append(i)
+    return found
+
+
+def _arrows(ax: Any, ends: np.ndarray, named: list[int]) -> None:
+    """Those that are named strong and with heads, the others faint."""
     from matplotlib.collections import LineCollection
 
-    faint = np.stack([np.zeros_like(ends[n_names:]), ends[n_names:]], axis=1)
+    others = np.delete(ends, named, axis=0)
+    faint = np.stack([np.zeros_like(others), others], axis=1)
     ax.add_collection(LineCollection(list(faint), colors=RED, linewidths=0.6, alpha=0.25))
-    for end in ends[:n_names]:
+    for end in ends[named]:
         look = {"arrowstyle": "->", "color": RED, "linewidth": 1.1, "shrinkA": 0, "shrinkB": 0}
         ax.annotate("", xy=end, xytext=(0, 0), arrowprops=look)
 
 
-def _names(ax: Any, ends: np.ndarray, words: list[str]) -> None:
+def _name(ax: Any, end: np.ndarray, word: str, reach: tuple[float, float]) -> None:
+    """At the end of its arrow, or as near to it as it fits on the axes."""
+    half = LETTER / 2 * len(word) * (reach[1] - reach[0])
+    x = float(np.clip(end[0], min(0.0, reach[0] + half), max(0.0, reach[1] - half)))
     look = {"ha": "center", "va": "center", "fontsize": "small", "color": ink(ax)}
     behind = {"facecolor": ax.get_facecolor(), "edgecolor": "none", "alpha": 0.6, "pad": 0.8}
-    for end, word in zip(ends, words, strict=True):
-        ax.text(*end, word, bbox=behind, clip_on=False, **look)
+    ax.text(x, end[1], word, bbox=behind, **look)
