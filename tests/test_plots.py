@@ -14,7 +14,7 @@ from sklearn.exceptions import NotFittedError
 
 from primedpca import PrimedPCA, certify, load, plan, plots, prime
 from primedpca.monitoring import limits, statistics
-from primedpca.plots import canvas, plane
+from primedpca.plots import arrows, canvas, plane
 from primedpca.result import Certificate, Cluster
 
 COUNTS = (1, 2, 16, 200)
@@ -417,7 +417,7 @@ def drawn_biplot(ax):
     ratio = 1 / ax.child_axes[0]._functions[1](1.0)
     points = np.asarray(ax.collections[0].get_offsets())
     heads = np.array([text.xy for text in ax.texts if getattr(text, "arrow_patch", None)])
-    return points, heads * ratio / plane.ARROW
+    return points, heads * ratio / arrows.ARROW
 
 
 @pytest.mark.parametrize("scale", [0, 0.3, 1])
@@ -427,7 +427,7 @@ def test_the_biplot_has_the_scale_of_r(scale, whiten):
     flat = rng.normal(size=(40, 2)) @ np.array([[2.0, 1.0, 0.3], [0.0, 1.0, -3.0]])
     pca = PrimedPCA(2, whiten=whiten).fit(flat)
     ax = rendered(plots.biplot(pca, pca.transform(flat), scale=scale, names=["a", "b", "c"]))
-    points, arrows = drawn_biplot(ax)
+    points, ends = drawn_biplot(ax)
     named = [text.get_text() for text in ax.texts if text.get_text()]
     order = ["abc".index(name) for name in named]
     assert sorted(named) == ["a", "b", "c"]
@@ -435,22 +435,22 @@ def test_the_biplot_has_the_scale_of_r(scale, whiten):
     stretch = (deviations * np.sqrt(40)) ** scale  # lam^scale of biplot.prcomp
     scores = (flat - flat.mean(0)) @ pca.components_.T
     np.testing.assert_allclose(points, scores / stretch, atol=1e-9)
-    np.testing.assert_allclose(arrows, pca.components_.T[order] * stretch, atol=1e-9)
+    np.testing.assert_allclose(ends, pca.components_.T[order] * stretch, atol=1e-9)
     # Whatever the scale, points times arrows are the data.
-    np.testing.assert_allclose(points @ arrows.T, (flat - flat.mean(0))[:, order], atol=1e-9)
+    np.testing.assert_allclose(points @ ends.T, (flat - flat.mean(0))[:, order], atol=1e-9)
 
 
 def test_arrows_of_the_biplot_reach_as_far_as_points(iris):
     model, data = iris
     ax = rendered(plots.biplot(model, model.transform(data.data), n_names=4))
-    points, arrows = drawn_biplot(ax)
+    points, ends = drawn_biplot(ax)
     ratio = 1 / ax.child_axes[0]._functions[1](1.0)
     low, high = -abs(points.min(0)).max(), abs(points.max(0)).max()
     all_arrows = model.components_[:2].T * np.sqrt(150 * model.explained_variance_[:2])
-    ends = np.stack([abs(all_arrows.min(0)) / -low, abs(all_arrows.max(0)) / high])
-    assert ratio == pytest.approx(ends.max())
+    reached = np.stack([abs(all_arrows.min(0)) / -low, abs(all_arrows.max(0)) / high])
+    assert ratio == pytest.approx(reached.max())
     assert ax.get_aspect() == 1.0
-    assert len(arrows) >= 2
+    assert len(ends) >= 2
 
 
 def test_names_of_the_biplot_are_few_apart_and_not_too_long(models):
