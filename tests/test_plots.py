@@ -493,7 +493,7 @@ def test_loadings_are_the_largest_entries_with_their_error(iris):
     assert [text.get_text() for text in ax.get_yticklabels()] == wanted
     whiskers = np.array([part[:, 0] for part in ax.collections[0].get_segments()])
     np.testing.assert_allclose(np.ptp(whiskers, axis=1), 4 * np.sin(1e-2))
-    assert ax.get_title() == "component 2: 5.3 % of the variance, 3 largest of 4 entries"
+    assert ax.get_title() == "component 2: 5.3 % of the variance\n3 largest of 4 entries"
     signs = {bar.get_hatch() for bar in ax.patches if bar.get_width() < 0}
     assert signs == {"///"}  # not told by colour alone
     assert not plots.loadings(model, 2).collections  # nothing useful proven, no whisker

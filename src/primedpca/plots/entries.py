@@ -80,9 +80,8 @@ def loadings(
 
 def _title(model: Any, i: int, count: int) -> str:
     share, d = percent(model, i), model.components_.shape[1]
-    parts = [f"{share} of the variance" if share else ""]
-    parts.append(f"{count} largest of {d:,} entries" if count < d else "")
-    return ": ".join(filter(None, [f"component {i + 1}", ", ".join(filter(None, parts))]))
+    name = f"component {i + 1}" + (f": {share} of the variance" if share else "")
+    return name + (f"\n{count} largest of {d:,} entries" if count < d else "")
 
 
 def _whiskers(ax: Any, places: np.ndarray, shown: np.ndarray, model: Any, i: int) -> str:
