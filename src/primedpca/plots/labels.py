@@ -11,8 +11,11 @@ from primedpca.plots.canvas import BLUE, GREEN, PURPLE, RED
 
 __all__ = ["SEAMLESS", "Labels", "as_labels", "density_by_label", "points_by_label"]
 
-#: Okabe and Ito's colours, those of most contrast first; marks tell apart what colours do not.
-COLOURS = (BLUE, RED, GREEN, PURPLE, "#E69F00", "#56B4E9", "#8C8C8C", "#B8A800")
+#: After Okabe and Ito, those of most contrast first; marks tell apart what colours do not.
+COLOURS = (
+    *(BLUE, RED, GREEN, PURPLE, "#E69F00", "#56B4E9"),
+    *("#8C8C8C", "#7B5CD6", "#B8A800", "#A6761D"),
+)
 MARKS = "os^DvPX*"
 MOST = 24  # labels with a mark of their own; of more, the rarest are put together
 #: Cells whose edges do not show.
