@@ -6,7 +6,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
+import torch
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from sklearn.datasets import load_iris
@@ -163,6 +166,18 @@ def test_colours_are_seen_on_both_grounds(ground):
     assert to_hex(ax.xaxis.label.get_color()) == text
 
 
+def test_a_model_from_a_file_and_one_of_tensors_are_drawn_alike(models, tmp_path):
+    model = models[16]
+    model.save(tmp_path / "m.safetensors")
+    tensors = PrimedPCA(16, random_state=0).fit(torch.asarray(X))
+    for other in (load(tmp_path / "m.safetensors"), tensors):
+        pictures = zip(*(every_picture(m, model.transform(X)) for m in (model, other)), strict=True)
+        for (name, draw), (_, again) in pictures:
+            lines = [[line.get_ydata() for line in f(None).lines] for f in (draw, again)]
+            for one, two in zip(*lines, strict=True):
+                np.testing.assert_allclose(one, two, rtol=0.5, atol=1e-9, err_msg=name)
+
+
 def test_unfitted_models_and_other_things_are_refused():
     for draw in (plots.scree, plots.certificate, plots.convergence, plots.loadings):
         with pytest.raises(NotFittedError, match="fit"):
@@ -262,7 +277,9 @@ def test_certificate_tells_groups_apart_by_their_marks():
     beyond = next(line for line in ax.lines if tuple(line.get_xdata()) == (7, 8))
     np.testing.assert_allclose(beyond.get_ydata(), np.degrees(3e-4))  # past the components kept
     assert min(y for line in ax.lines for y in line.get_ydata()) > 0
-    assert legend(plots.certificate(found))[-1] == "tied variances"  # without tol
+    names = ["proven", "their span proven", "no variance: nothing to find", "tied variances"]
+    assert legend(plots.certificate(found)) == names  # without tol
+    assert legend(plots.certificate(proof([np.pi / 2]))) == ["not proven"]
 
 
 def test_certificate_of_an_audit_of_a_file_and_of_none(tmp_path):
@@ -401,6 +418,20 @@ def test_above_a_hundred_thousand_rows_density_is_drawn(labels):
     plain = plots.scores(scores[: plane.MANY])
     assert len(plain.collections[0].get_offsets()) == plane.MANY
     assert plain.collections[0].get_rasterized()
+
+
+def test_scores_and_labels_of_any_library(iris):
+    model, data = iris
+    scores = model.transform(data.data)
+    words = data.target_names[data.target]
+    for kind in (torch.asarray, pd.DataFrame, pl.DataFrame):
+        ax = rendered(plots.scores(kind(scores), labels=pd.Series(words, name="kind")))
+        np.testing.assert_allclose(ax.collections[2].get_offsets(), scores[100:, :2])
+        assert ax.get_legend().get_title().get_text() == "kind"
+    for labels in (pd.Categorical(words), pl.Series(words), list(words)):
+        assert len(legend(plots.scores(scores, labels=labels))) == 3
+    for labels in (torch.asarray(data.target.to_numpy()), pl.Series(data.target.to_numpy())):
+        assert legend(plots.scores(scores, labels=labels)) == ["0", "1", "2"]
 
 
 def test_one_component_is_drawn_along_the_rows():

@@ -31,7 +31,6 @@ SETTINGS: dict[str, Any] = {
     "legend.frameon": False,
     "legend.fontsize": 8,
     "lines.linewidth": 1.3,
-    "svg.fonttype": "path",
 }
 GROUNDS = {"white": ("white", "#222222"), "dark": ("#16181d", "#e6e6e6")}
 LONGEST_NAME = 28
@@ -155,17 +154,20 @@ def name_of_angle(angle: float) -> str:
     return f"π/{round(parts)}" if abs(parts - round(parts)) < 1e-6 * parts else degrees(angle)
 
 
-def feature_names(model: Any, names: Any = None) -> list[str]:
-    """``names``, or those that the model was fitted with, or ``x0, x1, …``; cut if long."""
+def feature_names(model: Any, chosen: np.ndarray, names: Any = None) -> list[str]:
+    """What the chosen columns are called: in ``names``, in the model, or ``x0, x1, …``.
+
+    Only of those that are drawn, as there may be millions of others; long ones are cut.
+    """
     d = model.components_.shape[1]
     if names is None:
         names = getattr(model, "feature_names_in_", None)
     if names is None:
-        return [f"x{j}" for j in range(d)]
-    found = [str(name) for name in names]
-    if len(found) != d:
+        return [f"x{j}" for j in chosen]
+    known = np.asarray(names, dtype=object)
+    if known.shape != (d,):
         raise ValueError(
-            f"`names` are {len(found)}, but the model has {d} features; give one name for each."
+            f"`names` are {known.size}, but the model has {d} features; give one name for each."
         )
-    cut = LONGEST_NAME - 1
-    return [name if len(name) <= LONGEST_NAME else name[:cut] + "…" for name in found]
+    found = [str(known[j]) for j in chosen]
+    return [n if len(n) <= LONGEST_NAME else n[: LONGEST_NAME - 1] + "…" for n in found]
