@@ -434,6 +434,30 @@ def test_scores_and_labels_of_any_library(iris):
         assert legend(plots.scores(scores, labels=labels)) == ["0", "1", "2"]
 
 
+def test_of_many_rows_no_label_covers_the_others():
+    rng = np.random.default_rng(0)
+    scores, words = rng.normal(size=(3000, 2)), np.repeat(["a", "b", "c"], 1000)
+    ax = rendered(plots.scores(scores, labels=words))
+    drawn = ax.collections[0]
+    shades = [to_hex(colour) for colour in drawn.get_facecolor()]
+    assert drawn.get_rasterized()
+    assert len(set(shades[:50])) == 3  # mixed, not one after the other
+    where = {tuple(at): shade for at, shade in zip(drawn.get_offsets(), shades, strict=True)}
+    handles = [to_hex(handle.get_facecolor()[0]) for handle in ax.get_legend().legend_handles]
+    assert [where[tuple(scores[i])] for i in (0, 1000, 2000)] == handles
+    assert legend(ax) == ["a", "b", "c"]
+
+
+def test_words_with_dollars_are_not_set_as_mathematics():
+    prices = np.array(["$1 to $2", "$2 to $3"])
+    ax = rendered(plots.scores(np.eye(2), labels=prices))
+    shown = [text._preprocess_math(text.get_text()) for text in ax.get_legend().get_texts()]
+    assert shown == [(word, False) for word in prices]
+    pca = PrimedPCA(2).fit(np.random.default_rng(0).normal(size=(9, 2)))
+    ax = rendered(plots.loadings(pca, names=prices))
+    assert {t._preprocess_math(t.get_text())[0] for t in ax.get_yticklabels()} == set(prices)
+
+
 def test_one_component_is_drawn_along_the_rows():
     ax = rendered(plots.scores(np.array([[3.0], [1.0]])))
     np.testing.assert_array_equal(ax.collections[0].get_offsets(), [[1, 3], [2, 1]])

@@ -73,9 +73,11 @@ def biplot(
     limits = (reach[0] - room, reach[1] + room)
     ax.set(xlim=limits, ylim=limits, aspect="equal")
     ax.set(xlabel=axis_name(pair[0], model), ylabel=axis_name(pair[1], model))
-    for second in (ax.secondary_xaxis, ax.secondary_yaxis):
-        place = "top" if second == ax.secondary_xaxis else "right"
-        second(place, functions=(lambda v: v * ratio, lambda v: v / ratio), color=RED)
+    from matplotlib.ticker import MaxNLocator
+
+    for second, place in ((ax.secondary_xaxis, "top"), (ax.secondary_yaxis, "right")):
+        own = second(place, functions=(lambda v: v * ratio, lambda v: v / ratio), color=RED)
+        (own.xaxis if place == "top" else own.yaxis).set_major_locator(MaxNLocator(6))
     return ax
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +13,8 @@ import numpy as np
 __all__ = [
     *("BLUE", "GREEN", "PURPLE", "RED", "SETTINGS"),
     *("canvas", "check_component", "degrees", "feature_names", "fitted", "ink", "is_scaled"),
-    *("name_of_angle", "new_figure", "number_components", "percent", "style"),
+    *("literal", "name_of_angle", "new_figure", "number_components", "percent", "style"),
+    *("write_out",),
 ]
 
 #: Four of Okabe and Ito's colours: told apart by colour-blind readers, and with a contrast of 3
@@ -157,7 +159,7 @@ def name_of_angle(angle: float) -> str:
 def feature_names(model: Any, chosen: np.ndarray, names: Any = None) -> list[str]:
     """What the chosen columns are called: in ``names``, in the model, or ``x0, x1, …``.
 
-    Only of those that are drawn, as there may be millions of others; long ones are cut.
+    Only of those that are drawn, as there may be millions of others.
     """
     d = model.components_.shape[1]
     if names is None:
@@ -169,5 +171,15 @@ def feature_names(model: Any, chosen: np.ndarray, names: Any = None) -> list[str
         raise ValueError(
             f"`names` are {known.size}, but the model has {d} features; give one name for each."
         )
-    found = [str(known[j]) for j in chosen]
-    return [n if len(n) <= LONGEST_NAME else n[: LONGEST_NAME - 1] + "…" for n in found]
+    return [literal(str(known[j])) for j in chosen]
+
+
+def literal(word: str) -> str:
+    """A word of the user's: cut if long, and with no mathematics that Matplotlib would set."""
+    cut = word if len(word) <= LONGEST_NAME else word[: LONGEST_NAME - 1] + "…"
+    return re.sub(r"(?<!\\)\$", r"\\$", cut)
+
+
+def write_out(axis: Any) -> None:
+    """Powers of ten at every number: one for all would run into the legend above."""
+    axis.set_major_formatter(lambda value, position: f"{value:g}")
