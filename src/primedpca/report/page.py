@@ -108,6 +108,7 @@ def report_html(
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         kind=kind,
         verdict=sentence,
+        status=str(model.status_),
         figures=facts.figures(model),
         sentences=certificate_sentences(model.certificate_, model.tol),
         asked=facts.asked(model, known),

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from primedpca.report.facts import spaced
 from primedpca.report.given import Given
 from primedpca.report.svg import drawing, inline_svg
 from primedpca.report.words import angle_words, numbered
@@ -153,10 +154,18 @@ def _scores(model: Any, known: Given, plots: Any) -> Iterator[Picture]:
         coloured = "" if labels is None else ", coloured by label"
         yield Picture(
             f"Scores of {named}",
-            f"Each of {n:,} rows{coloured}.".replace(",", "\u202f", f"{n:,}".count(",")),
+            f"Each of {spaced(n)} rows{coloured}.",
             f"Scatter plot of {n} rows along {named}{coloured}.",
-            partial(plots.scores, known.scores, (i, j), labels, model=part),
+            partial(_points, plots, known.scores, (i, j), labels, part),
         )
+
+
+def _points(plots: Any, scores: Any, pair: Any, labels: Any, part: Any, ax: Any) -> Any:
+    """With short names of the axes: these are narrow."""
+    plots.scores(scores, pair, labels, ax, part)
+    ax.set_xlabel(ax.get_xlabel().replace(" of the variance", ""))
+    ax.set_ylabel(ax.get_ylabel().replace(" of the variance", ""))
+    return ax
 
 
 def _loadings(model: Any, known: Given, plots: Any, count: int) -> Iterator[Picture]:
