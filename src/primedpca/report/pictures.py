@@ -177,7 +177,7 @@ def _loadings(model: Any, known: Given, plots: Any, count: int) -> Iterator[Pict
         held = f", which holds {share:.3g} % of the variance" if share > 0 else ""
         yield Picture(
             f"Entries of component {i + 1}",
-            f"{f'The {few} largest of its {d}' if few < d else 'All its'} entries{held}.",
+            f"{f'The {few} largest of its {spaced(d)}' if few < d else 'All its'} entries{held}.",
             f"Bar chart of the {few} largest entries of component {i + 1}; the largest is "
             f"{model.components_[i, largest]:.2g}, of {name}.",
             partial(_bars, plots, model, i, names),
@@ -202,8 +202,15 @@ def _plans(model: Any, plots: Any) -> Iterator[Picture]:
             "Bar chart of expected seconds: "
             + ", ".join(f"{way.name} {way.seconds:.2g}" for way in ways)
             + ".",
-            partial(plots.plans, model.plan_),
+            partial(_ways, plots, model.plan_),
         )
+
+
+def _ways(plots: Any, plan: Any, ax: Any) -> Any:
+    """With room for the words behind the bars: these axes are narrow."""
+    plots.plans(plan, ax)
+    ax.set_xlim(0, 2.2 * max(way.seconds for way in plan.ways))
+    return ax
 
 
 def plain(words: np.ndarray) -> np.ndarray:

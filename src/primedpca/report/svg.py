@@ -25,7 +25,7 @@ def drawing(salt: str) -> Iterator[None]:
     inked = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
     settings: Any = dict.fromkeys(clear, "none")
     settings |= dict.fromkeys((*inked, "grid.color", "legend.labelcolor"), INK)
-    settings |= {"svg.fonttype": "none", "svg.hashsalt": salt, "savefig.dpi": 200}
+    settings |= {"svg.fonttype": "none", "svg.hashsalt": salt, "savefig.dpi": 150}
     settings["font.sans-serif"] = ["DejaVu Sans", "Verdana"]
     with style(), rc_context(settings):
         yield
