@@ -120,7 +120,7 @@ def check_component(model: Any, component: Any, name: str = "component") -> int:
 
 
 def percent(model: Any, component: int) -> str:
-    """``23.4 %``, the share of the variance; empty where the whole is not known."""
+    """``23.4 %``, the share of the variance; empty where there is no variance."""
     ratio = np.asarray(model.explained_variance_ratio_, dtype=np.float64)
     if not ratio.sum() > 0:
         return ""

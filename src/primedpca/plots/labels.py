@@ -9,12 +9,14 @@ import numpy as np
 from primedpca.arrays import is_dense, to_numpy
 from primedpca.plots.canvas import BLUE, GREEN, PURPLE, RED
 
-__all__ = ["Labels", "as_labels", "density_by_label", "points_by_label"]
+__all__ = ["SEAMLESS", "Labels", "as_labels", "density_by_label", "points_by_label"]
 
 #: Okabe and Ito's colours, those of most contrast first; marks tell apart what colours do not.
 COLOURS = (BLUE, RED, GREEN, PURPLE, "#E69F00", "#56B4E9", "#8C8C8C", "#B8A800")
 MARKS = "os^DvPX*"
 MOST = 24  # labels with a mark of their own; of more, the rarest are put together
+#: Cells whose edges do not show.
+SEAMLESS: dict[str, Any] = {"linewidths": 0.3, "edgecolors": "face"}
 WHOLE = 12  # different whole numbers that are taken for names
 
 
@@ -87,7 +89,7 @@ def points_by_label(ax: Any, x: np.ndarray, y: np.ndarray, labels: Labels, look:
 def density_by_label(ax: Any, x: np.ndarray, y: np.ndarray, labels: Labels) -> None:
     """The mean of numbers, or the most frequent name, in each cell."""
     values, names, title = labels
-    look = {"gridsize": 70, "linewidths": 0, "mincnt": 1}
+    look = {"gridsize": 70, "mincnt": 1, **SEAMLESS}
     if names is None:
         known = np.isfinite(values)
         cells = ax.hexbin(x[known], y[known], C=values[known], cmap="viridis", **look)

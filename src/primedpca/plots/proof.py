@@ -183,8 +183,10 @@ def _component_bar(ax: Any, k: int) -> None:
 
 def _angle_axis(ax: Any) -> None:
     ax.set_yscale("log")
-    low, high = ax.get_ylim()
-    ax.set_ylim(max(low, LEAST / 3), min(max(high, 2 * low), 250.0))
+    # Lines across the axes count too; at least three decades, so that the ticks are powers.
+    levels = [float(y) for line in ax.lines for y in line.get_ydata()]
+    low, high = min(levels) / 2.5, min(2.5 * max(levels), 250.0)
+    ax.set_ylim(min(low, high / 1e3), high)
     ax.set_ylabel("angle to the true component,\nat most (degrees)")
 
 
