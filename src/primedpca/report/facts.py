@@ -83,7 +83,7 @@ def figures(model: Any) -> list[tuple[str, str]]:
     if model.certificate_ is not None:
         met = model.certificate_.met(model.tol)
         if met.all():
-            said.append((f"{bound_words(_worst(model.certificate_))}°", "the worst angle, at most"))
+            said.append((_degrees(_worst(model.certificate_)), "the worst angle, at most"))
         else:
             said.append((f"{met.sum()} of {k}", f"proven within {angle_words(model.tol)}"))
     said.append((f"{model.n_passes_:.3g}", "pass" if model.n_passes_ == 1 else "passes"))
@@ -160,6 +160,12 @@ def _shown(value: Any) -> str:
         return f"the function {value.__name__}"
     words = repr(value)
     return words if len(words) <= 120 else words[:117] + "..."
+
+
+def _degrees(angle: float) -> str:
+    """A number and the sign, set apart from a power that it would seem to belong to."""
+    words = bound_words(angle)
+    return f"{words}\u202f°" if "×" in words else f"{words}°"
 
 
 def _worst(proof: Any) -> float:

@@ -92,8 +92,15 @@ def _scree(model: Any, plots: Any) -> Picture:
         if model.certificate_ is not None
         else "How much each component explains, and the sum so far.",
         f"Scree plot of {_counted(k)}: {falls}{held}",
-        partial(plots.scree, model),
+        partial(_variances, plots, model),
     )
+
+
+def _variances(plots: Any, model: Any, ax: Any) -> Any:
+    """With powers of ten at every number: one for all would stand in the legend."""
+    plots.scree(model, ax)
+    ax.yaxis.set_major_formatter(lambda value, position: f"{value:g}")
+    return ax
 
 
 def _proof(model: Any, plots: Any) -> Iterator[Picture]:
