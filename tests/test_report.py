@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 
 import primedpca
@@ -163,6 +164,12 @@ def test_names_that_look_like_markup_are_only_names(tmp_path):
     assert NASTY in words_of(titled)
 
 
+def test_names_in_any_script():
+    names = [f"基因 {i} 🧬" for i in range(40)]
+    html = report_html(PrimedPCA(1, random_state=0).fit(X), names=names)
+    assert "基因" in html
+
+
 def stripped(html):
     return re.sub(r"Written by primedpca on [^.]*", "", html)
 
@@ -285,6 +292,11 @@ def test_what_does_not_go_with_the_model_is_refused(wrong, words):
 def test_a_model_that_is_not_fitted_is_refused():
     with pytest.raises(ValueError, match="not fitted"):
         report_html(PrimedPCA(3))
+
+
+def test_another_model_is_refused():
+    with pytest.raises(TypeError, match="must be a PrimedPCA, got PCA"):
+        report_html(PCA(3).fit(X))
 
 
 def test_the_page_is_replaced_but_nothing_else_is(tmp_path):

@@ -96,8 +96,13 @@ def report_html(
 ) -> str:
     """The page of :func:`write_report`, as text."""
     template = _template()
-    if getattr(model, "n_components_", None) is None:
+    if not hasattr(model, "n_components_"):
         raise ValueError("this model is not fitted, so there is nothing to report; fit it first.")
+    if not hasattr(model, "certificate_"):
+        raise TypeError(
+            f"`model` must be a PrimedPCA, got {type(model).__name__}; `certify(X, components)` "
+            "audits the components of any other."
+        )
     known = given(model, data, scores, labels, names)
     style, script = (_read(name) for name in ("page.css", "page.js"))
     kind, sentence = verdict(model)
