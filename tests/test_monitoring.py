@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy import stats
+from sklearn.decomposition import PCA
+from sklearn.exceptions import NotFittedError
 
 from primedpca import PrimedPCA, load
 from primedpca.monitoring import Limits, Statistics, limits, statistics
@@ -156,9 +158,10 @@ def test_bad_requests_are_refused():
     assert limits(pca, 0.9, Statistics(np.ones(3), np.arange(3.0))).spe > 0
     with pytest.raises(ValueError, match=r"0 components with variance"):
         limits(PrimedPCA(2).fit(np.ones((9, 4))))
-    from sklearn.exceptions import NotFittedError
-
     with pytest.raises(NotFittedError):
         limits(PrimedPCA(2))
+    for ask in (limits, lambda model: statistics(model, X)):
+        with pytest.raises(TypeError, match="`model` must be a fitted PrimedPCA, got PCA"):
+            ask(PCA(2).fit(X))
     with pytest.raises(ValueError, match="features"):
         statistics(pca, X[:, :5])

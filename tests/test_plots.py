@@ -3,9 +3,13 @@
 import subprocess
 import sys
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
+import torch
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from sklearn.datasets import load_iris
@@ -162,6 +166,18 @@ def test_colours_are_seen_on_both_grounds(ground):
     assert to_hex(ax.xaxis.label.get_color()) == text
 
 
+def test_a_model_from_a_file_and_one_of_tensors_are_drawn_alike(models, tmp_path):
+    model = models[16]
+    model.save(tmp_path / "m.safetensors")
+    tensors = PrimedPCA(16, random_state=0).fit(torch.asarray(X))
+    for other in (load(tmp_path / "m.safetensors"), tensors):
+        pictures = zip(*(every_picture(m, model.transform(X)) for m in (model, other)), strict=True)
+        for (name, draw), (_, again) in pictures:
+            lines = [[line.get_ydata() for line in f(None).lines] for f in (draw, again)]
+            for one, two in zip(*lines, strict=True):
+                np.testing.assert_allclose(one, two, rtol=0.5, atol=1e-9, err_msg=name)
+
+
 def test_unfitted_models_and_other_things_are_refused():
     for draw in (plots.scree, plots.certificate, plots.convergence, plots.loadings):
         with pytest.raises(NotFittedError, match="fit"):
@@ -175,6 +191,19 @@ def test_unfitted_models_and_other_things_are_refused():
         plots.style("grey"),
     ):
         pass
+
+
+def test_the_example_draws_every_picture_of_the_docs(tmp_path):
+    root = Path(__file__).parent.parent
+    command = [sys.executable, "-W", "error", str(root / "examples" / "pictures.py")]
+    done = subprocess.run(
+        [*command, "--out", str(tmp_path)], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    drawn = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
+    assert drawn.keys() == {path.name for path in (root / "docs/figures/plots").iterdir()}
+    assert {f"{name}.png" for name in plots.__all__ if name != "style"} == drawn.keys()
+    assert max(drawn.values()) < 40_000
 
 
 # -- scree, certificate, convergence ----------------------------------------------------------
@@ -248,7 +277,9 @@ def test_certificate_tells_groups_apart_by_their_marks():
     beyond = next(line for line in ax.lines if tuple(line.get_xdata()) == (7, 8))
     np.testing.assert_allclose(beyond.get_ydata(), np.degrees(3e-4))  # past the components kept
     assert min(y for line in ax.lines for y in line.get_ydata()) > 0
-    assert legend(plots.certificate(found))[-1] == "tied variances"  # without tol
+    names = ["proven", "their span proven", "no variance: nothing to find", "tied variances"]
+    assert legend(plots.certificate(found)) == names  # without tol
+    assert legend(plots.certificate(proof([np.pi / 2]))) == ["not proven"]
 
 
 def test_certificate_of_an_audit_of_a_file_and_of_none(tmp_path):
@@ -387,6 +418,44 @@ def test_above_a_hundred_thousand_rows_density_is_drawn(labels):
     plain = plots.scores(scores[: plane.MANY])
     assert len(plain.collections[0].get_offsets()) == plane.MANY
     assert plain.collections[0].get_rasterized()
+
+
+def test_scores_and_labels_of_any_library(iris):
+    model, data = iris
+    scores = model.transform(data.data)
+    words = data.target_names[data.target]
+    for kind in (torch.asarray, pd.DataFrame, pl.DataFrame):
+        ax = rendered(plots.scores(kind(scores), labels=pd.Series(words, name="kind")))
+        np.testing.assert_allclose(ax.collections[2].get_offsets(), scores[100:, :2])
+        assert ax.get_legend().get_title().get_text() == "kind"
+    for labels in (pd.Categorical(words), pl.Series(words), list(words)):
+        assert len(legend(plots.scores(scores, labels=labels))) == 3
+    for labels in (torch.asarray(data.target.to_numpy()), pl.Series(data.target.to_numpy())):
+        assert legend(plots.scores(scores, labels=labels)) == ["0", "1", "2"]
+
+
+def test_of_many_rows_no_label_covers_the_others():
+    rng = np.random.default_rng(0)
+    scores, words = rng.normal(size=(3000, 2)), np.repeat(["a", "b", "c"], 1000)
+    ax = rendered(plots.scores(scores, labels=words))
+    drawn = ax.collections[0]
+    shades = [to_hex(colour) for colour in drawn.get_facecolor()]
+    assert drawn.get_rasterized()
+    assert len(set(shades[:50])) == 3  # mixed, not one after the other
+    where = {tuple(at): shade for at, shade in zip(drawn.get_offsets(), shades, strict=True)}
+    handles = [to_hex(handle.get_facecolor()[0]) for handle in ax.get_legend().legend_handles]
+    assert [where[tuple(scores[i])] for i in (0, 1000, 2000)] == handles
+    assert legend(ax) == ["a", "b", "c"]
+
+
+def test_words_with_dollars_are_not_set_as_mathematics():
+    prices = np.array(["$1 to $2", "$2 to $3"])
+    ax = rendered(plots.scores(np.eye(2), labels=prices))
+    shown = [text._preprocess_math(text.get_text()) for text in ax.get_legend().get_texts()]
+    assert shown == [(word, False) for word in prices]
+    pca = PrimedPCA(2).fit(np.random.default_rng(0).normal(size=(9, 2)))
+    ax = rendered(plots.loadings(pca, names=prices))
+    assert {t._preprocess_math(t.get_text())[0] for t in ax.get_yticklabels()} == set(prices)
 
 
 def test_one_component_is_drawn_along_the_rows():

@@ -94,6 +94,7 @@ def statistics(model: Any, X: Any) -> Statistics:  # noqa: N803
     >>> int((found.t2 > bounds.t2).sum()), int((found.spe > bounds.spe).sum())
     (1, 0)
     """
+    _check(model)
     known, kept = model._model(), _kept(model)
     data = model._seen(X).widened()
     scores, squares = data.scores_and_squares(data.like.asarray(known.components[kept].T))
@@ -128,7 +129,7 @@ def limits(
     """
     if not 0 < level < 1:
         raise ValueError(f"`level`={level} must lie in (0, 1), such as 0.99.")
-    model._check_fitted()
+    _check(model)
     n, k, mean = _rows_of_fit(model), int(_kept(model).sum()), int(bool(model.center))
     free = n - k - mean
     if k == 0 or free < 1:
@@ -142,6 +143,12 @@ def limits(
         lost = min(mean + _freedoms(model, k, n, centre, h), n - 1)
         centre *= (n + lost) / (n - lost)
     return Limits(t2, _box(centre, h, level), level)
+
+
+def _check(model: Any) -> None:
+    if not hasattr(model, "_seen"):
+        raise TypeError(f"`model` must be a fitted PrimedPCA, got {type(model).__name__}.")
+    model._check_fitted()
 
 
 def _t2_limit(n: float, k: int, level: float, mean: int) -> float:

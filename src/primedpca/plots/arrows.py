@@ -58,25 +58,26 @@ def biplot(
     if k < 2:
         raise ValueError(f"a biplot needs two components, and the model has {k}; fit it with more.")
     pair = pair_of(components, k)
-    words = feature_names(model, names)
     points, arrows = _scaled(model, rows, pair, scale)
     ax = canvas(ax, 5.0, 5.0)
     reach, ratio = _ranges(points, arrows)
     look = {"s": float(np.clip(8000 / rows.shape[0], 3.0, 16.0)), "linewidths": 0, "alpha": 0.6}
     ax.scatter(*points.T, color=BLUE, rasterized=rows.shape[0] > LARGE, **look)
     order = np.argsort(-np.linalg.norm(arrows, axis=1), kind="stable")[:MOST_ARROWS]
-    ends = arrows[order] / ratio
-    named = _apart(ends, [words[j] for j in order], reach[1] - reach[0], n_names)
+    words, ends = feature_names(model, order, names), arrows[order] / ratio
+    named = _apart(ends, words, reach[1] - reach[0], n_names)
     _arrows(ax, ARROW * ends, named)
     for i in named:
-        _name(ax, ends[i], words[order[i]], reach)
+        _name(ax, ends[i], words[i], reach)
     room = 0.06 * (reach[1] - reach[0])
     limits = (reach[0] - room, reach[1] + room)
     ax.set(xlim=limits, ylim=limits, aspect="equal")
     ax.set(xlabel=axis_name(pair[0], model), ylabel=axis_name(pair[1], model))
-    for second in (ax.secondary_xaxis, ax.secondary_yaxis):
-        place = "top" if second == ax.secondary_xaxis else "right"
-        second(place, functions=(lambda v: v * ratio, lambda v: v / ratio), color=RED)
+    from matplotlib.ticker import MaxNLocator
+
+    for second, place in ((ax.secondary_xaxis, "top"), (ax.secondary_yaxis, "right")):
+        own = second(place, functions=(lambda v: v * ratio, lambda v: v / ratio), color=RED)
+        (own.xaxis if place == "top" else own.yaxis).set_major_locator(MaxNLocator(6))
     return ax
 
 

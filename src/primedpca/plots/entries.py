@@ -59,8 +59,9 @@ def loadings(
     i = check_component(fitted(model), component)
     if not isinstance(n_largest, (int, np.integer)) or n_largest < 1:
         raise ValueError(f"`n_largest`={n_largest!r} must be a whole number, at least 1.")
-    words, entries = feature_names(model, names), model.components_[i].astype(np.float64)
+    entries = model.components_[i].astype(np.float64)
     order = np.argsort(-np.abs(entries), kind="stable")[:n_largest]
+    words = feature_names(model, order, names)
     shown, places = entries[order], np.arange(order.size)
     ax = canvas(ax, 5.6, 1.2 + 0.2 * max(3, min(order.size, MOST_NAMES)))
     for chosen, colour, hatch in ((shown >= 0, BLUE, None), (shown < 0, RED, "///")):
@@ -69,7 +70,7 @@ def loadings(
     told = _whiskers(ax, places, shown, model, i)
     ax.axvline(0, color=ink(ax), linewidth=0.8)
     every = -(-order.size // MOST_NAMES)
-    ax.set_yticks(places[::every], [words[j] for j in order[::every]])
+    ax.set_yticks(places[::every], words[::every])
     ax.tick_params(axis="y", length=0, labelsize="small")
     ax.set_ylim(max(order.size, 3) - 0.4, -0.6)
     ax.grid(False, axis="y")

@@ -53,19 +53,15 @@ def certificate(model: Any, ax: Any = None, *, tol: float | None = None) -> Any:
     proof, tol = _proof(model, tol)
     ax = canvas(ax)
     bounds, tied = _drawn_bounds(proof)
-    met = proof.met(math.inf if tol is None else tol)
+    met = proof.met(np.nextafter(np.pi / 2, 0.0) if tol is None else tol)
+    within = "" if tol is None else " within tol"
     numbers = np.arange(1, bounds.size + 1)
     size = 5.5 if bounds.size <= 40 else 3.0
     groups = (
-        (met & ~tied & ~proof.zero, "proven" if tol is None else "proven within tol", BLUE, "o"),
-        (
-            met & tied & ~proof.zero,
-            "their span proven" + " within tol" * (tol is not None),
-            GREEN,
-            "s",
-        ),
+        (met & ~tied & ~proof.zero, f"proven{within}", BLUE, "o"),
+        (met & tied & ~proof.zero, f"their span proven{within}", GREEN, "s"),
         (proof.zero, "no variance: nothing to find", ink(ax), "d"),
-        (~met & ~proof.zero, "not proven within tol", RED, "X"),
+        (~met & ~proof.zero, f"not proven{within}", RED, "X"),
     )
     for chosen, label, colour, mark in groups:
         if chosen.any():

@@ -6,7 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from primedpca.plots.canvas import BLUE, RED, canvas, fitted, is_scaled, number_components
+from primedpca.plots.canvas import (
+    BLUE,
+    RED,
+    canvas,
+    fitted,
+    is_scaled,
+    number_components,
+    write_out,
+)
 
 __all__ = ["scree"]
 
@@ -53,6 +61,7 @@ def scree(model: Any, ax: Any = None, *, log: bool = False) -> Any:
         ax.set_ylim(min(variances[variances > 0].min() / 2, top / 10), 2 * top)
     else:
         ax.set_ylim(0.0, 1.08 * top or 1.0)
+        write_out(ax.yaxis)
     summed = _running_sum(model, ax, numbers, size)
     handles, labels = ax.get_legend_handles_labels()
     above = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 3, "frameon": False}
