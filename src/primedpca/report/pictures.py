@@ -92,15 +92,8 @@ def _scree(model: Any, plots: Any) -> Picture:
         if model.certificate_ is not None
         else "How much each component explains, and the sum so far.",
         f"Scree plot of {_counted(k)}: {falls}{held}",
-        partial(_variances, plots, model),
+        partial(plots.scree, model),
     )
-
-
-def _variances(plots: Any, model: Any, ax: Any) -> Any:
-    """With powers of ten at every number: one for all would stand in the legend."""
-    plots.scree(model, ax)
-    ax.yaxis.set_major_formatter(lambda value, position: f"{value:g}")
-    return ax
 
 
 def _proof(model: Any, plots: Any) -> Iterator[Picture]:
@@ -155,7 +148,7 @@ def _scores(model: Any, known: Given, plots: Any) -> Iterator[Picture]:
         explained_variance_ratio_=model.explained_variance_ratio_[:m],
         whiten=model.whiten,
     )
-    labels = None if known.labels is None else plain(known.labels)
+    labels = known.labels
     for i, j in [(0, 1), (2, 3)] if m >= 4 else [(0, 1)]:
         named = f"components {i + 1} and {j + 1}" if m > 1 else "component 1"
         coloured = "" if labels is None else ", coloured by label"
@@ -192,11 +185,9 @@ def _loadings(model: Any, known: Given, plots: Any, count: int) -> Iterator[Pict
 
 
 def _bars(plots: Any, model: Any, i: int, names: Any, ax: Any) -> Any:
-    """Without a title and a legend: the words below say what they would."""
-    plots.loadings(model, i, LARGEST, ax, names=None if names is None else plain(names))
+    """Without a title: the words below say what it would."""
+    plots.loadings(model, i, LARGEST, ax, names=names)
     ax.set_title("")
-    if ax.get_legend() is not None:
-        ax.get_legend().remove()
     return ax
 
 
@@ -218,13 +209,6 @@ def _ways(plots: Any, plan: Any, ax: Any) -> Any:
     plots.plans(plan, ax)
     ax.set_xlim(0, 2.2 * max(way.seconds for way in plan.ways))
     return ax
-
-
-def plain(words: np.ndarray) -> np.ndarray:
-    """Words in which Matplotlib sees no mathematics, whatever stands in them."""
-    if words.dtype.kind not in "OUST":
-        return words
-    return np.array([str(word).replace("$", r"\$") for word in words], dtype=object)
 
 
 def _counted(k: int) -> str:
