@@ -50,7 +50,7 @@ LAYERS = [
     },
     {"solve", "checkpoint"},
     {"estimator", "model_file", "keeping", "projecting", "streaming"},
-    {"plots"},
+    {"plots", "report"},
     {"experiments"},
     {"cli"},
 ]
