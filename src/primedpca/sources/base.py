@@ -12,7 +12,16 @@ import numpy as np
 from primedpca.arrays import namespace
 from primedpca.protocols import Block, DataSource
 
-__all__ = ["BlockSource", "MemorySource", "OneBlock", "Subset", "cut_evenly", "join", "take_rows"]
+__all__ = [
+    "BlockSource",
+    "MemorySource",
+    "OneBlock",
+    "Subset",
+    "cut_evenly",
+    "join",
+    "take_rows",
+    "whole",
+]
 
 BLOCK_BYTES = 2**22  # as prepared: large enough for BLAS, small enough for the cache
 GROUP_BYTES = 2**27  # rows gathered at a time where mini-batches cut across the blocks
@@ -174,6 +183,11 @@ def join(pieces: list[Block], axis: int) -> Block:
 
         return (vstack if axis == 0 else hstack)(pieces, format="csr")
     return namespace(pieces[0]).concat(pieces, axis=axis)
+
+
+def whole(source: DataSource) -> Block:
+    """All blocks in one, for whoever has the memory."""
+    return join([block for _, block in source.scan()], source.axis)
 
 
 class OneBlock(MemorySource):
