@@ -79,8 +79,8 @@ class LiveTable:
 
         row = dict(self._row)
         table = empty_table(self.console, "variance", "bound now")
-        bounds, variances = row.get("angle_bounds"), row.get("variances")
-        shown = 0 if variances is None else len(variances)
+        bounds, variances = row.get("angle_bounds"), row.get("variances", ())
+        shown = len(variances)
         room = max(3, self.console.height - 6)
         for i in range(min(shown, room)):
             bound = None if bounds is None or i >= len(bounds) else float(bounds[i])
