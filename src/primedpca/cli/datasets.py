@@ -71,7 +71,11 @@ def _fetch_all(names: list[str], folder: Path) -> None:
     from primedpca.experiments.downloads import download
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-    with Progress(*columns, TransferSpeedColumn(), console=Console(stderr=True)) as progress:
+    console = Console(stderr=True)
+    bars = Progress(
+        *columns, TransferSpeedColumn(), console=console, disable=not console.is_terminal
+    )
+    with bars as progress:
         for name in names:
             bar = _Bar(progress, name)
             path = download(name, folder, progress=bar)

@@ -34,6 +34,8 @@ WORDS = {
     "`checkpoint`": "`--checkpoint`",
     "`random_state`": "`--seed`",
     "`components`": "COMPONENTS",
+    "'mle' or None": "or mle",
+    " For raw binary pass `shape`=(n, d) and `dtype`.": "",
     "pass `overwrite`=True": "add `--force`",
     "`out`": "`-o`",
 }
@@ -78,7 +80,7 @@ def _usage(error: BaseException, words: Sequence[str]) -> str:
         text += " (put a pattern or a name with blanks in quotes)"
     context = getattr(error, "ctx", None)
     path = "primedpca" if context is None else context.command_path
-    return f"{text}; see {path} --help."
+    return f"{text}{' See' if text.endswith('?') else '; see'} {path} --help."
 
 
 def _sentence(error: Exception) -> str:

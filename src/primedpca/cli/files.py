@@ -7,6 +7,7 @@ be written is looked at before anything is read.
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +33,10 @@ def check_output(path: Path | None, option: str, force: bool, *inputs: str | Pat
             raise FileExistsError(f"`{option}` {path} is what is read; name another file.")
     if path.exists() and not force:
         raise FileExistsError(f"{path} is there already; name another file, or add `--force`.")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise PermissionError(f"`{option}` {path} cannot be written; check the rights.")
+    try:
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise OSError(f"`{option}` {path} cannot be written: {error.strerror}.") from error
 
 
 def open_data(
@@ -67,11 +70,22 @@ def open_like(path: str, model: Any, **options: Any) -> DataSource:
     is_table = path.lower().endswith(TABLES)
     if names is not None and is_table and not chosen and not options.get("no_header"):
         options["columns"] = list(names)
-    return open_data(path, **options)
+    source, wanted = open_data(path, **options), getattr(model, "n_features_in_", None)
+    if wanted is not None and source.shape[1] != wanted:
+        raise ValueError(
+            f"{path} has {source.shape[1]} columns, but the model was fitted to {wanted}; give "
+            "data of the same kind, of a table with --columns."
+        )
+    return source
 
 
 def load_model(path: str | Path) -> Any:
     """A model, or a sentence on what the file is instead."""
     from primedpca.model_file import load
 
-    return load(path)
+    try:
+        return load(path)
+    except ValueError as error:
+        if os.fspath(path).endswith(".safetensors"):
+            raise
+        raise ValueError(f"{path} is no model; MODEL is a file that fit -o has written.") from error

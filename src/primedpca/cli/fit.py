@@ -85,6 +85,7 @@ def fit(
     )
     from primedpca.estimator import PrimedPCA
 
+    given = source if device is None else _in_memory(source)
     model = PrimedPCA(
         k,
         tol=tol,
@@ -98,7 +99,7 @@ def fit(
         random_state=seed,
     )
     begun = time.monotonic()
-    said = _fitted(model, source, verbose)
+    said = _fitted(model, given, verbose)
     seconds = time.monotonic() - begun
     if out is not None:
         model.save(out, overwrite=force)
@@ -108,6 +109,16 @@ def fit(
         write(model, report, source, data, out)
     _show(model, source, data, seconds, (out, report), said, as_json)
     return DONE if model.converged_ or model.status_.name == "FINISHED" else NOT_CONVERGED
+
+
+def _in_memory(source: Any) -> Any:
+    """All of the data, as a device takes them, with the names of their columns."""
+    from primedpca.sources import as_source
+    from primedpca.sources.base import whole
+
+    held: Any = as_source(whole(source))
+    held.feature_names = getattr(source, "feature_names", None)
+    return held
 
 
 def _fitted(model: Any, source: DataSource, verbose: bool) -> list[str]:
@@ -155,11 +166,11 @@ def _show(
     n, d = source.shape
     passes = "one pass" if model.n_passes_ == 1 else f"{model.n_passes_:.3g} passes"
     done = f"{data}: {n:,} rows x {d:,} columns; {passes}, {duration(seconds)}"
-    console.print(done, style="bold", soft_wrap=True)
+    console.print(done, style="bold", soft_wrap=not console.is_terminal)
     console.print()
     show_model(console, model)
     for name, path in (("Model", out), ("Report", report)):
         if path is not None:
             console.print(f"{name}: {path}", soft_wrap=True)
     if out is None:
-        console.print("Not saved; -o model.safetensors keeps the model.", style="dim")
+        console.print("Not saved: add -o model.safetensors.", style="dim")

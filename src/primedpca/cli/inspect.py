@@ -34,7 +34,7 @@ def _show(pca: Any, path: Any, names: Any) -> None:
 
     console = to_terminal()
     fitted = f"{path}: fitted to {pca.n_samples_:,} rows x {pca.n_features_in_:,} columns"
-    console.print(fitted, style="bold", soft_wrap=True)
+    console.print(fitted, style="bold", soft_wrap=not console.is_terminal)
     if names is not None:
         shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
         console.print(f"Columns: {shown}", soft_wrap=not console.is_terminal)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from primedpca.cli.printing import duration, size, to_terminal
+from primedpca.cli.printing import angle, duration, size, to_terminal
 from primedpca.cli.summary import bound_cell, empty_table
 
 if TYPE_CHECKING:
@@ -33,16 +33,22 @@ def watched(model: Any, verbose: bool) -> Iterator[None]:
     if verbose or console.is_dumb_terminal or not console.is_terminal:
         quiet = not (verbose or console.is_terminal)
         model.verbose = 0 if quiet else lambda row: print(line(row, model.tol), file=sys.stderr)
-        yield
-        model.verbose = 0
+        try:
+            yield
+        finally:
+            model.verbose = 0
         return
     from rich.live import Live
 
     table = LiveTable(console, model)
     model.verbose, model.engine = table.tell, CountedEngine(LocalEngine(), table.count)
-    with Live(get_renderable=table.render, console=console, transient=True, refresh_per_second=8):
-        yield
-    model.verbose, model.engine = 0, None
+    try:
+        with Live(
+            get_renderable=table.render, console=console, transient=True, refresh_per_second=8
+        ):
+            yield
+    finally:
+        model.verbose, model.engine = 0, None
 
 
 class LiveTable:
@@ -90,24 +96,23 @@ class LiveTable:
         if shown > room:
             parts.append(Text(f"... and {shown - room} more", "dim"))
         if bounds is not None:
-            parts.append(Text(f"{proven} of {len(bounds)} proven", "green"))
+            style = "green" if proven == len(bounds) else "yellow"
+            parts.append(Text(f"{proven} of {len(bounds)} proven", style))
         return Group(*parts, Text(self._speed(row), "dim"))
 
     def _speed(self, row: dict[str, Any]) -> str:
         elapsed = time.monotonic() - self._begun
-        words = [f"{row['passes']:.0f} passes", duration(elapsed)]
+        words = [f"pass {row['passes']:.0f}", duration(elapsed)]
         if self._bytes:
             words.append(f"{size(self._bytes / max(elapsed, 1e-3))}/s")
-        share = self._share(row["passes"])
-        if share is not None and elapsed > 1:
-            left = elapsed * (1 - share) / share
-            words.append(f"about {duration(left)} left" if share < 1 else "longer than planned")
-        return ", ".join(words)
-
-    def _share(self, passes: float) -> float | None:
-        """How much of what was planned is done, blocks of the running pass counted in."""
+        if "change" in row:
+            words.append(f"changing by {angle(row['change'])}")
+        done = row["passes"] + (self._done % self._blocks) / self._blocks
         plan = getattr(self.model, "plan_", None)
-        if plan is None or not plan.ways or not self._done:
-            return None
-        within = (self._done % self._blocks) / self._blocks
-        return (passes + within) / plan.ways[0].passes
+        if plan is not None and done and elapsed > 1:
+            planned = plan.ways[0].passes if plan.ways else 0.0
+            word, passes = "about", planned
+            if done >= planned:
+                word, passes = "at most", max(float(self.model.max_passes), done)
+            words.append(f"{word} {duration(elapsed * (passes / done - 1))} left")
+        return ", ".join(words)

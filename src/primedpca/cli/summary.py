@@ -55,6 +55,7 @@ def show_model(console: Console, model: Any) -> None:
         console.print(f"... and {more} more; --json prints them all.", style="dim")
     show_certificate(console, model.certificate_, model.tol)
     if not model.converged_:
+        console.print()
         console.print(_status(model), style="yellow", soft_wrap=not console.is_terminal)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from itertools import pairwise
@@ -186,8 +187,21 @@ def join(pieces: list[Block], axis: int) -> Block:
 
 
 def whole(source: DataSource) -> Block:
-    """All blocks in one, for whoever has the memory."""
-    return join([block for _, block in source.scan()], source.axis)
+    """All blocks in one; data beyond half of the machine's memory are refused."""
+    held = getattr(source, "array", None)
+    if held is not None:
+        return held
+    blocks, taken = [], 0
+    room = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2
+    for _, block in source.scan():
+        taken += getattr(block, "nbytes", 0)
+        if 2 * taken > room:  # twice, as long as the parts stand beside the whole
+            raise MemoryError(
+                f"`X`, {source!r}, is too large for the memory of this machine, where all of it "
+                "is needed at once; take a part of it."
+            )
+        blocks.append(block)
+    return join(blocks, source.axis)
 
 
 class OneBlock(MemorySource):
