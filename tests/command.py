@@ -4,6 +4,7 @@ import fcntl
 import os
 import pty
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -25,6 +26,11 @@ def primedpca(*words, cwd=None, **environment):
     )
 
 
+def heed_ctrl_c():
+    """In a child: a shell that runs the tests in the background has SIGINT ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def on_a_terminal(*words, columns=80, lines=30, cwd=None, until=None, **environment):
     """Run a command line on a terminal of its own: the exit code, and all that was written.
 
@@ -36,6 +42,7 @@ def on_a_terminal(*words, columns=80, lines=30, cwd=None, until=None, **environm
             os.environ.pop(name, None)
         os.environ.update({"TERM": "xterm-256color", **environment})
         os.chdir(cwd or ".")
+        heed_ctrl_c()
         # The size must be there before the command looks at it.
         fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         os.execv(COMMAND[0], [*COMMAND, *map(str, words)])
