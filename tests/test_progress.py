@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -170,6 +172,20 @@ def test_a_logger_of_json_lines(tmp_path):
     rows = [json.loads(row) for row in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert [row["passes"] for row in rows] == [row["passes"] for row in pca.history_]
     assert rows[-1]["angle_bounds"] == pca.history_[-1]["angle_bounds"].tolist()
+
+
+def test_without_callbacks_in_scikit_learn_all_else_works():
+    code = (
+        "import sys\nsys.modules['sklearn.callback'] = None\n"
+        "import numpy as np\nfrom primedpca import PrimedPCA\nrows = []\n"
+        "X = np.random.default_rng(0).normal(size=(50, 6))\n"
+        "pca = PrimedPCA(2, verbose=rows.append).fit(X)\nassert len(rows) == 1\n"
+        "try:\n    pca.set_callbacks()\n"
+        "except ImportError as error:\n    assert 'scikit-learn 1.9' in str(error)\n"
+        "else:\n    raise SystemExit('callbacks without scikit-learn')\n"
+    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
 
 
 def test_what_is_no_callback_is_refused():

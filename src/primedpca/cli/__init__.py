@@ -22,11 +22,7 @@ from primedpca.cli.transform import transform
 
 __all__ = ["app", "main"]
 
-app = typer.Typer(
-    help="Top-k principal components of data of any kind and size, each with a proven bound.",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 def _version(wanted: bool) -> None:
@@ -46,6 +42,8 @@ def _root(
     """Top-k principal components of data of any kind and size, each with a proven bound.
 
     Begin with: primedpca demo, or primedpca fit DATA -k 10
+
+    Exit codes: 0 done, 1 refused, 2 not understood, 3 not all proven, 130 interrupted.
     """
 
 

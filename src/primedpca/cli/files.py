@@ -67,8 +67,7 @@ def open_like(path: str, model: Any, **options: Any) -> DataSource:
     """DATA for a model: of a table, the columns that the model was fitted with."""
     names = getattr(model, "feature_names_in_", None)
     chosen = {"columns", "exclude"} & {name for name, given in options.items() if given}
-    is_table = path.lower().endswith(TABLES)
-    if names is not None and is_table and not chosen and not options.get("no_header"):
+    if names is not None and _is_table(path) and not chosen and not options.get("no_header"):
         options["columns"] = list(names)
     source, wanted = open_data(path, **options), getattr(model, "n_features_in_", None)
     if wanted is not None and source.shape[1] != wanted:
@@ -77,6 +76,12 @@ def open_like(path: str, model: Any, **options: Any) -> DataSource:
             "data of the same kind, of a table with --columns."
         )
     return source
+
+
+def _is_table(path: str) -> bool:
+    if os.path.isdir(path):
+        return any(name.lower().endswith(TABLES) for name in os.listdir(path))
+    return path.lower().endswith(TABLES)
 
 
 def load_model(path: str | Path) -> Any:
