@@ -98,9 +98,10 @@ class LiveTable:
         if bounds is not None:
             style = "green" if proven == len(bounds) else "yellow"
             parts.append(Text(f"{proven} of {len(bounds)} proven", style))
-        return Group(*parts, Text(self._speed(row), "dim"))
+        going = bounds is None or proven < len(bounds)
+        return Group(*parts, Text(self._speed(row, going), "dim"))
 
-    def _speed(self, row: dict[str, Any]) -> str:
+    def _speed(self, row: dict[str, Any], going: bool) -> str:
         elapsed = time.monotonic() - self._begun
         words = [f"pass {row['passes']:.0f}", duration(elapsed)]
         if self._bytes:
@@ -109,7 +110,7 @@ class LiveTable:
             words.append(f"changing by {angle(row['change'])}")
         done = row["passes"] + (self._done % self._blocks) / self._blocks
         plan = getattr(self.model, "plan_", None)
-        if plan is not None and done and elapsed > 1:
+        if going and plan is not None and done and elapsed > 1:
             planned = plan.ways[0].passes if plan.ways else 0.0
             word, passes = "about", planned
             if done >= planned:

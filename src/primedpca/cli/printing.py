@@ -37,10 +37,20 @@ def to_terminal(*, stderr: bool = False) -> Console:
 
 
 def angle(radians: float) -> str:
-    """Degrees for people; nothing where a right angle is all that is known."""
+    """Two digits of a bound in degrees, rounded up; a right angle is nothing.
+
+    Examples
+    --------
+    >>> angle(0.00351), angle(1.61e-12), angle(0.0), angle(2.0)
+    ('0.21°', '9.3e-11°', '0°', 'not proven')
+    """
     if radians >= math.pi / 2:
         return "not proven"
-    return f"{math.degrees(radians):.2g}°"
+    degrees = math.degrees(radians)
+    if degrees > 0:
+        last = 10.0 ** (math.floor(math.log10(degrees)) - 1)
+        degrees = math.ceil(degrees / last) * last
+    return f"{degrees:.2g}°"
 
 
 def duration(seconds: float) -> str:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from primedpca.report.facts import spaced
 from primedpca.report.given import Given
 from primedpca.report.svg import drawing, inline_svg
 from primedpca.report.words import angle_words, numbered
@@ -91,8 +92,15 @@ def _scree(model: Any, plots: Any) -> Picture:
         if model.certificate_ is not None
         else "How much each component explains, and the sum so far.",
         f"Scree plot of {_counted(k)}: {falls}{held}",
-        partial(plots.scree, model),
+        partial(_variances, plots, model),
     )
+
+
+def _variances(plots: Any, model: Any, ax: Any) -> Any:
+    """With powers of ten at every number: one for all would stand in the legend."""
+    plots.scree(model, ax)
+    ax.yaxis.set_major_formatter(lambda value, position: f"{value:g}")
+    return ax
 
 
 def _proof(model: Any, plots: Any) -> Iterator[Picture]:
@@ -153,10 +161,18 @@ def _scores(model: Any, known: Given, plots: Any) -> Iterator[Picture]:
         coloured = "" if labels is None else ", coloured by label"
         yield Picture(
             f"Scores of {named}",
-            f"Each of {n:,} rows{coloured}.".replace(",", "\u202f", f"{n:,}".count(",")),
+            f"Each of {spaced(n)} rows{coloured}.",
             f"Scatter plot of {n} rows along {named}{coloured}.",
-            partial(plots.scores, known.scores, (i, j), labels, model=part),
+            partial(_points, plots, known.scores, (i, j), labels, part),
         )
+
+
+def _points(plots: Any, scores: Any, pair: Any, labels: Any, part: Any, ax: Any) -> Any:
+    """With short names of the axes: these are narrow."""
+    plots.scores(scores, pair, labels, ax, part)
+    ax.set_xlabel(ax.get_xlabel().replace(" of the variance", ""))
+    ax.set_ylabel(ax.get_ylabel().replace(" of the variance", ""))
+    return ax
 
 
 def _loadings(model: Any, known: Given, plots: Any, count: int) -> Iterator[Picture]:
@@ -168,7 +184,7 @@ def _loadings(model: Any, known: Given, plots: Any, count: int) -> Iterator[Pict
         held = f", which holds {share:.3g} % of the variance" if share > 0 else ""
         yield Picture(
             f"Entries of component {i + 1}",
-            f"{f'The {few} largest of its {d}' if few < d else 'All its'} entries{held}.",
+            f"{f'The {few} largest of its {spaced(d)}' if few < d else 'All its'} entries{held}.",
             f"Bar chart of the {few} largest entries of component {i + 1}; the largest is "
             f"{model.components_[i, largest]:.2g}, of {name}.",
             partial(_bars, plots, model, i, names),
@@ -193,8 +209,15 @@ def _plans(model: Any, plots: Any) -> Iterator[Picture]:
             "Bar chart of expected seconds: "
             + ", ".join(f"{way.name} {way.seconds:.2g}" for way in ways)
             + ".",
-            partial(plots.plans, model.plan_),
+            partial(_ways, plots, model.plan_),
         )
+
+
+def _ways(plots: Any, plan: Any, ax: Any) -> Any:
+    """With room for the words behind the bars: these axes are narrow."""
+    plots.plans(plan, ax)
+    ax.set_xlim(0, 2.2 * max(way.seconds for way in plan.ways))
+    return ax
 
 
 def plain(words: np.ndarray) -> np.ndarray:
