@@ -223,7 +223,7 @@ class PrimedPCA(
         preparation = {name: options[name] for name in ("center", "scale", "missing")}
         preparation["sample_weight"] = sample_weight
         source, start = self._source(X, reset=True), self._warm_directions()
-        rows = source.shape[0]
+        rows, self.history_ = source.shape[0], []
         with self._watched(X, y, sample_weight, rows) as told:
             with kept_fit(self.checkpoint, source, options, sample_weight, start) as fit:
                 data = Centred(source, fit.engine, **preparation)
