@@ -48,7 +48,7 @@ LAYERS = [
     },
     {"solve", "checkpoint"},
     {"estimator", "model_file", "keeping", "projecting", "streaming"},
-    {"experiments"},
+    {"experiments", "interop"},
     {"cli"},
 ]
 

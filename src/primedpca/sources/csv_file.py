@@ -27,6 +27,8 @@ class CSVSource(FileSource):
     Attributes
     ----------
     column_names : tuple of str
+    feature_names : tuple of str or None
+        The same, if they stand in the file.
     row_names, labels : ndarray or None
         What stands in ``id_column`` and ``label_column``.
     """
@@ -53,6 +55,7 @@ class CSVSource(FileSource):
         float64 = need("pyarrow", "CSV").float64()
         self._columns = Columns(chosen.names, (float64,) * len(chosen.names))
         self.column_names = self._columns.names
+        self.feature_names = self._columns.names if header else None
         self._pieces: list[tuple[int, int]] = []
         counts: list[int] = []
         for begin, piece in self._cut():
