@@ -1,0 +1,65 @@
+"""The site: ``make docs``."""
+
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent / "_ext"))
+os.environ.setdefault("MPLBACKEND", "agg")
+
+from primedpca import __version__  # noqa: E402
+
+project = "primedpca"
+author = "The primedpca developers"
+release = version = __version__
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx_gallery.gen_gallery",
+    "myst_parser",
+    "numpydoc",
+    "mathml",
+    "folders",
+]
+exclude_patterns = ["_build"]
+templates_path = ["_templates"]
+# Pages may be named in a table of contents before they are written.
+suppress_warnings = ["toc.empty_glob", "config.cache"]
+
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 3
+html_math_renderer = "mathml"
+
+autosummary_generate = True
+autodoc_typehints = "none"  # numpydoc says the types, and the shapes
+numpydoc_show_class_members = False
+add_module_names = False
+
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "auto_examples",
+    "filename_pattern": r"/plot_",
+    "ignore_pattern": r"/(?!plot_)[^/]*\.py$",
+    "abort_on_example_error": True,
+    "download_all_examples": False,
+    "show_signature": False,
+    "plot_gallery": "True",
+    "remove_config_comments": True,
+    "write_computation_times": False,
+}
+
+html_theme = "pydata_sphinx_theme"
+html_title = "primedpca"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sourcelink = False
+html_theme_options = {
+    "show_toc_level": 2,
+    "navigation_with_keys": False,
+    "header_links_before_dropdown": 6,
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "secondary_sidebar_items": ["page-toc"],
+}
+copyright = "The primedpca developers, BSD-3-Clause"
