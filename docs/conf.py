@@ -7,7 +7,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 os.environ.setdefault("MPLBACKEND", "agg")
 
-from primedpca import __version__  # noqa: E402
+from primedpca import __version__
 
 project = "primedpca"
 author = "The primedpca developers"
