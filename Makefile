@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
 
-.PHONY: demo test test-slow bench lint types clean
+.PHONY: demo test test-slow bench docs lint types clean
 
 demo: $(VENV)/.installed
 	$(BIN)/primedpca demo
@@ -18,6 +18,10 @@ test-slow: $(VENV)/.installed-test
 # About 25 minutes on a quiet machine, and the same data.
 bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/race.py
+
+# The site, into docs/_build/html; any warning is an error. The examples run: about two minutes.
+docs: $(VENV)/.installed-docs
+	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
@@ -42,5 +46,9 @@ $(VENV)/.installed-bench: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install --quiet -e '.[bench]'
 	touch $@ $(VENV)/.installed
 
+$(VENV)/.installed-docs: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet -e '.[docs]'
+	touch $@ $(VENV)/.installed
+
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache dist
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache dist docs/_build docs/auto_examples docs/generated

@@ -20,12 +20,12 @@ extensions = [
     "myst_parser",
     "numpydoc",
     "mathml",
-    "folders",
+    "pages_of_site",
 ]
 exclude_patterns = ["_build"]
 templates_path = ["_templates"]
-# Pages may be named in a table of contents before they are written.
-suppress_warnings = ["toc.empty_glob", "config.cache"]
+# The gallery keeps functions in its settings, which cannot be compared with the last build.
+suppress_warnings = ["config.cache"]
 
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
@@ -40,7 +40,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "auto_examples",
     "filename_pattern": r"/plot_",
-    "ignore_pattern": r"/(?!plot_)[^/]*\.py$",
+    "ignore_pattern": r"(^|/)(?!plot_)[^/]+\.py$",
     "abort_on_example_error": True,
     "download_all_examples": False,
     "show_signature": False,
