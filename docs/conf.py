@@ -34,6 +34,17 @@ html_math_renderer = "mathml"
 autosummary_generate = True
 autodoc_typehints = "none"  # numpydoc says the types, and the shapes
 numpydoc_show_class_members = False
+# Undocumented, missing or unknown parameters, types and returns fail the build.
+numpydoc_validation_checks = {"GL08", "PR01", "PR02", "PR03", "PR04", "RT01", "YD01"}
+# But not of what has attributes in their place, of members that a protocol describes, and of
+# generators, which have Yields in the place of Returns.
+numpydoc_validation_exclude = {
+    r"^sklearn\.",
+    r"^primedpca\.(result|protocols|sources)\.",
+    r"^primedpca\.(priming|experiments)\.(\w+\.)*[A-Z]\w+\.",
+    r"^primedpca\.monitoring\.[A-Z]",
+    r"^primedpca\.(prime|plots\.style)$",
+}
 add_module_names = False
 
 sphinx_gallery_conf = {
@@ -41,6 +52,7 @@ sphinx_gallery_conf = {
     "gallery_dirs": "auto_examples",
     "filename_pattern": r"/plot_",
     "ignore_pattern": r"(^|/)(?!plot_)[^/]+\.py$",
+    "within_subsection_order": "pages_of_site.by_place",
     "abort_on_example_error": True,
     "download_all_examples": False,
     "show_signature": False,

@@ -78,11 +78,11 @@ def test_the_readme_is_short():
 def test_the_site_has_every_public_name():
     """A name that is exported and not in the contents of the API would never be found."""
     import primedpca
-    from primedpca import interop, metrics, priming
+    from primedpca import interop, metrics, monitoring, plots, priming, result
 
     listed = (ROOT / "docs" / "api.rst").read_text().split()
     internal = {"REGISTRY", "as_priming", "check_directions"}
-    for module in (primedpca, metrics, priming, interop):
+    for module in (primedpca, interop, metrics, monitoring, plots, priming, result):
         assert set(module.__all__) - internal <= set(listed)
 
 

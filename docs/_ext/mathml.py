@@ -1,26 +1,29 @@
 """Mathematics as MathML, which browsers draw themselves: the site loads nothing from elsewhere."""
 
+import re
+
+from docutils.nodes import SkipNode
 from latex2mathml.converter import convert
+
+TAG = re.compile(r"\\tag\{([^}]*)\}")
 
 
 def inline(writer, node):
     """A formula in a line."""
     writer.body.append(convert(node.astext()))
-    raise _skip()
+    raise SkipNode
 
 
 def block(writer, node):
-    """A formula on a line of its own."""
+    """A formula on a line of its own, with its number on the right."""
+    text = node.astext()
+    number = TAG.search(text)
     writer.body.append('<div class="math">')
-    writer.body.append(convert(node.astext(), display="block"))
+    writer.body.append(convert(TAG.sub("", text), display="block"))
+    if number:
+        writer.body.append(f'<span class="eqno">({number[1]})</span>')
     writer.body.append("</div>")
-    raise _skip()
-
-
-def _skip():
-    from docutils.nodes import SkipNode
-
-    return SkipNode()
+    raise SkipNode
 
 
 def setup(app):

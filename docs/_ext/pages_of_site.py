@@ -11,6 +11,8 @@ REFERENCE = re.compile(r":ref:`([^`<]*?)\s*(?:<[^`]*>)?`")
 def page_read(app, name, text):
     """Links to folders, and entries of contents for pages that may not be written yet."""
     path = Path(app.env.doc2path(name))
+    if name.startswith("results/"):  # linked to, but too many for a table of contents
+        text[0] = "---\norphan: true\n---\n\n" + text[0]
     if path.suffix == ".md":
         text[0] = LINK.sub(lambda link: _into(path.parent, link), text[0])
     elif path.parent == Path(app.srcdir):
@@ -34,6 +36,13 @@ def _is_empty(here, line):
 def docstring_read(app, what, name, thing, options, lines):
     """Fitted attributes in shapes are no links, and labels of scikit-learn's site are not here."""
     lines[:] = [REFERENCE.sub(r"\1", NAME.sub(r"\1\\_", line)) for line in lines]
+
+
+def by_place(file_name):
+    """Where an example stands in the gallery: these first, then the others by name."""
+    order = ["quickstart", "scores", "biplot", "component_images", "how_many", "ties", "audit"]
+    name = Path(file_name).stem.removeprefix("plot_")
+    return (order.index(name) if name in order else len(order), name)
 
 
 def setup(app):
