@@ -5,20 +5,19 @@ from __future__ import annotations
 import gzip
 import os
 from collections.abc import Iterator
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from primedpca.protocols import Block
 from primedpca.sources import files
-from primedpca.sources.columns import Columns, as_block, choose
+from primedpca.sources.columns import Columns, NamedRows, as_block, choose
 from primedpca.sources.files import FileSource, check_matrix, need, reading, stamp_of
 
 __all__ = ["CSVSource", "csv_source"]
 
 
-class CSVSource(FileSource):
+class CSVSource(NamedRows, FileSource):
     """Rows of text as float64.
 
     The file is parsed once when it is opened, to count its rows: a mistake in any line is told
@@ -154,19 +153,7 @@ class CSVSource(FileSource):
             raise OSError(f"{self.path} has {table.num_rows} rows in {where}: it has changed.")
         return as_block(table, self._columns, self.shape[1], self.dtype, where)
 
-    @cached_property
-    def row_names(self) -> np.ndarray | None:
-        """What stands in ``id_column``, read when first asked for."""
-        return self._texts(self._id)
-
-    @cached_property
-    def labels(self) -> np.ndarray | None:
-        """What stands in ``label_column``, read when first asked for."""
-        return self._texts(self._label)
-
-    def _texts(self, name: str | None) -> np.ndarray | None:
-        if name is None:
-            return None
+    def _column(self, name: str) -> np.ndarray:
         parts = [self._table(i, (name,)).column(0).to_numpy() for i in range(len(self.blocks))]
         return np.concatenate(parts)
 
