@@ -1,6 +1,12 @@
 """Every block of README and docs runs, every command is there, every link leads somewhere."""
 
+import csv
+import importlib.util
+import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pages
@@ -73,6 +79,39 @@ def test_links_lead_somewhere(page):
 
 def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+
+
+def test_the_numbers_of_the_readme_are_those_measured():
+    spec = importlib.util.spec_from_file_location("summary", ROOT / "benchmarks" / "summary.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.summary() in (ROOT / "README.md").read_text()
+    with open(ROOT / "benchmarks" / "results" / "targets.csv", newline="") as file:
+        audits = [float(row["ratio"]) for row in csv.DictReader(file) if row["target"] == "b"]
+    words = re.search(r"still (\S+) to (\S+) times faster", (ROOT / "README.md").read_text())
+    assert [f"{min(audits):.1f}", f"{max(audits):.1f}"] == list(words.groups())
+
+
+def test_the_table_of_the_demo_is_what_it_shows():
+    done = subprocess.run(
+        [sys.executable, "-c", "from primedpca.cli import main; main()", "demo", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+        env={**os.environ, "PRIMEDPCA_DATA": ""},  # only on data that ship along
+    )
+    shown = {}
+    for row in json.loads(done.stdout)["rows"]:
+        name = row["data"].split()[0], row["priming"]
+        shown[name] = [row["streak_before"], *row["streaks"]]
+    data = ""
+    for line in re.findall(r"^\| (.*) \|$", (ROOT / "docs" / "method.md").read_text(), re.M):
+        first, priming, *numbers = [cell.strip() for cell in line.split("|")]
+        data = first.split()[0] if first else data
+        if (data, priming) in shown:
+            assert shown.pop((data, priming)) == [int(number) for number in numbers]
+    assert {priming for _, priming in shown} == {"PowerMethod"}  # which is not in the table
 
 
 def test_the_site_has_every_public_name():
