@@ -103,9 +103,9 @@ def test_the_public_surface():
         thing = getattr(primedpca, name)
         assert callable(thing)
         assert thing.__doc__
-    from primedpca import metrics, priming
+    from primedpca import metrics, monitoring, plots, priming
 
-    for module in (metrics, priming):
+    for module in (metrics, monitoring, plots, priming):
         assert module.__all__ == sorted(
             module.__all__, key=lambda n: (not n.isupper(), n.lower() == n, n)
         )

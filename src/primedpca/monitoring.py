@@ -20,18 +20,23 @@ it with :math:`g\,\chi^2_h`, where :math:`g=\theta_2/\theta_1` and
 :math:`h=\theta_1^2/\theta_2`.  :math:`\theta_1` is known from the total variance.
 :math:`\theta_2` is not, unless everything was decomposed, so
 
-- by default the variances left out are taken as equal, as ``noise_variance_`` and
-  ``score_samples`` do (probabilistic PCA): g is that variance, h = d - k.  Where they differ
-  much, the limit is too low;
+- by default the variances left out are taken to fall from :math:`\lambda_k` by a constant
+  factor, with the sum that is known.  Of all spectra whose logarithm is convex (they fall ever
+  more slowly, as exponentials, power laws and those with a floor of noise do) with the same
+  :math:`\lambda_k` and sum, this one majorises the others, as each crosses it once and from
+  below, and so has the largest :math:`\theta_2`: the limit is high enough for all of them, and
+  higher than need be where the variances kept stand far above the others;
 - with rows for ``calibration``, mean m and variance v of their SPE give g = v / 2m and
-  h = 2m² / v (Nomikos & MacGregor 1995), which needs no equal variances.
+  h = 2m² / v (Nomikos & MacGregor 1995), which is sharp for any spectrum.
 
-The rows of the fit lie nearer to their own components than new ones do.  To first order in 1/n,
-where kept variances stand well above those left out, the mean SPE of the rows of the fit is
-:math:`\theta_1 (n-1-k)/n`, and that of new rows :math:`\theta_1 (n+1+k)/n`: fitting a component
-takes one of n degrees of freedom away along every direction left out, and its error brings as
-much into the SPE of a new row.  Limits are raised by the quotient; ``seen=False`` says that the
-calibration rows had no part in the fit, and nothing is raised.
+The rows of the fit lie nearer to their own components than new ones do.  To first order in 1/n
+the mean SPE of the rows of the fit is :math:`\theta_1 (n-1-\kappa)/n` and that of new rows
+:math:`\theta_1 (n+1+\kappa)/n`, where :math:`\kappa = \frac{1}{\theta_1}\sum_{i\le k<j}
+\frac{\lambda_i\lambda_j}{\lambda_i-\lambda_j}`: about k, more where the variances kept do not
+stand out (without centring the ones are zeros).  Limits are raised by the quotient, with
+variances that fall by a constant factor for those left out.  ``seen=False`` says that the
+calibration rows had no part in the fit, and nothing is raised: the surest limit, where there are
+rows to spare.
 """
 
 from __future__ import annotations
@@ -89,11 +94,16 @@ def statistics(model: Any, X: Any) -> Statistics:  # noqa: N803
     >>> int((found.t2 > bounds.t2).sum()), int((found.spe > bounds.spe).sum())
     (1, 0)
     """
+    _check(model)
     known, kept = model._model(), _kept(model)
     data = model._seen(X).widened()
     scores, squares = data.scores_and_squares(data.like.asarray(known.components[kept].T))
     inside = to_numpy(scores).astype(np.float64) ** 2
-    spe = np.maximum(to_numpy(squares).astype(np.float64) - inside.sum(axis=1), 0.0)
+    squares = to_numpy(squares).astype(np.float64)
+    spe = squares - inside.sum(axis=1)
+    # What is left of a difference of large numbers, and by components in float32, is no error.
+    noise = max(np.finfo(np.float64).eps, float(np.finfo(model.components_.dtype).eps) ** 2)
+    spe = np.where(spe > model.components_.shape[1] * noise * squares, spe, 0.0)
     return Statistics((inside / known.variances[kept]).sum(axis=1), spe)
 
 
@@ -119,7 +129,7 @@ def limits(
     """
     if not 0 < level < 1:
         raise ValueError(f"`level`={level} must lie in (0, 1), such as 0.99.")
-    model._check_fitted()
+    _check(model)
     n, k, mean = _rows_of_fit(model), int(_kept(model).sum()), int(bool(model.center))
     free = n - k - mean
     if k == 0 or free < 1:
@@ -129,8 +139,16 @@ def limits(
         )
     t2 = _t2_limit(n, k, level, mean)
     centre, h = _moments(model, calibration, n, k)
-    raised = (n + k + mean) / free if calibration is None or seen else 1.0
-    return Limits(t2, _box(centre * raised, h, level), level)
+    if calibration is None or seen:
+        lost = min(mean + _freedoms(model, k, n, centre, h), n - 1)
+        centre *= (n + lost) / (n - lost)
+    return Limits(t2, _box(centre, h, level), level)
+
+
+def _check(model: Any) -> None:
+    if not hasattr(model, "_seen"):
+        raise TypeError(f"`model` must be a fitted PrimedPCA, got {type(model).__name__}.")
+    model._check_fitted()
 
 
 def _t2_limit(n: float, k: int, level: float, mean: int) -> float:
@@ -143,14 +161,8 @@ def _t2_limit(n: float, k: int, level: float, mean: int) -> float:
 def _moments(model: Any, calibration: Any, n: float, k: int) -> tuple[float, float]:
     """The mean of the SPE of the rows that are known, and Box's degrees of freedom."""
     if calibration is None:
-        if not model.explained_variance_ratio_.sum() > 0:
-            raise ValueError(
-                "the total variance is not known to a model refined on a share of the rows; give "
-                "rows for `calibration`."
-            )
-        d = model.components_.shape[1]
-        left = min(model.n_samples_, d) - model.components_.shape[0]
-        return (n - 1) / n * model.noise_variance_ * left, float(max(d - k, 1))
+        rest, squares = _left_out(model, k)
+        return (n - 1) / n * rest, rest**2 / squares if squares > 0 else np.inf
     known = calibration if isinstance(calibration, Statistics) else statistics(model, calibration)
     if known.spe.size < 2:
         raise ValueError(
@@ -158,6 +170,41 @@ def _moments(model: Any, calibration: Any, n: float, k: int) -> tuple[float, flo
         )
     centre, spread = float(known.spe.mean()), float(known.spe.var(ddof=1))
     return centre, 2 * centre**2 / spread if spread > 0 else np.inf
+
+
+def _left_out(model: Any, k: int) -> tuple[float, float]:
+    """``theta_1`` and the largest ``theta_2`` of variances that fall by growing factors."""
+    from scipy.optimize import brentq
+
+    count = min(model.n_samples_, model.components_.shape[1]) - model.components_.shape[0]
+    rest = float(model.noise_variance_) * count
+    if not rest > 0:
+        return 0.0, 0.0
+    powers, first = np.arange(1, count + 1), float(model.explained_variance_[k - 1])
+    share = min(rest / first, count)  # of rounding, not more than all of them equal
+
+    def excess(factor: float) -> float:
+        return float((factor**powers).sum() - share)
+
+    factor = 1.0 if excess(1.0) <= 0 else float(brentq(excess, 0.0, 1.0, xtol=1e-15))
+    return rest, first**2 * float((factor ** (2 * powers)).sum())
+
+
+def _freedoms(model: Any, k: int, n: float, centre: float, h: float) -> float:
+    """The degrees of freedom ``kappa`` that ``k`` fitted components take, at least ``k``.
+
+    Of the variances left out only mean and square are known; they are taken to fall by a
+    constant factor from where these agree.
+    """
+    if not 1 < h < np.inf or centre == 0:
+        return float(k)
+    factor = (h - 1) / (h + 1)
+    weights = (1 - factor) * factor ** np.arange(int(12 * h) + 1)
+    others = centre * weights
+    kept = np.asarray(model.explained_variance_, dtype=np.float64)[:k, None]
+    # Sampling blurs variances by their share sqrt(2 / n), and no gap counts as narrower.
+    gaps = np.maximum(kept - others, kept * np.sqrt(2 / n))
+    return float(((kept / gaps) @ weights).sum())
 
 
 def _box(centre: float, h: float, level: float) -> float:
@@ -178,4 +225,6 @@ def _rows_of_fit(model: Any) -> float:
     """How many rows the fit counted: the sum of their weights."""
     if not model.explained_variance_[0] > 0:
         return float(model.n_samples_)
-    return 1 + float(model.singular_values_[0]) ** 2 / float(model.explained_variance_[0])
+    found = 1 + float(model.singular_values_[0]) ** 2 / float(model.explained_variance_[0])
+    whole = float(round(found))
+    return whole if abs(found - whole) <= 1e-6 * whole else found  # but for rounding

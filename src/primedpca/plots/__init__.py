@@ -24,11 +24,12 @@ Needs Matplotlib: ``pip install 'primedpca[plots]'``.
 
 from __future__ import annotations
 
+from primedpca.plots.arrows import biplot
 from primedpca.plots.canvas import style
 from primedpca.plots.control import monitor
 from primedpca.plots.entries import loadings
 from primedpca.plots.images import component_images
-from primedpca.plots.plane import biplot, scores
+from primedpca.plots.plane import scores
 from primedpca.plots.prices import plans
 from primedpca.plots.proof import certificate, convergence
 from primedpca.plots.runs import streaks

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +13,8 @@ import numpy as np
 __all__ = [
     *("BLUE", "GREEN", "PURPLE", "RED", "SETTINGS"),
     *("canvas", "check_component", "degrees", "feature_names", "fitted", "ink", "is_scaled"),
-    *("name_of_angle", "new_figure", "number_components", "percent", "style"),
+    *("literal", "name_of_angle", "new_figure", "number_components", "percent", "style"),
+    *("write_out",),
 ]
 
 #: Four of Okabe and Ito's colours: told apart by colour-blind readers, and with a contrast of 3
@@ -31,7 +33,6 @@ SETTINGS: dict[str, Any] = {
     "legend.frameon": False,
     "legend.fontsize": 8,
     "lines.linewidth": 1.3,
-    "svg.fonttype": "path",
 }
 GROUNDS = {"white": ("white", "#222222"), "dark": ("#16181d", "#e6e6e6")}
 LONGEST_NAME = 28
@@ -120,7 +121,7 @@ def check_component(model: Any, component: Any, name: str = "component") -> int:
 
 
 def percent(model: Any, component: int) -> str:
-    """``23.4 %``, the share of the variance; empty where the whole is not known."""
+    """``23.4 %``, the share of the variance; empty where there is no variance."""
     ratio = np.asarray(model.explained_variance_ratio_, dtype=np.float64)
     if not ratio.sum() > 0:
         return ""
@@ -155,17 +156,30 @@ def name_of_angle(angle: float) -> str:
     return f"π/{round(parts)}" if abs(parts - round(parts)) < 1e-6 * parts else degrees(angle)
 
 
-def feature_names(model: Any, names: Any = None) -> list[str]:
-    """``names``, or those that the model was fitted with, or ``x0, x1, …``; cut if long."""
+def feature_names(model: Any, chosen: np.ndarray, names: Any = None) -> list[str]:
+    """What the chosen columns are called: in ``names``, in the model, or ``x0, x1, …``.
+
+    Only of those that are drawn, as there may be millions of others.
+    """
     d = model.components_.shape[1]
     if names is None:
         names = getattr(model, "feature_names_in_", None)
     if names is None:
-        return [f"x{j}" for j in range(d)]
-    found = [str(name) for name in names]
-    if len(found) != d:
+        return [f"x{j}" for j in chosen]
+    known = np.asarray(names, dtype=object)
+    if known.shape != (d,):
         raise ValueError(
-            f"`names` are {len(found)}, but the model has {d} features; give one name for each."
+            f"`names` are {known.size}, but the model has {d} features; give one name for each."
         )
-    cut = LONGEST_NAME - 1
-    return [name if len(name) <= LONGEST_NAME else name[:cut] + "…" for name in found]
+    return [literal(str(known[j])) for j in chosen]
+
+
+def literal(word: str) -> str:
+    """A word of the user's: cut if long, and with no mathematics that Matplotlib would set."""
+    cut = word if len(word) <= LONGEST_NAME else word[: LONGEST_NAME - 1] + "…"
+    return re.sub(r"(?<!\\)\$", r"\\$", cut)
+
+
+def write_out(axis: Any) -> None:
+    """Powers of ten at every number: one for all would run into the legend above."""
+    axis.set_major_formatter(lambda value, position: f"{value:g}")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from primedpca.monitoring import Limits, Statistics, limits, statistics
-from primedpca.plots.canvas import BLUE, RED, fitted, ink, new_figure
+from primedpca.plots.canvas import BLUE, RED, fitted, ink, is_scaled, new_figure, write_out
 
 __all__ = ["monitor"]
 
@@ -52,8 +52,7 @@ def monitor(
     _chart(axes[0], found.t2, bounds.t2, bounds.level)
     axes[0].set_ylabel("T² (no unit)")
     _chart(axes[1], found.spe, bounds.spe, bounds.level)
-    scaled = getattr(model, "scale_", None) is not None
-    axes[1].set_ylabel("SPE " + ("(scaled data)" if scaled else "(units of the data²)"))
+    axes[1].set_ylabel("SPE " + ("(scaled data)" if is_scaled(model) else "(units of the data²)"))
     axes[1].set_xlabel("row")
     return axes
 
@@ -74,6 +73,7 @@ def _chart(ax: Any, values: np.ndarray, limit: float, level: float) -> None:
         ax.set_ylim(bottom=limit / 1e3)
     else:
         ax.set_ylim(0, 1.08 * max(top, limit) or 1.0)
+        write_out(ax.yaxis)
     ax.margins(x=0.01)
     above = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "ncols": 2, "borderpad": 0.1}
     ax.legend(frameon=False, **above)

@@ -21,6 +21,8 @@ from primedpca.result import USEFUL
 
 __all__ = ["loadings"]
 
+MOST_NAMES = 60  # of more entries, only some are named
+
 
 def loadings(
     model: Any, component: int = 0, n_largest: int = 20, ax: Any = None, *, names: Any = None
@@ -57,31 +59,37 @@ def loadings(
     i = check_component(fitted(model), component)
     if not isinstance(n_largest, (int, np.integer)) or n_largest < 1:
         raise ValueError(f"`n_largest`={n_largest!r} must be a whole number, at least 1.")
-    words, entries = feature_names(model, names), model.components_[i].astype(np.float64)
+    entries = model.components_[i].astype(np.float64)
     order = np.argsort(-np.abs(entries), kind="stable")[:n_largest]
+    words = feature_names(model, order, names)
     shown, places = entries[order], np.arange(order.size)
-    ax = canvas(ax, 5.6, 1.1 + 0.2 * max(3, min(order.size, 60)))
+    ax = canvas(ax, 5.6, 1.2 + 0.2 * max(3, min(order.size, MOST_NAMES)))
     for chosen, colour, hatch in ((shown >= 0, BLUE, None), (shown < 0, RED, "///")):
-        ax.barh(places[chosen], shown[chosen], color=colour, hatch=hatch, edgecolor="white", lw=0)
-    _whiskers(ax, places, shown, model, i)
+        look = {"color": colour, "hatch": hatch, "edgecolor": ax.get_facecolor(), "linewidth": 0}
+        ax.barh(places[chosen], shown[chosen], **look)
+    told = _whiskers(ax, places, shown, model, i)
     ax.axvline(0, color=ink(ax), linewidth=0.8)
-    ax.set_yticks(places, [words[j] for j in order])
-    ax.tick_params(axis="y", length=0, labelsize="small" if order.size <= 60 else 4)
-    ax.set_ylim(order.size - 0.4, -0.6)
+    every = -(-order.size // MOST_NAMES)
+    ax.set_yticks(places[::every], words[::every])
+    ax.tick_params(axis="y", length=0, labelsize="small")
+    ax.set_ylim(max(order.size, 3) - 0.4, -0.6)
     ax.grid(False, axis="y")
-    ax.set_xlabel("entry of the component (of length 1)")
-    share = percent(model, i)
-    few = f"{order.size} largest of {entries.size:,} entries" if order.size < entries.size else ""
-    parts = [f"{share} of the variance" if share else "", few]
-    ax.set_title(": ".join([f"component {i + 1}", ", ".join(filter(None, parts))]).rstrip(": "))
+    ax.set_xlabel("entry of the component (of length 1)" + told)
+    ax.set_title(_title(model, i, order.size))
     return ax
 
 
-def _whiskers(ax: Any, places: np.ndarray, shown: np.ndarray, model: Any, i: int) -> None:
+def _title(model: Any, i: int, count: int) -> str:
+    share, d = percent(model, i), model.components_.shape[1]
+    name = f"component {i + 1}" + (f": {share} of the variance" if share else "")
+    return name + (f"\n{count} largest of {d:,} entries" if count < d else "")
+
+
+def _whiskers(ax: Any, places: np.ndarray, shown: np.ndarray, model: Any, i: int) -> str:
+    """Draw how wrong entries can be, and say so, where anything useful is proven."""
     proof = getattr(model, "certificate_", None)
     if proof is None or not proof.angle_bounds[i] < USEFUL:
-        return
+        return ""
     error = 2 * math.sin(proof.angle_bounds[i] / 2)
-    label = f"certified: within {error:.1g}"
-    ax.hlines(places, shown - error, shown + error, color=ink(ax), linewidth=1.2, label=label)
-    ax.legend(loc="best", handlelength=1.2)
+    ax.hlines(places, shown - error, shown + error, color=ink(ax), linewidth=1.2)
+    return f"\nwhiskers: each is certified to ± {error:.1g}"

@@ -55,6 +55,7 @@ def component_images(model: Any, shape: Any, components: Any = None, axes: Any =
             ax.imshow(displayable(contrast(sign * vector, vector)), interpolation="nearest")
             ax.set(xticks=[], yticks=[])
             ax.grid(False)
+            ax.spines[:].set_visible(False)
         pair[0].set_title(_title(model, i), fontsize="small")
     for name, ax in zip(("+", "−"), axes[:, 0], strict=True):
         ax.set_ylabel(name, rotation=0, ha="right", va="center")

@@ -7,14 +7,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from primedpca.arrays import is_dense, to_numpy
-from primedpca.plots.canvas import BLUE, GREEN, PURPLE, RED
+from primedpca.plots.canvas import BLUE, GREEN, PURPLE, RED, literal
 
-__all__ = ["Labels", "as_labels", "density_by_label", "points_by_label"]
+__all__ = ["SEAMLESS", "Labels", "as_labels", "density_by_label", "points_by_label"]
 
-#: Okabe and Ito's colours, those of most contrast first; marks tell apart what colours do not.
-COLOURS = (BLUE, RED, GREEN, PURPLE, "#E69F00", "#56B4E9", "#8C8C8C", "#B8A800")
+#: After Okabe and Ito, those of most contrast first; marks tell apart what colours do not.
+COLOURS = (
+    *(BLUE, RED, GREEN, PURPLE, "#E69F00", "#56B4E9"),
+    *("#8C8C8C", "#7B5CD6", "#B8A800", "#A6761D"),
+)
 MARKS = "os^DvPX*"
 MOST = 24  # labels with a mark of their own; of more, the rarest are put together
+#: Cells whose edges do not show.
+SEAMLESS: dict[str, Any] = {"linewidths": 0.3, "edgecolors": "face"}
 WHOLE = 12  # different whole numbers that are taken for names
 
 
@@ -37,7 +42,7 @@ class Labels(NamedTuple):
 
 def as_labels(labels: Any, n: int) -> Labels:
     """Words, truth values and few whole numbers are names; other numbers are numbers."""
-    title = str(getattr(labels, "name", None) or "")
+    title = literal(str(getattr(labels, "name", None) or ""))
     values = to_numpy(labels) if is_dense(labels) else np.asarray(labels)
     if values.shape != (n,):
         raise ValueError(
@@ -53,7 +58,7 @@ def as_labels(labels: Any, n: int) -> Labels:
     )
     if values.dtype.kind in "iu" and words.size > WHOLE:
         return Labels(values.astype(np.float64), None, title)
-    names = [str(word) for word in words]
+    names = [literal(str(word)) for word in words]
     if len(names) <= MOST:
         return Labels(codes, names, title)
     kept = np.sort(np.argsort(-counts, kind="stable")[: MOST - 1])
@@ -74,6 +79,10 @@ def points_by_label(ax: Any, x: np.ndarray, y: np.ndarray, labels: Labels, look:
         drawn = ax.scatter(x[known], y[known], c=values[known], cmap="viridis", **look)
         ax.figure.colorbar(drawn, ax=ax, label=title or "label")
         return
+    if look["rasterized"]:
+        _mixed(ax, x, y, values, look)
+        look = look | {"rasterized": False}
+        x = y = values = np.empty(0)  # the legend is all that is left to draw
     for i, name in enumerate(names):
         here = values == i
         # All colours with the first marks, then again with others.
@@ -84,10 +93,17 @@ def points_by_label(ax: Any, x: np.ndarray, y: np.ndarray, labels: Labels, look:
         handle.set(alpha=1.0, sizes=[24.0])
 
 
+def _mixed(ax: Any, x: np.ndarray, y: np.ndarray, codes: np.ndarray, look: Any) -> None:
+    """So many that marks are no longer seen, in random order: none lies on top of all others."""
+    order = np.random.default_rng(0).permutation(x.size)
+    colours = np.array([_colour(i) for i in range(int(codes.max()) + 1)])[codes[order]]
+    ax.scatter(x[order], y[order], c=colours, **look)
+
+
 def density_by_label(ax: Any, x: np.ndarray, y: np.ndarray, labels: Labels) -> None:
     """The mean of numbers, or the most frequent name, in each cell."""
     values, names, title = labels
-    look = {"gridsize": 70, "linewidths": 0, "mincnt": 1}
+    look = {"gridsize": 70, "mincnt": 1, **SEAMLESS}
     if names is None:
         known = np.isfinite(values)
         cells = ax.hexbin(x[known], y[known], C=values[known], cmap="viridis", **look)

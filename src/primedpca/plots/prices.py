@@ -44,7 +44,7 @@ def plans(plan: Any, ax: Any = None) -> Any:
         ax.barh(at, way.seconds, height=0.62, edgecolor=BLUE, linewidth=1, **look)
         ax.text(way.seconds + 0.015 * longest, at, _price(way), va="center", fontsize="small")
     names = [_wrapped(way.name) for way in ways]
-    names[0] += "\n(chosen)"
+    names[0] = f"chosen: {names[0]}"
     ax.set_yticks(range(len(ways)), names)
     ax.set(ylim=(len(ways) - 0.5, -0.5), xlim=(0, 1.6 * longest), xlabel="expected time (s)")
     ax.tick_params(axis="y", length=0, labelcolor=ink(ax))

@@ -53,19 +53,15 @@ def certificate(model: Any, ax: Any = None, *, tol: float | None = None) -> Any:
     proof, tol = _proof(model, tol)
     ax = canvas(ax)
     bounds, tied = _drawn_bounds(proof)
-    met = proof.met(math.inf if tol is None else tol)
+    met = proof.met(np.nextafter(np.pi / 2, 0.0) if tol is None else tol)
+    within = "" if tol is None else " within tol"
     numbers = np.arange(1, bounds.size + 1)
     size = 5.5 if bounds.size <= 40 else 3.0
     groups = (
-        (met & ~tied & ~proof.zero, "proven" if tol is None else "proven within tol", BLUE, "o"),
-        (
-            met & tied & ~proof.zero,
-            "their span proven" + " within tol" * (tol is not None),
-            GREEN,
-            "s",
-        ),
+        (met & ~tied & ~proof.zero, f"proven{within}", BLUE, "o"),
+        (met & tied & ~proof.zero, f"their span proven{within}", GREEN, "s"),
         (proof.zero, "no variance: nothing to find", ink(ax), "d"),
-        (~met & ~proof.zero, "not proven within tol", RED, "X"),
+        (~met & ~proof.zero, f"not proven{within}", RED, "X"),
     )
     for chosen, label, colour, mark in groups:
         if chosen.any():
@@ -183,8 +179,10 @@ def _component_bar(ax: Any, k: int) -> None:
 
 def _angle_axis(ax: Any) -> None:
     ax.set_yscale("log")
-    low, high = ax.get_ylim()
-    ax.set_ylim(max(low, LEAST / 3), min(max(high, 2 * low), 250.0))
+    # Lines across the axes count too; at least three decades, so that the ticks are powers.
+    levels = [float(y) for line in ax.lines for y in line.get_ydata()]
+    low, high = min(levels) / 2.5, min(2.5 * max(levels), 250.0)
+    ax.set_ylim(min(low, high / 1e3), high)
     ax.set_ylabel("angle to the true component,\nat most (degrees)")
 
 

@@ -6,7 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from primedpca.plots.canvas import BLUE, RED, canvas, fitted, is_scaled, number_components
+from primedpca.plots.canvas import (
+    BLUE,
+    RED,
+    canvas,
+    fitted,
+    is_scaled,
+    number_components,
+    write_out,
+)
 
 __all__ = ["scree"]
 
@@ -17,8 +25,7 @@ def scree(model: Any, ax: Any = None, *, log: bool = False) -> Any:
     Parameters
     ----------
     model : PrimedPCA
-        Fitted.  Without a certificate there are no intervals, and where the total variance is
-        not known (``refine_share`` below 1) there is no sum.
+        Fitted.  Without a certificate there are no intervals, and of constant data no sum.
     ax : matplotlib.axes.Axes, optional
     log : bool
         A logarithmic axis of variances; those that are zero are left out of it.
@@ -41,17 +48,20 @@ def scree(model: Any, ax: Any = None, *, log: bool = False) -> Any:
     numbers = np.arange(1, variances.size + 1)
     size = 5.0 if variances.size <= 40 else 2.5
     certificate = getattr(model, "certificate_", None)
-    if certificate is not None:
-        _intervals(ax, numbers, certificate.eigenvalue_bounds, size)
+    top = variances.max()
     ax.plot(numbers, variances, "o-", color=BLUE, markersize=size, linewidth=1, label="variance")
+    if certificate is not None:
+        top = max(top, _intervals(ax, numbers, certificate.eigenvalue_bounds, size))
     number_components(ax, variances.size)
     ax.set_ylabel(
         "variance " + ("(of scaled data)" if is_scaled(model) else "(units of the data²)")
     )
     if log and (variances > 0).any():
         ax.set_yscale("log", nonpositive="mask")
+        ax.set_ylim(min(variances[variances > 0].min() / 2, top / 10), 2 * top)
     else:
-        ax.set_ylim(bottom=0.0)
+        ax.set_ylim(0.0, 1.08 * top or 1.0)
+        write_out(ax.yaxis)
     summed = _running_sum(model, ax, numbers, size)
     handles, labels = ax.get_legend_handles_labels()
     above = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 3, "frameon": False}
@@ -59,17 +69,21 @@ def scree(model: Any, ax: Any = None, *, log: bool = False) -> Any:
     return ax
 
 
-def _intervals(ax: Any, numbers: np.ndarray, bounds: np.ndarray, size: float) -> None:
-    """A bar from end to end; an arrow up where there is no upper end."""
+def _intervals(ax: Any, numbers: np.ndarray, bounds: np.ndarray, size: float) -> float:
+    """A bar from end to end, an arrow up where there is no upper end; returns the largest end."""
     low, high = np.asarray(bounds, dtype=np.float64).T
     closed = np.isfinite(high)
-    label = "certified interval"
-    ax.vlines(numbers[closed], low[closed], high[closed], color=RED, linewidth=1.6, label=label)
+    # Most are too narrow to be seen, so the widest is told.
+    width = float((high - low)[closed].max(initial=0.0))
+    look: dict[str, Any] = {"color": RED, "zorder": 3}
+    label = f"certified, to {width:.1g}" if width > 0 else "certified"
+    ax.vlines(numbers[closed], low[closed], high[closed], linewidth=1.6, label=label, **look)
     for ends in (low[closed], high[closed]):
-        ax.plot(numbers[closed], ends, "_", color=RED, markersize=1.8 * size, markeredgewidth=1.2)
+        ax.plot(numbers[closed], ends, "_", markersize=1.8 * size, markeredgewidth=size / 4, **look)
     if not closed.all():
         mark = {"marker": "^", "linestyle": "", "color": RED, "markersize": size}
         ax.plot(numbers[~closed], low[~closed], label="at least this", **mark)
+    return float(np.where(closed, high, low).max(initial=0.0))
 
 
 def _running_sum(model: Any, ax: Any, numbers: np.ndarray, size: float) -> list[Any]:
