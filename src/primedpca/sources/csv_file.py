@@ -26,7 +26,7 @@ class CSVSource(NamedRows, FileSource):
     Attributes
     ----------
     column_names : tuple of str
-    feature_names : tuple of str or None
+    feature_names : ndarray of str or None
         The same, if they stand in the file.
     row_names, labels : ndarray or None
         What stands in ``id_column`` and ``label_column``.
@@ -54,7 +54,7 @@ class CSVSource(NamedRows, FileSource):
         float64 = need("pyarrow", "CSV").float64()
         self._columns = Columns(chosen.names, (float64,) * len(chosen.names))
         self.column_names = self._columns.names
-        self.feature_names = self._columns.names if header else None
+        self.feature_names = np.array(self.column_names, dtype=object) if header else None
         self._pieces: list[tuple[int, int]] = []
         counts: list[int] = []
         for begin, piece in self._cut():

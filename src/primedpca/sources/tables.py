@@ -125,8 +125,8 @@ class TableSource(NamedRows, InOrder):
     paths : list of str
         The files, one after another.
     column_names : tuple of str
-    feature_names : tuple of str or None
-        The same, if columns are features: one column of vectors names none of its entries.
+    feature_names : ndarray of str or None
+        The same, unless one column holds vectors.
     row_names, labels : ndarray or None
         What stands in ``id_column`` and ``label_column``.
     """
@@ -151,7 +151,8 @@ class TableSource(NamedRows, InOrder):
         )
         self._compare_schemas()
         self.column_names = self._columns.names
-        self.feature_names = None if self._columns.vector else self._columns.names
+        named = not self._columns.vector
+        self.feature_names = np.array(self.column_names, dtype=object) if named else None
         with reading(self.path, "looking for nulls"):
             nulls = [reader.with_nulls(self._columns) for reader in self._readers]
             merged = np.any(nulls, axis=0).tolist()
