@@ -18,6 +18,7 @@ from sklearn.utils.validation import (
 
 from primedpca.arrays import is_sparse
 from primedpca.attributes import attributes, check_names
+from primedpca.callbacks import Watched, with_callbacks
 from primedpca.centred import Centred
 from primedpca.checkpoint import kept_fit
 from primedpca.gaussian import Probabilistic
@@ -29,7 +30,7 @@ from primedpca.projecting import Projecting
 from primedpca.protocols import DataSource
 from primedpca.refine import check_rows
 from primedpca.result import Status
-from primedpca.solve import Solution, print_row, solve
+from primedpca.solve import Solution, solve
 from primedpca.sources import as_source
 from primedpca.sources.frames import is_frame
 from primedpca.sources.on_device import on_device
@@ -44,6 +45,7 @@ class PrimedPCA(
     Probabilistic,
     Keeping,
     Streaming,
+    Watched,
     BaseEstimator,
 ):
     r"""Principal component analysis, primed and then refined.
@@ -101,8 +103,10 @@ class PrimedPCA(
     warm_start : bool
         Start from the components of the last fit.
     random_state : int, RandomState, Generator or None
-    verbose : int
-        1 prints a line for every pass and one at the end.
+    verbose : int or callable
+        1 prints a line for every pass and one at the end; a function is called with a row of
+        ``history_`` after every pass.  Callbacks of scikit-learn 1.9 are set with
+        ``set_callbacks``; see docs/progress.md.
 
     Attributes
     ----------
@@ -174,7 +178,7 @@ class PrimedPCA(
         checkpoint: Any = None,
         warm_start: bool = False,
         random_state: Any = None,
-        verbose: int = 0,
+        verbose: Any = 0,
     ) -> None:
         self.n_components = n_components
         self.priming = priming
@@ -199,6 +203,7 @@ class PrimedPCA(
 
     # -- fitting -----------------------------------------------------------------------------
 
+    @with_callbacks  # type: ignore[untyped-decorator]
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> PrimedPCA:  # noqa: N803
         """Find the components of ``X``.
 
@@ -219,39 +224,41 @@ class PrimedPCA(
         preparation = {name: options[name] for name in ("center", "scale", "missing")}
         preparation["sample_weight"] = sample_weight
         source, start = self._source(X, reset=True), self._warm_directions()
-        with kept_fit(self.checkpoint, source, options, sample_weight, start) as fit:
-            data = Centred(source, fit.engine, **preparation)
-            check_rows(data)
-            proven = is_proven(options)
-            wide = Centred(source, fit.engine, float64=True, **preparation) if proven else None
-            guess = isinstance(self.n_components, str) and self.n_components == "mle"
-            wanted = all_for_mle(data) if guess else self.n_components
-            limits: dict[str, Any] = {
-                "tol": self.tol,
-                "max_memory": as_bytes(self.max_memory),
-                "batch_size": self.batch_size,
-            }
-            extra = self.extra_components
-            plan = make_plan(data, wanted, self.priming, extra, proven=proven, **limits)
-            self.plan_, seed = fit.begin(plan, as_seed(self.random_state))
-            solution = fit.solution(
-                lambda: solve(
-                    data,
-                    self.plan_,
-                    tol=self.tol,
-                    max_passes=self.max_passes,
-                    batch_size=self.batch_size,
-                    refine_share=self.refine_share,
-                    seed=seed,
-                    start=start,
-                    progress=print_row if self.verbose else lambda row: None,
-                    wide=wide,
-                    failure_probability=self.failure_probability
-                    * (self.certificate != "deterministic"),
+        rows = source.shape[0]
+        with self._watched(X, y, sample_weight, rows) as told:
+            with kept_fit(self.checkpoint, source, options, sample_weight, start) as fit:
+                data = Centred(source, fit.engine, **preparation)
+                check_rows(data)
+                proven = is_proven(options)
+                wide = Centred(source, fit.engine, float64=True, **preparation) if proven else None
+                guess = isinstance(self.n_components, str) and self.n_components == "mle"
+                wanted = all_for_mle(data) if guess else self.n_components
+                limits: dict[str, Any] = {
+                    "tol": self.tol,
+                    "max_memory": as_bytes(self.max_memory),
+                    "batch_size": self.batch_size,
+                }
+                extra = self.extra_components
+                plan = make_plan(data, wanted, self.priming, extra, proven=proven, **limits)
+                self.plan_, seed = fit.begin(plan, as_seed(self.random_state))
+                solution = fit.solution(
+                    lambda: solve(
+                        data,
+                        self.plan_,
+                        tol=self.tol,
+                        max_passes=self.max_passes,
+                        batch_size=self.batch_size,
+                        refine_share=self.refine_share,
+                        seed=seed,
+                        start=start,
+                        progress=told,
+                        wide=wide,
+                        failure_probability=self.failure_probability
+                        * (self.certificate != "deterministic"),
+                    )
                 )
-            )
-        self._keep(solution, data, guess)
-        if self.verbose:
+            self._keep(solution, data, guess)
+        if self.verbose and not callable(self.verbose):
             print(f"primedpca: {self.certificate_ or self.status_}")
         return self
 
@@ -274,8 +281,8 @@ class PrimedPCA(
         proof = None if solution.certificate is None else solution.certificate.first(k)
         self.history_, self.certificate_ = solution.history, proof
         self.angle_bounds_: Any = None if proof is None else proof.angle_bounds
-        if not (self.converged_ or self.status_ is Status.FINISHED):
-            warnings.warn(solution.shortfall(self.tol), ConvergenceWarning, stacklevel=3)
+        if not (self.converged_ or self.status_ in (Status.FINISHED, Status.STOPPED)):
+            warnings.warn(solution.shortfall(self.tol), ConvergenceWarning, stacklevel=4)
 
     def _check_fitted(self) -> None:
         check_is_fitted(self)

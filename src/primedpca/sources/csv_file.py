@@ -83,6 +83,12 @@ class CSVSource(NamedRows, FileSource):
         with reading(self.path, "its first lines"):
             table = csv.read_csv(arrow.BufferReader(first), options, parse)
             self._names = list(table.schema.names)  # which may be no text at all
+        other = next((sign for sign in ";\t|" if sign in self._names[0]), None)
+        if len(self._names) == 1 and other is not None:
+            raise ValueError(
+                f"{self.path} has no {self._delimiter!r} in its first line, but {other!r}; pass "
+                f"`delimiter`={other!r}."
+            )
         # A column that is empty so far may hold numbers yet; text is told when it comes.
         kinds = [arrow.float64() if kind == arrow.null() else kind for kind in table.schema.types]
         schema = arrow.schema(list(zip(self._names, kinds, strict=True)))
