@@ -7,7 +7,7 @@ A block runs as a test unless words after its language say otherwise:
 ``long``
     takes longer than that, or other machines: every command is looked up, with its options;
 ``gpu``
-    runs where PyTorch finds CUDA;
+    runs on the CPU, with the other word in the place of ``cuda``, where PyTorch finds no CUDA;
 ``manual``
     installs something, or fetches from the network: looked up like ``long``;
 the name of a package
@@ -28,8 +28,12 @@ from typer.testing import CliRunner
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "benchmarks" / "README.md", *sorted(ROOT.glob("docs/*.md"))]
+#: Pages whose commands have a test of their own, which looks at what they write as well.
+ELSEWHERE = {"command_line.md": "test_command_line_page.py"}
 LOOKED_UP = {"long", "manual"}
 SHELLS = {"bash", "console", "sh"}
+#: Programs of others, whose options are theirs to know.
+EXTERNAL = {"cd", "dask", "export", "git", "mlflow", "srun", "ssh", "tensorboard", "torchrun"}
 
 
 class Block(NamedTuple):
@@ -54,8 +58,6 @@ def runs(block, slow):
         return False
     if "slow" in block.words and not slow:
         return False
-    if "gpu" in block.words and not _cuda():
-        return False
     others = block.words - {"slow", "gpu"}
     return all(importlib.util.find_spec(name) is not None for name in others)
 
@@ -67,12 +69,21 @@ def _cuda():
     return torch.cuda.is_available()
 
 
-def run_python(block, page, names, printed):
-    """Run a block, and compare what it prints with what its comments say."""
-    code = "\n" * block.line + block.code  # so that errors name the line of the page
-    exec(compile(code, str(page), "exec"), names)
+def run_python(block, page, names, folder, printed):
+    """Run a block, and compare what it prints with what its comments say.
+
+    One that begins with the name of a file, such as ``# fit.py``, is written there as well, for
+    commands that follow.
+    """
+    if named := re.match(r"# (\w+\.py)\n", block.code):
+        (folder / named[1]).write_text(block.code)
+    code = block.code
+    if "gpu" in block.words and not _cuda():
+        code = code.replace("cuda", "cpu")
+    # Empty lines, so that errors name the line of the page.
+    exec(compile("\n" * block.line + code, str(page), "exec"), names)
     out = printed()
-    for line in re.findall(r"print\(.*\)  # (.+)", block.code):
+    for line in re.findall(r"print\(.*\)  # (.+)", code):
         # What is printed stands before a colon; dots stand for what varies.
         wanted = ".*".join(map(re.escape, line.split(":")[0].split("...")))
         assert re.search(wanted, out), f"{page.name}:{block.line}: {line!r}, got {out!r}"
@@ -96,7 +107,7 @@ def commands(page):
     """Commands that are not run: of blocks to be looked up, and those within sentences."""
     for block in blocks(page):
         if block.words & LOOKED_UP and block.language in SHELLS:
-            yield from filter(None, block.code.splitlines())
+            yield from filter(None, block.code.replace("\\\n", " ").splitlines())
     text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
     for found in re.findall(r"`((?:primedpca|python|make|pip) [^`]+)`", text):
         yield " ".join(found.split())
@@ -110,8 +121,10 @@ def look_up(command):
     if not words:
         return
     program, *rest = words
-    known = {"primedpca": _ours, "python": _script, "make": _make, "pip": _pip, "git": lambda w: ""}
-    assert program in known, f"{command!r}: only {sorted(known)} are looked up"
+    if program in EXTERNAL:
+        return
+    known = {"primedpca": _ours, "python": _script, "make": _make, "pip": _pip}
+    assert program in known, f"{command!r} begins with none of {sorted({*known, *EXTERNAL})}"
     text = known[program](rest)
     for option in (word.strip("[]").split("=")[0] for word in rest):
         if program in ("primedpca", "python") and option.startswith("--"):

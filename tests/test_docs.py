@@ -28,10 +28,17 @@ def run_page(page, folder, capsys, slow):
         if block.language != "python":
             pages.run_shell(block, page, folder)
         elif ">>>" not in block.code:  # doctests are run by the tests of their module
-            pages.run_python(block, page, names, lambda: capsys.readouterr().out)
+            pages.run_python(block, page, names, folder, lambda: capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+HERE = [page for page in PAGES if page.name not in pages.ELSEWHERE]
+
+
+def test_pages_that_run_elsewhere_do():
+    assert all((ROOT / "tests" / name).is_file() for name in pages.ELSEWHERE.values())
+
+
+@pytest.mark.parametrize("page", HERE, ids=name_of)
 def test_blocks_run(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     run_page(page, tmp_path, capsys, slow=False)
@@ -54,7 +61,8 @@ def test_commands_are_there(page):
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_block_says_what_it_is(page):
     for block in pages.blocks(page):
-        assert block.language, f"{page.name}:{block.line} names no language; `text` is one"
+        known = {"python", *pages.SHELLS, "text", "json", "toml", "{include}"}
+        assert block.language in known, f"{page.name}:{block.line} is none of {sorted(known)}"
 
 
 def test_a_wrong_command_would_be_seen():
