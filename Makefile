@@ -25,6 +25,7 @@ bench: $(VENV)/.installed-bench
 
 # The site, into docs/_build/html; any warning is an error. The examples run: about two minutes.
 docs: $(VENV)/.installed-docs
+	rm -rf docs/generated
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
 lint: $(VENV)/.installed-test
