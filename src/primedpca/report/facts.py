@@ -15,7 +15,7 @@ from primedpca.options import DEFAULTS
 from primedpca.report.given import Given
 from primedpca.report.words import angle_words, bound_words, certainty_words
 
-__all__ = ["MOST_ROWS", "Row", "asked", "done", "figures", "options", "rows", "versions"]
+__all__ = ["MOST_ROWS", "Row", "asked", "done", "figures", "options", "rows", "spaced", "versions"]
 
 MOST_ROWS = 500  # of the table; the page of a thousand components must still open on a phone
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "torch", "dask", "matplotlib")
@@ -36,9 +36,11 @@ class Row(NamedTuple):
 
 def asked(model: Any, known: Given) -> list[tuple[str, str]]:
     """The request, a name and a value each."""
-    n, d = known.shape or (model.n_samples_, model.n_features_in_)
+    n, d = model.n_samples_, model.n_features_in_
     said = [("Data", known.name)] if known.name else []
-    said.append(("Size", f"{n:,} rows × {d:,} columns".replace(",", "\u202f")))
+    said.append(("Size", f"{spaced(n)} rows × {spaced(d)} columns"))
+    if known.shape is not None and known.shape[0] != n:
+        said.append(("Shown here", f"{spaced(known.shape[0])} rows, not those of the fit"))
     said.append(("Numbers", known.dtype or f"{model.components_.dtype} components"))
     said.append(("Components", _count_words(model)))
     if model.certificate != "none":
@@ -63,7 +65,8 @@ def done(model: Any) -> list[tuple[str, str]]:
     """How it went, a name and a value each."""
     said = [] if model.plan_ is None else [("Plan", str(model.plan_))]
     times = f"{model.n_passes_:.3g}"
-    said.append(("Passes", f"the data were read {'once' if times == '1' else f'{times} times'}"))
+    often = {"1": "once", "2": "twice"}.get(times, f"{times} times")
+    said.append(("Passes", f"the data were read {often}"))
     if model.history_:
         said.append(("Time", f"{_time(model.history_[-1]['seconds'])} in those passes"))
     where = "this machine" if model.engine is None else type(model.engine).__name__
@@ -78,9 +81,11 @@ def figures(model: Any) -> list[tuple[str, str]]:
     if share > 0:
         said.append((f"{_percent(share)} %", "of the variance"))
     if model.certificate_ is not None:
-        worst = _worst(model.certificate_)
-        value = f"{bound_words(worst)}°" if worst < math.pi / 2 else "none"
-        said.append((value, "the worst angle, at most"))
+        met = model.certificate_.met(model.tol)
+        if met.all():
+            said.append((_degrees(_worst(model.certificate_)), "the worst angle, at most"))
+        else:
+            said.append((f"{met.sum()} of {k}", f"proven within {angle_words(model.tol)}"))
     said.append((f"{model.n_passes_:.3g}", "pass" if model.n_passes_ == 1 else "passes"))
     return said
 
@@ -95,6 +100,7 @@ def rows(model: Any) -> list[Row]:
         low, high = (math.nan, math.nan) if proof is None else proof.eigenvalue_bounds[i]
         bound = math.inf if proof is None else float(proof.angle_bounds[i])
         first, cluster, span = _cluster(proof, i)
+        nearest = bound if span is None else span
         told.append(
             Row(
                 i + 1,
@@ -102,17 +108,9 @@ def rows(model: Any) -> list[Row]:
                 "–" if proof is None else f"{_outward(low, ROUND_FLOOR)} to {_outward(high)}",
                 f"{_percent(ratios[i])} %" if known else "–",
                 f"{_percent(sums[i])} %" if known else "–",
-                bound_words(bound) if span is None else f"{bound_words(span)} (span)",
+                bound_words(nearest) + (" (span)" if span is not None else ""),
                 cluster,
-                (
-                    i + 1,
-                    variances[i],
-                    low,
-                    ratios[i],
-                    sums[i],
-                    bound if span is None else span,
-                    first,
-                ),
+                (i + 1, variances[i], low, ratios[i], sums[i], nearest, first),
             )
         )
     return told
@@ -127,6 +125,11 @@ def versions(model: Any) -> list[tuple[str, str]]:
         except PackageNotFoundError:
             continue
     return [*found, ("System", platform.platform(terse=True))]
+
+
+def spaced(count: int) -> str:
+    """Thousands set apart by a narrow space, as no country reads it wrongly."""
+    return f"{count:,}".replace(",", "\u202f")
 
 
 def _count_words(model: Any) -> str:
@@ -159,6 +162,12 @@ def _shown(value: Any) -> str:
     return words if len(words) <= 120 else words[:117] + "..."
 
 
+def _degrees(angle: float) -> str:
+    """A number and the sign, set apart from a power that it would seem to belong to."""
+    words = bound_words(angle)
+    return f"{words}\u202f°" if "×" in words else f"{words}°"
+
+
 def _worst(proof: Any) -> float:
     """The largest of the bounds that count: a cluster's own for its members, none for zeros."""
     bounds = np.where(proof.zero, 0.0, proof.angle_bounds)
@@ -187,7 +196,7 @@ def _outward(value: float, way: str = ROUND_CEILING) -> str:
 
 def _six(value: float) -> str:
     """Six digits, also where the last are zeros: a column of numbers is easier to read."""
-    return f"{value:#.6g}".rstrip(".")
+    return f"{value:#.6g}".rstrip(".").replace("inf", "∞")
 
 
 def _time(seconds: float) -> str:

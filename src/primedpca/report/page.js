@@ -4,7 +4,7 @@
   const table = document.getElementById("table");
   const body = table.tBodies[0];
   const heads = [...table.tHead.rows[0].cells];
-  const told = document.getElementById("sorted");
+  const told = document.getElementById("told");
   const keys = new Map(
     [...body.rows].map((row) => [
       row,
@@ -41,11 +41,11 @@
   async function copy(button, code) {
     try {
       await navigator.clipboard.writeText(code.textContent);
-      button.textContent = "Copied";
+      button.textContent = told.textContent = "Copied";
     } catch {
       // A browser may refuse pages from a disk; then the lines are selected for Ctrl+C.
       getSelection().selectAllChildren(code);
-      button.textContent = "Selected, press Ctrl+C";
+      button.textContent = told.textContent = "Selected, press Ctrl+C";
     }
     setTimeout(() => { button.textContent = "Copy"; }, 3000);
   }
@@ -56,7 +56,6 @@
     button.className = "copy";
     button.textContent = "Copy";
     button.setAttribute("aria-describedby", block.querySelector("h3").id);
-    button.setAttribute("aria-live", "polite");
     button.addEventListener("click", () => copy(button, block.querySelector("code")));
     block.insertBefore(button, block.querySelector("pre"));
   }

@@ -96,8 +96,13 @@ def report_html(
 ) -> str:
     """The page of :func:`write_report`, as text."""
     template = _template()
-    if getattr(model, "n_components_", None) is None:
+    if not hasattr(model, "n_components_"):
         raise ValueError("this model is not fitted, so there is nothing to report; fit it first.")
+    if not hasattr(model, "certificate_"):
+        raise TypeError(
+            f"`model` must be a PrimedPCA, got {type(model).__name__}; `certify(X, components)` "
+            "audits the components of any other."
+        )
     known = given(model, data, scores, labels, names)
     style, script = (_read(name) for name in ("page.css", "page.js"))
     kind, sentence = verdict(model)
@@ -108,6 +113,7 @@ def report_html(
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         kind=kind,
         verdict=sentence,
+        status=str(model.status_),
         figures=facts.figures(model),
         sentences=certificate_sentences(model.certificate_, model.tol),
         asked=facts.asked(model, known),

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from primedpca.report.facts import spaced
 from primedpca.report.given import Given
 from primedpca.report.svg import drawing, inline_svg
 from primedpca.report.words import angle_words, numbered
@@ -147,16 +148,24 @@ def _scores(model: Any, known: Given, plots: Any) -> Iterator[Picture]:
         explained_variance_ratio_=model.explained_variance_ratio_[:m],
         whiten=model.whiten,
     )
-    labels = None if known.labels is None else plain(known.labels)
+    labels = known.labels
     for i, j in [(0, 1), (2, 3)] if m >= 4 else [(0, 1)]:
         named = f"components {i + 1} and {j + 1}" if m > 1 else "component 1"
         coloured = "" if labels is None else ", coloured by label"
         yield Picture(
             f"Scores of {named}",
-            f"Each of {n:,} rows{coloured}.".replace(",", "\u202f", f"{n:,}".count(",")),
+            f"Each of {spaced(n)} rows{coloured}.",
             f"Scatter plot of {n} rows along {named}{coloured}.",
-            partial(plots.scores, known.scores, (i, j), labels, model=part),
+            partial(_points, plots, known.scores, (i, j), labels, part),
         )
+
+
+def _points(plots: Any, scores: Any, pair: Any, labels: Any, part: Any, ax: Any) -> Any:
+    """With short names of the axes: these are narrow."""
+    plots.scores(scores, pair, labels, ax, part)
+    ax.set_xlabel(ax.get_xlabel().replace(" of the variance", ""))
+    ax.set_ylabel(ax.get_ylabel().replace(" of the variance", ""))
+    return ax
 
 
 def _loadings(model: Any, known: Given, plots: Any, count: int) -> Iterator[Picture]:
@@ -168,7 +177,7 @@ def _loadings(model: Any, known: Given, plots: Any, count: int) -> Iterator[Pict
         held = f", which holds {share:.3g} % of the variance" if share > 0 else ""
         yield Picture(
             f"Entries of component {i + 1}",
-            f"{f'The {few} largest of its {d}' if few < d else 'All its'} entries{held}.",
+            f"{f'The {few} largest of its {spaced(d)}' if few < d else 'All its'} entries{held}.",
             f"Bar chart of the {few} largest entries of component {i + 1}; the largest is "
             f"{model.components_[i, largest]:.2g}, of {name}.",
             partial(_bars, plots, model, i, names),
@@ -176,11 +185,9 @@ def _loadings(model: Any, known: Given, plots: Any, count: int) -> Iterator[Pict
 
 
 def _bars(plots: Any, model: Any, i: int, names: Any, ax: Any) -> Any:
-    """Without a title and a legend: the words below say what they would."""
-    plots.loadings(model, i, LARGEST, ax, names=None if names is None else plain(names))
+    """Without a title: the words below say what it would."""
+    plots.loadings(model, i, LARGEST, ax, names=names)
     ax.set_title("")
-    if ax.get_legend() is not None:
-        ax.get_legend().remove()
     return ax
 
 
@@ -193,15 +200,15 @@ def _plans(model: Any, plots: Any) -> Iterator[Picture]:
             "Bar chart of expected seconds: "
             + ", ".join(f"{way.name} {way.seconds:.2g}" for way in ways)
             + ".",
-            partial(plots.plans, model.plan_),
+            partial(_ways, plots, model.plan_),
         )
 
 
-def plain(words: np.ndarray) -> np.ndarray:
-    """Words in which Matplotlib sees no mathematics, whatever stands in them."""
-    if words.dtype.kind not in "OUST":
-        return words
-    return np.array([str(word).replace("$", r"\$") for word in words], dtype=object)
+def _ways(plots: Any, plan: Any, ax: Any) -> Any:
+    """With room for the words behind the bars: these axes are narrow."""
+    plots.plans(plan, ax)
+    ax.set_xlim(0, 2.2 * max(way.seconds for way in plan.ways))
+    return ax
 
 
 def _counted(k: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html import escape
@@ -25,9 +26,11 @@ def drawing(salt: str) -> Iterator[None]:
     inked = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
     settings: Any = dict.fromkeys(clear, "none")
     settings |= dict.fromkeys((*inked, "grid.color", "legend.labelcolor"), INK)
-    settings |= {"svg.fonttype": "none", "svg.hashsalt": salt, "savefig.dpi": 200}
+    settings |= {"svg.fonttype": "none", "svg.hashsalt": salt, "savefig.dpi": 150}
     settings["font.sans-serif"] = ["DejaVu Sans", "Verdana"]
-    with style(), rc_context(settings):
+    with style(), rc_context(settings), warnings.catch_warnings():
+        # The reader's browser has letters for what Matplotlib's font lacks.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield
 
 

@@ -54,6 +54,8 @@ def certificate_sentences(certificate: Certificate | None, tol: float | None = N
     """
     if certificate is None:
         return ["Nothing is proven about these components: no certificate was made."]
+    if certificate.angle_bounds.size == 0:
+        return ["There are no components yet: a single row has no variance."]
     single = ~certificate.zero & ~_grouped(certificate)
     bounds, near = certificate.angle_bounds, single & (certificate.angle_bounds < USEFUL)
     met = near & (bounds <= (USEFUL if tol is None else tol))
@@ -78,8 +80,11 @@ def verdict(model: Any) -> tuple[str, str]:
     """
     proof: Certificate | None = model.certificate_
     k = model.n_components_
+    if k == 0:
+        return "none", "There are no components yet."
     if proof is None:
-        return "none", "No certificate was made, so nothing is proven about these components."
+        why = "none was asked for" if model.certificate == "none" else "a share of rows has none"
+        return "none", f"Nothing is proven about these components: {why}."
     met = int(proof.met(model.tol).sum())
     asked = f"within {angle_words(model.tol)}, as asked"
     if met == k:
@@ -197,5 +202,6 @@ def _verb(which: np.ndarray, one: str, many: str) -> str:
 
 
 def _rounded(value: float, way: str) -> Decimal:
-    """Two significant digits."""
-    return +Context(prec=2, rounding=way).create_decimal(Decimal(repr(float(value))))
+    """Two significant digits; what only rounding put beyond them does not count."""
+    near = Context(prec=12).create_decimal(Decimal(float(value)))
+    return Context(prec=2, rounding=way).create_decimal(near)
