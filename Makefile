@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
 
-.PHONY: demo test test-slow test-browser bench lint types clean
+.PHONY: demo test test-slow test-browser bench docs lint types clean
 
 demo: $(VENV)/.installed
 	$(BIN)/primedpca demo
@@ -22,6 +22,11 @@ test-browser: $(VENV)/.installed-browser
 # About 25 minutes on a quiet machine, and the same data.
 bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/race.py
+
+# The site, into docs/_build/html; any warning is an error. The examples run: about two minutes.
+docs: $(VENV)/.installed-docs
+	rm -rf docs/generated
+	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
@@ -50,5 +55,9 @@ $(VENV)/.installed-bench: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install --quiet -e '.[bench]'
 	touch $@ $(VENV)/.installed
 
+$(VENV)/.installed-docs: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet -e '.[docs]'
+	touch $@ $(VENV)/.installed
+
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache dist
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache dist docs/_build docs/auto_examples docs/generated

@@ -52,7 +52,7 @@ LAYERS = [
     {"solve", "checkpoint", "progress"},
     {"estimator", "callbacks", "model_file", "keeping", "projecting", "streaming"},
     {"plots", "report"},
-    {"experiments"},
+    {"experiments", "interop"},
     {"cli"},
 ]
 

@@ -32,6 +32,7 @@ from primedpca.refine import check_rows
 from primedpca.result import Status
 from primedpca.solve import Solution, solve
 from primedpca.sources import as_source
+from primedpca.sources.frames import is_frame
 from primedpca.sources.on_device import on_device
 from primedpca.streaming import Streaming
 
@@ -298,7 +299,8 @@ class PrimedPCA(
             isinstance(X, (list, tuple, np.ndarray)) or is_sparse(X)
         ):
             source = as_source(X)
-            named = check_names(self, source, reset)
+            # The names of frames are compared in scikit-learn's own words.
+            named = not is_frame(X) and check_names(self, source, reset)
             if not named and (reset or not isinstance(X, DataSource)):
                 _check_feature_names(self, X, reset=reset)
             if reset:

@@ -49,6 +49,10 @@ def best_extra(
     limit : int, optional
         The most to return; by default ``max(64, k)``.
 
+    Returns
+    -------
+    int
+
     Examples
     --------
     >>> import numpy as np

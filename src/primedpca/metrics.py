@@ -46,6 +46,10 @@ def longest_correct_streak(components: Any, reference: Any, threshold: float) ->
     threshold : float
         The paper's ``V``, in (0, pi/2).
 
+    Returns
+    -------
+    int
+
     Examples
     --------
     >>> import numpy as np
@@ -90,8 +94,16 @@ def captured_variance(X: Any, components: Any, **preparation: Any) -> np.ndarray
 def subspace_error(components: Any, reference: Any) -> float:
     """The share of the reference subspace that is missed: the mean of sin^2 of all angles.
 
-    Both sets must have orthonormal rows, ``(k, d)``.  0 is the same subspace, 1 an orthogonal
-    one; inside the subspaces order and rotation do not matter.
+    Parameters
+    ----------
+    components, reference : arrays of shape (k, d)
+        With orthonormal rows, in any order.
+
+    Returns
+    -------
+    float
+        0 is the same subspace, 1 an orthogonal one; inside the subspaces order and rotation do
+        not matter.
     """
     u, v = _pair(components, reference)
     for name, rows in (("components", u), ("reference", v)):

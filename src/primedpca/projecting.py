@@ -61,13 +61,36 @@ class Projecting(TransformerMixin, ABC):
         return scores if out is None else write_scores(out, scores)
 
     def fit_transform(self, X: Any, y: Any = None, *, out: Any = None, **fit_params: Any) -> Any:  # noqa: N803
-        """Fit, then the scores of the same rows: see :meth:`fit` and :meth:`transform`."""
+        """Fit, then the scores of the same rows: see :meth:`fit` and :meth:`transform`.
+
+        Parameters
+        ----------
+        X : data of shape (n_samples, n_features)
+        y : ignored
+        out : ndarray of shape (n_samples, n_components_) or path, optional
+        **fit_params
+            Of :meth:`fit`, such as ``sample_weight``.
+
+        Returns
+        -------
+        array of shape (n_samples, n_components_)
+        """
         if isinstance(out, (str, os.PathLike)):
             check_path(out)  # before the fit
         return self.fit(X, y, **fit_params).transform(X, out=out)  # type: ignore[attr-defined]
 
     def inverse_transform(self, X: Any) -> Any:  # noqa: N803
-        """Rows in the space of the data from scores ``X`` of shape (n_samples, n_components_)."""
+        """Rows in the space of the data, from scores.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_components_)
+
+        Returns
+        -------
+        array of shape (n_samples, n_features)
+            Of the library and on the device of ``X``.
+        """
         self._check_fitted()
         scores = X if is_dense(X) else np.asarray(X)
         if len(scores.shape) != 2 or scores.shape[1] != self.n_components_:

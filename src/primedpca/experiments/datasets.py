@@ -282,6 +282,8 @@ def synthetic(
     ----------
     kind : {"exponential", "linear"}
         How the spectrum falls.
+    n_samples, n_features : int
+    seed : int
 
     Returns
     -------

@@ -30,6 +30,14 @@ class EigenGame(Stochastic):
     two products with the batch and one correction of order ``p``.  The part along each
     :math:`v_j` is taken out, and every player is put back on the sphere after its step.
 
+    Parameters
+    ----------
+    learning_rate : float or "auto"
+    steps : int
+    momentum : float in [0, 1)
+    schedule : {"constant", "1/t"}
+        As in :class:`~primedpca.priming.stochastic.Stochastic`.
+
     References
     ----------
     I. Gemp, B. McWilliams, C. Vernade, T. Graepel, "EigenGame: PCA as a Nash equilibrium", 2020.

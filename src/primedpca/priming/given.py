@@ -24,7 +24,13 @@ class GivenState(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """An array of directions ``(d, q)``, taken as it is."""
+    """Directions taken as they are.
+
+    Parameters
+    ----------
+    array : array of shape (d, q)
+        Of any library; it must span as many dimensions as components are wanted.
+    """
 
     array: Array
 

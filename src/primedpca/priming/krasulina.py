@@ -23,6 +23,14 @@ class Krasulina(Stochastic):
     on average, after which ``V`` is made orthonormal again.  It finds the span and does not
     order it: made to be refined.
 
+    Parameters
+    ----------
+    learning_rate : float or "auto"
+    steps : int
+    momentum : float in [0, 1)
+    schedule : {"constant", "1/t"}
+        As in :class:`~primedpca.priming.stochastic.Stochastic`.
+
     References
     ----------
     C. Tang, "Exponentially convergent stochastic k-PCA without variance reduction", 2019.

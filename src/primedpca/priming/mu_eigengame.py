@@ -21,6 +21,14 @@ class MuEigenGame(Stochastic):
 
     made tangent to the sphere; every player is put back on it after its step.
 
+    Parameters
+    ----------
+    learning_rate : float or "auto"
+    steps : int
+    momentum : float in [0, 1)
+    schedule : {"constant", "1/t"}
+        As in :class:`~primedpca.priming.stochastic.Stochastic`.
+
     References
     ----------
     I. Gemp, B. McWilliams, C. Vernade, T. Graepel, "EigenGame Unloaded: when playing games is

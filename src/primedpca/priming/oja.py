@@ -27,6 +27,14 @@ class Oja(Stochastic):
     vectors reach unit length by themselves; a rate near the reciprocal of the largest variance
     throws them out of bounds, which is reported.
 
+    Parameters
+    ----------
+    learning_rate : float or "auto"
+    steps : int
+    momentum : float in [0, 1)
+    schedule : {"constant", "1/t"}
+        As in :class:`~primedpca.priming.stochastic.Stochastic`.
+
     References
     ----------
     E. Oja, "Simplified neuron model as a principal component analyzer", 1982; T. Sanger,

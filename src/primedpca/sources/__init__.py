@@ -20,7 +20,7 @@ from primedpca.sources.base import BlockSource
 from primedpca.sources.blocks import is_iterable_of_blocks, iterated
 from primedpca.sources.dense import DenseSource
 from primedpca.sources.fields import Fields, is_xarray
-from primedpca.sources.frames import frame_source, is_frame
+from primedpca.sources.frames import column_names, frame_source, is_frame
 from primedpca.sources.h5ad import anndata_source, is_anndata
 from primedpca.sources.mapped import Mapped
 from primedpca.sources.paths import check_options, path_source
@@ -135,7 +135,7 @@ def _found_source(x: Any, columns: Any, options: dict[str, Any]) -> DataSource:
             raise TypeError(
                 f"`columns` are for tables; {describe(x)} has none: select X[:, numbers]."
             )
-        absent = [name for name in columns if name not in list(_column_names(x))]
+        absent = [name for name in columns if name not in column_names(x)]
         if absent:
             raise ValueError(f"`columns`: `X` has no column {absent[0]!r}.")
         x = x.select(list(columns)) if hasattr(x, "select") else x[list(columns)]
@@ -167,10 +167,6 @@ def _found_source(x: Any, columns: Any, options: dict[str, Any]) -> DataSource:
             "required: `X` is empty."
         )
     return source
-
-
-def _column_names(x: Any) -> Any:
-    return getattr(x, "column_names", x.columns)  # pyarrow has its names apart
 
 
 def _check_dense(x: Any) -> None:

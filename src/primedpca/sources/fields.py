@@ -30,6 +30,8 @@ class Fields(BlockSource):
     ----------
     row_names : ndarray of shape (n,) or None
         The coordinate of the samples.
+    feature_names : ndarray of shape (d,) or None
+        The coordinate of the other dimension, if there is one and it is text.
     """
 
     def __init__(self, field: Any, *, sample: Any = None) -> None:
@@ -52,6 +54,15 @@ class Fields(BlockSource):
         if self.sample_dim not in self.field.coords:
             return None
         return np.asarray(self.field.coords[self.sample_dim].values)
+
+    @property
+    def feature_names(self) -> np.ndarray | None:
+        """The coordinate of the features, of shape (d,), where it is one of texts."""
+        others = self.field.dims[1:]
+        if len(others) != 1 or others[0] not in self.field.coords:
+            return None
+        names = np.asarray(self.field.coords[others[0]].values)
+        return names if names.dtype.kind in "UT" else None
 
     def read(self, i: int) -> Block:
         """The samples of the block: a view where they lie in memory in this order."""
@@ -99,6 +110,36 @@ class Fields(BlockSource):
             dims=(*([dim] if leading else []), *dims),
             coords=kept,
         )
+
+    def label(self, scores: Any, dim: str = "component") -> Any:
+        """Scores with the coordinates of the samples.
+
+        Parameters
+        ----------
+        scores : array of shape (n, k)
+            Such as a fitted model's ``transform`` gives.
+        dim : str
+            What to call the dimension that counts the components.
+
+        Returns
+        -------
+        xarray.DataArray
+            Of dimensions ``(sample, component)``.
+        """
+        import xarray as xr
+
+        values = np.asarray(scores)
+        if values.ndim != 2 or values.shape[0] != self.shape[0]:
+            raise ValueError(
+                f"`scores` has shape {values.shape}, but there are {self.shape[0]} samples; give "
+                "one row for each."
+            )
+        kept = {
+            name: coordinate
+            for name, coordinate in self.field.coords.items()
+            if set(coordinate.dims) <= {self.sample_dim}
+        }
+        return xr.DataArray(values, dims=(self.sample_dim, dim), coords=kept)
 
     def __repr__(self) -> str:
         n = self.shape[0]

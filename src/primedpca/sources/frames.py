@@ -10,7 +10,7 @@ from primedpca.protocols import DataSource
 from primedpca.sources.dense import DenseSource
 from primedpca.sources.sparse import SparseSource
 
-__all__ = ["frame_source", "is_frame"]
+__all__ = ["column_names", "frame_source", "is_frame"]
 
 
 def is_frame(x: Any) -> bool:
@@ -22,8 +22,22 @@ def is_frame(x: Any) -> bool:
 def frame_source(x: Any) -> DataSource:
     """A frame's numbers; every column must be numeric, missing entries become NaN.
 
-    A pandas frame of one dtype is read where it lies; other frames take one dense copy.
+    A pandas frame of one dtype is read where it lies; other frames take one dense copy.  The
+    names of the columns, where all are text, are the source's ``feature_names``.
     """
+    source: Any = _values_of(x)
+    names = column_names(x)
+    if all(isinstance(name, str) for name in names):
+        source.feature_names = names
+    return source
+
+
+def column_names(x: Any) -> list[Any]:
+    """What the columns of a frame are called."""
+    return list(getattr(x, "column_names", x.columns))  # pyarrow has its names apart
+
+
+def _values_of(x: Any) -> DataSource:
     try:
         import narwhals.stable.v2 as nw
     except ImportError as error:

@@ -68,7 +68,8 @@ def run_large_scale(
         What figures call the data.
     n_components, extra : int
         ``k`` and ``l``; the paper has 8 and 0.
-    steps, batch_size, learning_rate
+    steps, batch_size : int
+    learning_rate : float or "auto"
         Of EigenGame; without steps the components are only certified.
     share : float
         The share of the rows for the cheaper refining; the paper has 0.1.

@@ -1,0 +1,201 @@
+"""Results in the form that neighbouring libraries expect: AnnData as scanpy fills it, xarray."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from primedpca.estimator import PrimedPCA
+from primedpca.protocols import DataSource
+from primedpca.sources import as_source
+from primedpca.sources.fields import Fields, is_xarray
+from primedpca.sources.h5ad import is_anndata
+from primedpca.sources.mapped import Mapped
+
+__all__ = ["pca_anndata", "to_xarray"]
+
+
+def pca_anndata(
+    adata: Any,
+    n_components: Any = 50,
+    *,
+    layer: str | None = None,
+    mask_var: Any = "auto",
+    key_added: str | None = None,
+    **options: Any,
+) -> PrimedPCA:
+    """PCA of an AnnData, written where scanpy writes it.
+
+    Fills ``obsm["X_pca"]`` with the scores, ``varm["PCs"]`` with the components (zero for
+    variables that were left out) and ``uns["pca"]`` with ``variance``, ``variance_ratio`` and
+    ``params``, so that what comes after ``scanpy.pp.pca`` goes on from here; ``uns["pca"]``
+    also has ``angle_bounds``, in radians, where there is a certificate.
+
+    Parameters
+    ----------
+    adata : anndata.AnnData
+        In memory, or backed: ``X`` is then read block by block from its file, and what is
+        filled in stays in memory until ``adata`` is written.
+    n_components : int, float or None
+        As in :class:`~primedpca.PrimedPCA`.
+    layer : str, optional
+        The layer to take in place of ``X``.
+    mask_var : str, array of bool of shape (n_vars,), "auto" or None
+        The variables to use, or the column of ``var`` that says so.  ``"auto"`` is
+        ``"highly_variable"`` if there is such a column, as in scanpy, and ``None`` uses all.
+    key_added : str, optional
+        The name to write under in ``obsm``, ``varm`` and ``uns`` in place of the three above.
+    **options
+        Of :class:`~primedpca.PrimedPCA`.
+
+    Returns
+    -------
+    PrimedPCA
+        The fitted model, with its ``certificate_``.
+
+    Examples
+    --------
+    >>> import anndata, numpy as np
+    >>> from primedpca.interop import pca_anndata
+    >>> X = np.random.default_rng(0).poisson(2.0, (40, 12)).astype("float32")
+    >>> adata = anndata.AnnData(X)
+    >>> pca = pca_anndata(adata, 3, random_state=0)
+    >>> adata.obsm["X_pca"].shape, adata.varm["PCs"].shape
+    ((40, 3), (12, 3))
+    """
+    if not is_anndata(adata):
+        raise TypeError(f"`adata` is a {type(adata).__name__}; give an anndata.AnnData.")
+    if layer is not None and layer not in adata.layers:
+        known = ", ".join(map(repr, adata.layers)) or "none"
+        raise ValueError(f"`layer`={layer!r} is not there; `adata` has {known}.")
+    named, mask = _mask(adata, mask_var)
+    source: DataSource = _matrix(adata, layer, mask)
+    pca = PrimedPCA(n_components, **options).fit(source)
+    loadings = np.zeros((adata.n_vars, pca.n_components_), pca.components_.dtype)
+    loadings[slice(None) if mask is None else mask] = pca.components_.T
+    params = {
+        "zero_center": bool(pca.center),
+        "use_highly_variable": isinstance(named, str) and named == "highly_variable",
+        "mask_var": named,
+    }
+    if layer is not None:
+        params["layer"] = layer
+    about = {
+        "params": params,
+        "variance": pca.explained_variance_,
+        "variance_ratio": pca.explained_variance_ratio_,
+    }
+    if pca.angle_bounds_ is not None:
+        about["angle_bounds"] = pca.angle_bounds_
+    adata.obsm[key_added or "X_pca"] = pca.transform(source)
+    adata.varm[key_added or "PCs"] = loadings
+    adata.uns[key_added or "pca"] = about
+    return pca
+
+
+def _mask(adata: Any, mask_var: Any) -> tuple[Any, np.ndarray | None]:
+    """What to write down as the mask, and which variables it takes, ``(n_vars,)``."""
+    if isinstance(mask_var, str) and mask_var == "auto":
+        mask_var = "highly_variable" if "highly_variable" in adata.var else None
+    if mask_var is None:
+        return None, None
+    if isinstance(mask_var, str) and mask_var not in adata.var:
+        known = ", ".join(map(repr, adata.var.columns)) or "none"
+        raise ValueError(f"`mask_var`={mask_var!r} is no column of `adata.var`; there: {known}.")
+    mask = np.asarray(adata.var[mask_var] if isinstance(mask_var, str) else mask_var)
+    if mask.dtype != bool or mask.shape != (adata.n_vars,):
+        raise ValueError(
+            f"`mask_var` must be True or False for each of the {adata.n_vars} variables; it has "
+            f"dtype {mask.dtype} and shape {mask.shape}."
+        )
+    return (mask_var if isinstance(mask_var, str) else mask), mask
+
+
+def _matrix(adata: Any, layer: str | None, mask: np.ndarray | None) -> Any:
+    """The matrix as a source: where it lies, without the columns that are left out."""
+    names = np.asarray(adata.var_names, dtype=object)
+    if adata.isbacked and layer is None:  # layers are in memory either way
+        whole: Any = as_source(adata)
+        if mask is None:
+            return whole
+        source = _some_columns(whole, np.flatnonzero(mask))
+    else:
+        x: Any = adata.X if layer is None else adata.layers[layer]
+        if x is None:
+            raise ValueError("`adata` has no X; name one of its layers with `layer`.")
+        source = as_source(x if mask is None else x[:, mask])
+    source.feature_names = names if mask is None else names[mask]
+    return source
+
+
+def _some_columns(source: Any, wanted: np.ndarray) -> Any:
+    if source.axis == 1:
+        raise ValueError(
+            f"`mask_var` needs rows, but {source!r} is stored by columns; give "
+            "adata[:, mask].to_memory()."
+        )
+
+    def chosen(rows: Any) -> Any:
+        return rows[:, wanted]
+
+    return Mapped(source, chosen)
+
+
+def to_xarray(pca: PrimedPCA, field: Any, *, sample: Any = None) -> Any:
+    """A model that was fitted to fields, and their scores, with coordinates.
+
+    Parameters
+    ----------
+    pca : PrimedPCA
+        Fitted, to these fields or to others over the same places.
+    field : xarray.DataArray, or what :func:`~primedpca.as_source` made of one
+    sample : str, optional
+        The dimension that counts the samples; by default the first.
+
+    Returns
+    -------
+    xarray.Dataset
+        ``components`` over ``component`` and the dimensions of a field, ``mean_field`` over those
+        of a field, ``scores`` over samples and ``component``, and over ``component``
+        ``explained_variance``, ``explained_variance_ratio`` and, with a certificate,
+        ``angle_bound`` in radians.  Components are counted from 1.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr
+    >>> from primedpca import PrimedPCA
+    >>> from primedpca.interop import to_xarray
+    >>> rain = xr.DataArray(
+    ...     np.random.default_rng(0).gamma(2.0, size=(30, 4, 5)),
+    ...     dims=("year", "lat", "lon"),
+    ...     coords={"year": np.arange(1990, 2020)},
+    ... )
+    >>> found = to_xarray(PrimedPCA(2).fit(rain), rain)
+    >>> found.components.dims, found.scores.dims
+    (('component', 'lat', 'lon'), ('year', 'component'))
+    >>> found.scores.sel(year=1999, component=1).shape
+    ()
+    """
+    if isinstance(field, Fields):
+        if sample not in (None, field.sample_dim):
+            raise ValueError(
+                f"`sample`={sample!r}, but the source counts samples by {field.sample_dim!r}."
+            )
+        source = field
+    elif is_xarray(field):
+        source = Fields(field, sample=sample)
+    else:
+        raise TypeError(f"`field` is a {type(field).__name__}; give an xarray.DataArray.")
+    import xarray as xr
+
+    kept = {
+        "components": source.unstack(pca.components_),
+        "mean_field": source.unstack(pca.mean_),
+        "scores": source.label(pca.transform(source)),
+        "explained_variance": ("component", pca.explained_variance_),
+        "explained_variance_ratio": ("component", pca.explained_variance_ratio_),
+    }
+    if pca.angle_bounds_ is not None:
+        kept["angle_bound"] = ("component", pca.angle_bounds_, {"units": "rad"})
+    return xr.Dataset(kept).assign_coords(component=np.arange(1, pca.n_components_ + 1))

@@ -1,0 +1,174 @@
+"""Blocks of code and commands in the pages of the documentation, and how they are run.
+
+A block runs as a test unless words after its language say otherwise:
+
+``slow``
+    takes minutes, or real data: run by ``make test-slow``;
+``long``
+    takes longer than that, or other machines: every command is looked up, with its options;
+``gpu``
+    runs on the CPU, with the other word in the place of ``cuda``, where PyTorch finds no CUDA;
+``manual``
+    installs something, or fetches from the network: looked up like ``long``;
+the name of a package
+    runs where that package is installed.
+"""
+
+import importlib.util
+import os
+import re
+import shlex
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from typer.testing import CliRunner
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "benchmarks" / "README.md", *sorted(ROOT.glob("docs/*.md"))]
+#: Pages whose commands have a test of their own, which looks at what they write as well.
+ELSEWHERE = {"command_line.md": "test_command_line_page.py"}
+LOOKED_UP = {"long", "manual"}
+SHELLS = {"bash", "console", "sh"}
+#: Programs of others, whose options are theirs to know.
+EXTERNAL = {"cd", "dask", "export", "git", "mlflow", "srun", "ssh", "tensorboard", "torchrun"}
+
+
+class Block(NamedTuple):
+    line: int
+    language: str
+    words: frozenset
+    code: str
+
+
+def blocks(page):
+    """The fenced blocks of a page, in order."""
+    text = page.read_text()
+    for found in re.finditer(r"^```([^\n`]*)\n(.*?)^```$", text, re.M | re.S):
+        language, *words = found[1].split() or [""]
+        line = text[: found.start()].count("\n") + 1
+        yield Block(line, language, frozenset(words), found[2])
+
+
+def runs(block, slow):
+    """Whether a block is to be run here."""
+    if block.words & LOOKED_UP or (block.language not in {"python", *SHELLS}):
+        return False
+    if "slow" in block.words and not slow:
+        return False
+    others = block.words - {"slow", "gpu"}
+    return all(importlib.util.find_spec(name) is not None for name in others)
+
+
+@cache
+def _cuda():
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def run_python(block, page, names, folder, printed):
+    """Run a block, and compare what it prints with what its comments say.
+
+    One that begins with the name of a file, such as ``# fit.py``, is written there as well, for
+    commands that follow.
+    """
+    if named := re.match(r"# (\w+\.py)\n", block.code):
+        (folder / named[1]).write_text(block.code)
+    code = block.code
+    if "gpu" in block.words and not _cuda():
+        code = code.replace("cuda", "cpu")
+    # Empty lines, so that errors name the line of the page.
+    exec(compile("\n" * block.line + code, str(page), "exec"), names)
+    out = printed()
+    for line in re.findall(r"print\(.*\)  # (.+)", code):
+        # What is printed stands before a colon; dots stand for what varies.
+        wanted = ".*".join(map(re.escape, line.split(":")[0].split("...")))
+        assert re.search(wanted, out), f"{page.name}:{block.line}: {line!r}, got {out!r}"
+
+
+def run_shell(block, page, folder):
+    """Run a block in bash, with the commands of this environment."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", block.code],
+        capture_output=True,
+        text=True,
+        timeout=1800,
+        cwd=folder,
+        env={**os.environ, "PATH": path, "REPOSITORY": str(ROOT)},
+    )
+    assert done.returncode == 0, f"{page.name}:{block.line}: {done.stderr[-2000:]}"
+
+
+def commands(page):
+    """Commands that are not run: of blocks to be looked up, and those within sentences."""
+    for block in blocks(page):
+        if block.words & LOOKED_UP and block.language in SHELLS:
+            yield from filter(None, block.code.replace("\\\n", " ").splitlines())
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+    for found in re.findall(r"`((?:primedpca|python|make|pip) [^`]+)`", text):
+        yield " ".join(found.split())
+
+
+def look_up(command):
+    """Refuse a command that is not there, or an option that it does not have."""
+    words = shlex.split(command, comments=True)
+    while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):  # variables before it
+        words.pop(0)
+    if not words:
+        return
+    program, *rest = words
+    if program in EXTERNAL:
+        return
+    known = {"primedpca": _ours, "python": _script, "make": _make, "pip": _pip}
+    assert program in known, f"{command!r} begins with none of {sorted({*known, *EXTERNAL})}"
+    text = known[program](rest)
+    for option in (word.strip("[]").split("=")[0] for word in rest):
+        if program in ("primedpca", "python") and option.startswith("--"):
+            assert option in text, f"{command!r}: there is no {option}"
+
+
+@cache
+def _help(name):
+    from primedpca.cli import app
+
+    done = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "300", "NO_COLOR": "1"})
+    assert done.exit_code == 0, f"there is no `primedpca {name}`"
+    return done.output
+
+
+def _ours(words):
+    return _help(words[0])
+
+
+def _script(words):
+    if words[0] == "-m":
+        module = words[1].split(".")
+        path = ROOT.joinpath("src", *module)
+        path = path / "__main__.py" if path.is_dir() else path.with_suffix(".py")
+    else:
+        path = ROOT / words[0]
+    assert path.is_file(), f"{path} is not there"
+    return path.read_text()
+
+
+def _make(words):
+    text = (ROOT / "Makefile").read_text()
+    for target in words:
+        assert re.search(rf"^{target}:", text, re.M), f"there is no `make {target}`"
+    return text
+
+
+def _pip(words):
+    import tomllib
+
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    for named in re.findall(r"\[([^\]]+)\]", " ".join(words)):
+        for extra in named.split(","):
+            assert extra in extras, f"there is no extra {extra!r}"
+    return ""
