@@ -14,9 +14,14 @@ def as_engine(engine: Any = None) -> Engine:
     """The engine that ``engine`` names: ``None`` is this machine; an Engine is itself."""
     if engine is None:
         return LocalEngine()
+    if isinstance(engine, str) and engine == "torch_distributed":
+        from primedpca.engines.torch_distributed import TorchDistributed
+
+        return TorchDistributed()
     if isinstance(engine, Engine):
         return engine
     raise ValueError(
-        f"`engine`={engine!r} is not available; use None for this machine or pass an object "
-        "with the `sweep` method of primedpca.protocols.Engine."
+        f"`engine`={engine!r} is not available; use None for this machine, "
+        "'torch_distributed' for the ranks of torchrun, or pass an object with the `sweep` "
+        "method of primedpca.protocols.Engine."
     )
