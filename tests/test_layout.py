@@ -46,7 +46,7 @@ LAYERS = [
         "sketches",
         "sketching",
     },
-    {"solve", "checkpoint"},
+    {"solve", "checkpoint", "shared_fit"},
     {"estimator", "model_file", "keeping", "projecting", "streaming"},
     {"experiments"},
     {"cli"},

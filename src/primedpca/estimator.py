@@ -19,7 +19,7 @@ from sklearn.utils.validation import (
 from primedpca.arrays import is_sparse
 from primedpca.attributes import attributes, check_names
 from primedpca.centred import Centred
-from primedpca.checkpoint import kept_fit
+from primedpca.engines import together
 from primedpca.gaussian import Probabilistic
 from primedpca.keeping import Keeping
 from primedpca.options import as_bytes, check_options, is_proven
@@ -29,6 +29,7 @@ from primedpca.projecting import Projecting
 from primedpca.protocols import DataSource
 from primedpca.refine import check_rows
 from primedpca.result import Status
+from primedpca.shared_fit import begun_fit
 from primedpca.solve import Solution, print_row, solve
 from primedpca.sources import as_source
 from primedpca.sources.on_device import on_device
@@ -88,8 +89,9 @@ class PrimedPCA(
         The probability that a probabilistic certificate is false.
     device : str, optional
         Where to compute, such as ``"cuda"``: dense data are moved there with PyTorch.
-    engine : Engine, optional
-        Where blocks are worked on; ``None`` is this machine.
+    engine : Engine or str, optional
+        Where blocks are worked on; ``None`` is this machine, ``"torch_distributed"`` the ranks
+        that ``torchrun`` has started: see docs/clusters.md.
     max_memory : int, str or None
         Bytes, or words such as ``"2GB"``, by which the memory of the process may grow: the
         basis, the blocks and the sketch of a stream are kept to it, beside the data.
@@ -213,12 +215,18 @@ class PrimedPCA(
         -------
         PrimedPCA
         """
+        with together(self.engine, "a fit"):
+            return self._fit(X, sample_weight)
+
+    def _fit(self, X: Any, sample_weight: Any) -> PrimedPCA:  # noqa: N803
         options = self.get_params(deep=False)
         check_options(options)
         preparation = {name: options[name] for name in ("center", "scale", "missing")}
-        preparation["sample_weight"] = sample_weight
         source, start = self._source(X, reset=True), self._warm_directions()
-        with kept_fit(self.checkpoint, source, options, sample_weight, start) as fit:
+        if hasattr(source, "of_all"):  # rows on several ranks, each with weights of its own
+            sample_weight = source.of_all(sample_weight)
+        preparation["sample_weight"] = sample_weight
+        with begun_fit(source, options, sample_weight, start) as fit:
             data = Centred(source, fit.engine, **preparation)
             check_rows(data)
             proven = is_proven(options)
@@ -243,14 +251,14 @@ class PrimedPCA(
                     refine_share=self.refine_share,
                     seed=seed,
                     start=start,
-                    progress=print_row if self.verbose else lambda row: None,
+                    progress=print_row if self.verbose and fit.speaks else lambda row: None,
                     wide=wide,
                     failure_probability=self.failure_probability
                     * (self.certificate != "deterministic"),
                 )
             )
         self._keep(solution, data, guess)
-        if self.verbose:
+        if self.verbose and fit.speaks:
             print(f"primedpca: {self.certificate_ or self.status_}")
         return self
 
@@ -274,7 +282,7 @@ class PrimedPCA(
         self.history_, self.certificate_ = solution.history, proof
         self.angle_bounds_: Any = None if proof is None else proof.angle_bounds
         if not (self.converged_ or self.status_ is Status.FINISHED):
-            warnings.warn(solution.shortfall(self.tol), ConvergenceWarning, stacklevel=3)
+            warnings.warn(solution.shortfall(self.tol), ConvergenceWarning, stacklevel=4)
 
     def _check_fitted(self) -> None:
         check_is_fitted(self)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from primedpca.engines.local import LocalEngine
 from primedpca.protocols import Engine
 
-__all__ = ["LocalEngine", "as_engine"]
+__all__ = ["LocalEngine", "as_engine", "together"]
 
 
 def as_engine(engine: Any = None) -> Engine:
@@ -25,3 +26,9 @@ def as_engine(engine: Any = None) -> Engine:
         "'torch_distributed' for the ranks of torchrun, or pass an object with the `sweep` "
         "method of primedpca.protocols.Engine."
     )
+
+
+def together(engine: Any, task: str) -> AbstractContextManager[None]:
+    """Where several processes make a fit: errors inside reach all of them."""
+    found = as_engine(engine)
+    return found.together(task) if hasattr(found, "together") else nullcontext()

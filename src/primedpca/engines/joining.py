@@ -88,7 +88,9 @@ def _join(dist: Any, timeout: float) -> Ranks:
     group = dist.new_group(backend="gloo", timeout=limit)
     found = Ranks(rank, size, timeout, group, store)
     found.world = dist.group.WORLD
-    notes = found.meet("the first meeting", place=_place(), processors=found.processors, gpu=_device())
+    notes = found.meet(
+        "the first meeting", place=_place(), processors=found.processors, gpu=_device()
+    )
     # Processors that several ranks may use are shared out, those that are bound to one are its.
     beside = sum(note["place"] == notes[rank]["place"] for note in notes)
     found.threads = max(1, found.processors // beside)

@@ -121,10 +121,10 @@ def cut(value: Any, start: int, stop: int) -> Any:
 
 
 class Node(NamedTuple):
-    """A sum in the tree: the first ``count`` of sixteen sums of ``16 ** level`` blocks each."""
+    """A sum in the tree: the first ``added`` of sixteen sums of ``16 ** level`` blocks each."""
 
     level: int
-    count: int
+    added: int
     sums: tuple[Array, ...]
 
 

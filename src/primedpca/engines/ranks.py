@@ -14,6 +14,7 @@ import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ class RankError(RuntimeError):
 
 
 class Ranks:
-    """This process among those that work together.
+    """A process among those that work together.
 
     Parameters
     ----------
@@ -158,7 +159,7 @@ class Ranks:
             held = np.empty(edges[-1], np.uint8)
             held[edges[self.rank] : edges[self.rank + 1]] = text
             self.fill(held, edges)
-            parts = (held[a:b] for a, b in zip(edges, edges[1:], strict=False))
+            parts = (held[a:b] for a, b in pairwise(edges))
             return [pickle.loads(part.tobytes()) for part in parts]
 
     def fill(self, whole: Array, edges: Sequence[int]) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -126,7 +127,7 @@ def shares(blocks: int, ranks: int) -> list[range]:
     edges = [blocks * r // ranks for r in range(ranks + 1)]
     if blocks >= SIXTEENS * ranks:
         edges = [*(round(edge / 16) * 16 for edge in edges[:-1]), blocks]
-    return [range(a, b) for a, b in zip(edges, edges[1:], strict=False)]
+    return [range(a, b) for a, b in pairwise(edges)]
 
 
 def _numbers(source: DataSource, ranks: Ranks) -> range:
@@ -195,7 +196,7 @@ def _outline(first: int, last: int) -> tuple[tuple[int, int], ...]:
     tree = FixedTree(tuple((0, 0) for _ in range(last)), first)
     for _ in range(first, last):
         tree.add(Parts())
-    return tuple((node.level, node.count) for node in tree.nodes())
+    return tuple((node.level, node.added) for node in tree.nodes())
 
 
 def _add_up(ranks: Ranks, nodes: list[Node], held: list[range], found: _Flat) -> None:
