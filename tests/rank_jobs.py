@@ -1,11 +1,13 @@
 """What ranks do in tests, and how they are started: real processes that talk over loopback.
 
-``python rank_jobs.py JOB [JOB ...]`` runs jobs one after the other on this rank, or alone, and
-prints one JSON object for each.
+``python rank_jobs.py JOB [JOB ...]`` runs jobs one after the other on this rank of torchrun, or
+alone, and prints one JSON object for each.  Without a job it reads orders from its input and
+forks the ranks, so that PyTorch is imported once for all of them: see :class:`Ranks`.
 """
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import json
 import os
@@ -14,11 +16,13 @@ import socket
 import subprocess
 import sys
 import time
+import traceback
 import warnings
 from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
+import torch.distributed  # noqa: F401  (before the fork: once for all ranks)
 
 from primedpca import PrimedPCA, as_source, refine
 from primedpca.arrays import to_numpy
@@ -27,10 +31,17 @@ from primedpca.priming import EigenGame, Oja
 from primedpca.sources import base, dense, sparse
 from primedpca.sources.rank_rows import RankRows
 
-#: Seconds: a rank that does not answer for so long is given up.
-LIMIT = float(os.environ.get("RANKS_LIMIT", "20"))
-RANK, SIZE = (int(os.environ.get(name, value)) for name, value in (("RANK", 0), ("WORLD_SIZE", 1)))
-WITH = {"engine": TorchDistributed(LIMIT), "random_state": 0}
+RANK, SIZE, LIMIT, WITH = 0, 1, 0.0, {}
+
+
+def become():
+    """The rank that the environment says; one that does not answer for LIMIT s is given up."""
+    global RANK, SIZE, LIMIT
+    RANK, SIZE = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    LIMIT = float(os.environ.get("RANKS_LIMIT", 60))
+    WITH.update(engine=TorchDistributed(LIMIT), random_state=0)
+    base.BLOCK_BYTES = dense.BLOCK_BYTES = 2**10  # small data in many blocks
+    sparse.BLOCK_ENTRIES, sparse.OUTPUT_RATIO = 100, 1
 
 
 def noise(*shape):
@@ -181,28 +192,113 @@ ERRORS = {
     "unreadable block": lambda: PrimedPCA(3, **WITH).fit(Fails(OSError("block 7 is torn"), 20)),
     "memory": lambda: PrimedPCA(3, **WITH).fit(Fails(MemoryError("too much"), 20)),
     "memory between passes": algebra_fails,
-    "other order": lambda: (fit if last() else weighted)("tall" if last() else False),
+    "other order": lambda: refined() if last() else PrimedPCA(3, **WITH).fit(noise(700, 18)),
     "weights missing": lambda: PrimedPCA(3, **WITH).fit(
         RankRows(mine(noise(700, 18)), WITH["engine"]),
         sample_weight=None if last() else np.ones(mine(noise(700, 18)).shape[0]),
     ),
 }
 
+# -- jobs in which the last rank is struck ------------------------------------------------------
+
+STROKES = {
+    "nothing": lambda: None,
+    "kill once": lambda: (
+        os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and os.kill(os.getpid(), signal.SIGKILL)
+    ),
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+    "memory": lambda: out_of_memory(),
+}
+#: Where: the name of a kernel (or of an exchange) and which call of it.
+PHASES = {
+    "moments": ("moments", 1),
+    "pass": ("product", 2),
+    "reduce": ("swap", 3),
+    "certify": ("product", 5),
+    "refine": ("refine", 1),
+}
+
+
+def out_of_memory():
+    """Ask for more than this process may have."""
+    import resource
+
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + 2**24, resource.RLIM_INFINITY))
+    np.ones(2**28)
+
+
+def struck(stroke, phase):
+    """A fit in which something befalls the last rank, in one of its phases.
+
+    It is kept in the folder RANKS_FOLDER, if there is one; ``swept`` are the passes it makes.
+    """
+    from primedpca.engines.local import LocalEngine
+    from primedpca.engines.ranks import Ranks
+
+    where, nth = PHASES[phase]
+    part, swap, calls = LocalEngine.part, Ranks.swap, []
+
+    def count(name):
+        calls.append(name)
+        if last() and SIZE > 1 and name == where and calls.count(name) == nth:
+            STROKES[stroke]()
+
+    def counted_part(self, source, kernel, whole, mine, numbers):
+        count("refine" if whole.get("inside") else kernel.__name__)
+        return part(self, source, kernel, whole, mine, numbers)
+
+    def counted_swap(self, *given):
+        count("swap")
+        return swap(self, *given)
+
+    LocalEngine.part, Ranks.swap = counted_part, counted_swap
+    options = {"scale": "std", "priming": "block_krylov"} | WITH
+    options["checkpoint"] = os.environ.get("RANKS_FOLDER")
+    if phase == "refine":
+        options |= {"priming": Oja(steps=20), "certificate": "none"}
+    X = noise(1700, 40) * 0.9 ** np.arange(40)
+    pca = PrimedPCA(4, **options).fit(X)
+    LocalEngine.part, Ranks.swap = part, swap
+    return {"bits": bits(pca), "swept": len(calls) - calls.count("swap")}
+
+
+def listening():
+    """The addresses at which this process waits for connections, after a fit."""
+    fit("few blocks")
+    own = {os.readlink(name) for name in Path("/proc/self/fd").iterdir() if name.is_symlink()}
+    found = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in Path(table).read_text().splitlines()[1:]:
+            _, local, _, state, *_, inode = line.split()[:10]
+            if state == "0A" and f"socket:[{inode}]" in own:
+                found.add(local.split(":")[0])
+    return sorted(found)
+
+
 JOBS = {
     **{f"fit {name}": lambda name=name: fit(name) for name in FITS},
     **{f"rows {name}": lambda name=name: fit(name, rows=True) for name in FITS},
     **{f"error {name}": lambda work=work: named(work) for name, work in ERRORS.items()},
+    **{f"local {name}": lambda name=name: fit(name, engine=False) for name in FITS},
     "weighted": lambda: weighted(False),
     "weighted rows": lambda: weighted(True),
     "refined": refined,
     "drawn": drawn,
+    "listening": listening,
+    **{
+        f"{stroke} {phase}": lambda given=(stroke, phase): struck(*given)
+        for stroke in STROKES
+        for phase in PHASES
+    },
 }
 
 
-def small_blocks():
-    """Blocks of a few rows, so that small data have many."""
-    base.BLOCK_BYTES = dense.BLOCK_BYTES = 2**10
-    sparse.BLOCK_ENTRIES, sparse.OUTPUT_RATIO = 100, 1
+def run(jobs):
+    become()
+    for job in jobs:
+        print(json.dumps({job: JOBS[job]()}), flush=True)
 
 
 # -- starting them -----------------------------------------------------------------------------
@@ -214,52 +310,89 @@ def free_port():
         return one.getsockname()[1]
 
 
-class Started:
-    """Ranks of their own, each a process with its output in a file."""
+def forked(order, rank, port):
+    """A child that is this rank, its output in a file of its own."""
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        out = os.open(order["files"][rank], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(out, 1), os.dup2(out, 2)
+        size = str(order["size"])
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": size}
+        place |= {"LOCAL_WORLD_SIZE": size, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        os.environ.update(place | order["environment"])
+        run(order["jobs"])
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        atexit._run_exitfuncs()
+        os._exit(code)
 
-    def __init__(self, size, *jobs, folder, script=__file__, **environment):
-        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-        place |= {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)}
-        place |= {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error"}
-        self.files = [Path(folder) / f"rank{r}.txt" for r in range(size)]
-        self.processes = []
-        for r, file in enumerate(self.files):
-            own = {"RANK": str(r), "LOCAL_RANK": str(r)}
-            with file.open("w") as out:
-                command = [sys.executable, "-u", str(script), *jobs]
-                env = os.environ | place | own | environment
-                self.processes.append(
-                    subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=env)
-                )
 
-    def wait(self, limit):
-        """Exit codes; whoever is not done by then is killed and counts as ``"hangs"``."""
-        end, codes = time.monotonic() + limit, []
-        for process in self.processes:
-            try:
-                codes.append(process.wait(max(0.1, end - time.monotonic())))
-            except subprocess.TimeoutExpired:
-                codes.append("hangs")
-        self.kill()
-        return codes
+def ended(children, limit, struck):
+    """Exit codes when all but the struck one are done; who is not by then hangs."""
+    codes, end = {}, time.monotonic() + limit
+    while time.monotonic() < end and any(r not in codes for r in children if r != struck):
+        for r, child in children.items():
+            if r not in codes and os.waitpid(child, os.WNOHANG)[0]:
+                codes[r] = 0
+        time.sleep(0.02)
+    for r, child in children.items():
+        if r not in codes:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+    return ["hangs" if r not in codes and r != struck else "ended" for r in children]
 
-    def kill(self):
-        for process in self.processes:
-            if process.poll() is None:
-                process.send_signal(signal.SIGCONT)
-                process.kill()
-                process.wait()
 
-    def text(self, rank):
-        return self.files[rank].read_text()
+def serve():
+    """Fork ranks for every order that comes in, and answer how they ended."""
+    for line in sys.stdin:
+        order, port = json.loads(line), free_port()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # fork with threads: none of ours
+            children = {r: forked(order, r, port) for r in range(order["size"])}
+        print(json.dumps(ended(children, order["limit"], order["struck"])), flush=True)
 
-    def told(self, rank):
-        """Job -> what it gave."""
-        lines = [line for line in self.text(rank).splitlines() if line.startswith("{")]
-        return {job: gave for line in lines for job, gave in json.loads(line).items()}
+
+class Ranks:
+    """Starts ranks, and tells what they gave."""
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
+        command = [sys.executable, "-W", "error", __file__]
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        self.server = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+
+    def run(self, size, *jobs, limit=240, struck=None, **environment):
+        """For every rank, job -> what it gave, or its output; none hangs."""
+        files = [self.folder / f"rank{r}.txt" for r in range(size)]
+        order = {"size": size, "jobs": jobs, "limit": limit, "struck": struck}
+        order |= {"files": [str(file) for file in files], "environment": environment}
+        self.server.stdin.write(json.dumps(order) + "\n")
+        self.server.stdin.flush()
+        how = json.loads(self.server.stdout.readline())
+        texts = [file.read_text() for file in files]
+        assert "hangs" not in how, (how, texts)
+        told = []
+        for text in texts:
+            gave = {"text": text}
+            for line in text.splitlines():
+                if line.startswith("{"):
+                    gave |= json.loads(line)
+            told.append(gave)
+        return told
+
+    def close(self):
+        self.server.stdin.close()
+        self.server.wait(60)
+        self.server.stdout.close()
 
 
 if __name__ == "__main__":
-    small_blocks()
-    for job in sys.argv[1:] or JOBS:
-        print(json.dumps({job: JOBS[job]()}))
+    run(sys.argv[1:]) if sys.argv[1:] else serve()

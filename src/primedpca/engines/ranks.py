@@ -26,7 +26,7 @@ __all__ = ["RankError", "Ranks", "as_tensor"]
 
 NOTE_BYTES = 4096
 WORDS = 800  # of an error that a note holds, each of up to four bytes
-GRACE = 10.0  # seconds in which those who are left tell each other so
+GRACE = 5.0  # seconds in which those who are left tell each other so
 
 
 class RankError(RuntimeError):

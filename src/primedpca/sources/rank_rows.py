@@ -103,7 +103,7 @@ class RankRows(MemorySource):
             "dtype": dtype_name(self.dtype),
             "kind": f"{library} on {str(self.device or 'cpu').split(':')[0]}",
             "missing": self.missing,
-            "in memory": isinstance(self.own, MemorySource),
+            "in_memory": isinstance(self.own, MemorySource),
         }
         longest = max(b - a for a, b in self.own.blocks)
         facts = {"rows": self.own.shape[0], "block": longest, "facts": mine}
@@ -113,8 +113,8 @@ class RankRows(MemorySource):
                 here, there = (one["facts"][name] for one in (note, notes[0]))
                 if here != there:
                     raise ValueError(
-                        f"rank {r} has rows whose {name} is {here}, and rank 0 {there}; all ranks "
-                        "must have rows of one kind."
+                        f"rank {r} has rows with {name}={here}, and rank 0 with {there}; all "
+                        "ranks must have rows of one kind."
                     )
         return notes
 
