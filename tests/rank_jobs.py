@@ -76,6 +76,7 @@ FITS = {
     "float32": lambda: (noise(700, 18).astype("f4"), {"priming": "block_krylov"}),
     "sparse": lambda: (sp.csr_array(thinned(noise(700, 40))), {"priming": "block_krylov"}),
     "sparse columns": lambda: (sp.csc_array(thinned(noise(200, 90))), {"priming": "block_krylov"}),
+    "torch": lambda: (torch.tensor(noise(700, 18)), {"priming": "block_krylov"}),
     "standardised": lambda: (noise(700, 18), {"scale": "std"}),
     "missing": lambda: (np.where(noise(700, 18) > 30, np.nan, noise(700, 18)), {"missing": "mean"}),
     "eigengame": lambda: (noise(700, 18), {"priming": EigenGame(steps=60), "batch_size": 64}),
