@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
-import torch.distributed  # noqa: F401  (before the fork: once for all ranks)
+import torch.distributed
 
 from primedpca import PrimedPCA, as_source, refine
 from primedpca.arrays import to_numpy

@@ -49,14 +49,17 @@ def test_torchrun_starts_the_ranks_again_and_the_fit_goes_on(ranks, tmp_path, ti
     wanted = ranks.run(1, "nothing certify")[0]["nothing certify"]
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3"]
     launch += ["--max-restarts=2", f"--log-dir={tmp_path / 'log'}", "--redirects=3"]
-    kept = {"RANKS_FOLDER": str(tmp_path / "kept"), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-    subprocess.run(
+    kept = {"RANKS_FOLDER": str(tmp_path / "kept"), "RANKS_LIMIT": "120"}
+    kept |= {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    done = subprocess.run(
         [*launch, rank_jobs.__file__, "kill once certify"],
         env=os.environ | kept,
-        check=True,
         timeout=240,
         capture_output=True,
+        text=True,
     )
+    logs = sorted((tmp_path / "log").rglob("std*.log"))
+    assert done.returncode == 0, [done.stderr, *((path, path.read_text()) for path in logs)]
     told = [path.read_text() for path in (tmp_path / "log").rglob("attempt_1/*/stdout.log")]
     found = [json.loads(text)["kill once certify"] for text in told]
     assert [one["bits"] for one in found] == [wanted["bits"]] * 3
