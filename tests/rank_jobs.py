@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 import warnings
@@ -23,12 +24,13 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 import torch.distributed
+import zarr
 
 from primedpca import PrimedPCA, as_source, refine
 from primedpca.arrays import to_numpy
 from primedpca.engines.torch_distributed import TorchDistributed
 from primedpca.priming import EigenGame, Oja
-from primedpca.sources import base, dense, sparse
+from primedpca.sources import base, dense, files, sparse
 from primedpca.sources.rank_rows import RankRows
 
 RANK, SIZE, LIMIT, WITH = 0, 1, 0.0, {}
@@ -40,7 +42,7 @@ def become():
     RANK, SIZE = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     LIMIT = float(os.environ.get("RANKS_LIMIT", 60))
     WITH.update(engine=TorchDistributed(LIMIT), random_state=0)
-    base.BLOCK_BYTES = dense.BLOCK_BYTES = 2**10  # small data in many blocks
+    base.BLOCK_BYTES = dense.BLOCK_BYTES = files.READ_BYTES = 2**10  # small data in many blocks
     sparse.BLOCK_ENTRIES, sparse.OUTPUT_RATIO = 100, 1
 
 
@@ -63,6 +65,7 @@ def bits(pca):
 
 def mine(X):
     """Rows of this rank: uneven shares, so that blocks lie across the ranks."""
+    X = zarr.open_array(X)[:] if isinstance(X, str) else X
     edges = [round(X.shape[0] * (r / SIZE) ** 1.5) for r in range(SIZE + 1)]
     return X[edges[RANK] : edges[RANK + 1]]
 
@@ -70,6 +73,7 @@ def mine(X):
 # -- jobs that end well: each gives the same on every rank, on any number of them ---------------
 
 FITS = {
+    "zarr": lambda: (os.environ["RANKS_ZARR"], {"priming": "block_krylov"}),
     "tall": lambda: (noise(1700, 18), {}),
     "wide": lambda: (noise(18, 700), {"priming": "block_krylov"}),
     "few blocks": lambda: (noise(90, 6), {}),  # fewer than ranks
@@ -98,6 +102,17 @@ def fit(name, engine=True, rows=False):
     scores = pca.transform(RankRows(own, WITH["engine"]) if rows else own)
     assert scores.shape == (own.shape[0], pca.n_components_)
     return {"bits": bits(pca), "passes": pca.n_passes_, "status": pca.status_.name}
+
+
+def own_files():
+    """Every rank has its rows in a file of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        np.save(f"{folder}/rows.npy", mine(noise(1700, 18)))
+        rows = RankRows(f"{folder}/rows.npy", WITH["engine"])
+        assert len(rows.blocks) > 8
+        pca = PrimedPCA(3, priming=EigenGame(steps=20), batch_size=64, **WITH).fit(rows)
+        assert pca.transform(rows).shape == (rows.own.shape[0], 3)
+        return {"bits": bits(pca)}
 
 
 def weighted(rows):
@@ -286,6 +301,7 @@ JOBS = {
     "weighted": lambda: weighted(False),
     "weighted rows": lambda: weighted(True),
     "refined": refined,
+    "own files": own_files,
     "drawn": drawn,
     "listening": listening,
     **{
@@ -365,7 +381,10 @@ class Ranks:
     def __init__(self, folder):
         self.folder = Path(folder)
         command = [sys.executable, "-W", "error", __file__]
+        where = {"shape": (900, 24), "chunks": (40, 7), "dtype": "f8"}
+        zarr.create_array(self.folder / "small.zarr", **where)[...] = noise(900, 24)
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        environment["RANKS_ZARR"] = str(self.folder / "small.zarr")
         self.server = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )

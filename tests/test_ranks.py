@@ -20,9 +20,9 @@ from primedpca.protocols import Engine, Parts
 from primedpca.sources.rank_rows import RankRows
 
 GOOD = [f"{kind} {name}" for kind in ("fit", "rows") for name in FITS]
-GOOD += ["weighted", "weighted rows", "refined"]
+GOOD += ["weighted", "weighted rows", "refined", "own files"]
 #: Of these one process and several ranks cut blocks alike.
-ALIKE = [name for name in FITS if name not in ("wide", "sparse columns")]
+ALIKE = [name for name in FITS if name not in ("wide", "sparse columns", "zarr")]
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from primedpca.arrays import device, dtype_name, is_sparse, namespace, to_numpy
 from primedpca.engines import as_engine
 from primedpca.fingerprint import digest
 from primedpca.protocols import Array, Block
-from primedpca.sources import as_source
+from primedpca.sources import as_source, files
 from primedpca.sources.base import BlockSource, MemorySource, cut_evenly, take_rows
 from primedpca.sources.dense import block_length
 from primedpca.sources.sparse import cut_by_entries
@@ -72,7 +72,7 @@ class RankRows(MemorySource):
             self.read_rate = math.inf  # nothing is read from a disk
         if hasattr(self.own, "feature_names"):
             self.feature_names = self.own.feature_names
-        self.blocks = self._cut([note["block"] for note in notes])
+        self.blocks = self._cut()
         rank, begin = self._ranks.rank, [start for start, _ in self.blocks]
         first, last = np.searchsorted(begin, self.edges[rank : rank + 2])
         self._local = tuple(range(first, last))
@@ -105,9 +105,7 @@ class RankRows(MemorySource):
             "missing": self.missing,
             "in_memory": isinstance(self.own, MemorySource),
         }
-        longest = max(b - a for a, b in self.own.blocks)
-        facts = {"rows": self.own.shape[0], "block": longest, "facts": mine}
-        notes = self._ranks.meet("the rows of every rank", **facts)
+        notes = self._ranks.meet("the rows of every rank", rows=self.own.shape[0], facts=mine)
         for name in mine:
             for r, note in enumerate(notes):
                 here, there = (one["facts"][name] for one in (note, notes[0]))
@@ -118,14 +116,14 @@ class RankRows(MemorySource):
                     )
         return notes
 
-    def _cut(self, longest: list[int]) -> tuple[tuple[int, int], ...]:
+    def _cut(self) -> tuple[tuple[int, int], ...]:
         n, d = self.shape
         if is_sparse(self._held):
             lengths = np.concatenate(self._ranks.collect(np.diff(self._held.indptr)))
             self.nnz = int(lengths.sum())
             return cut_by_entries(np.cumsum([0, *lengths]), d)
         if self._held is None:
-            return cut_evenly(n, max(longest))
+            return cut_evenly(n, max(16, files.READ_BYTES // (self.dtype.itemsize * d)))
         step = block_length(self.dtype, d, self.device)
         if self.device not in (None, "cpu"):
             step = min(step, max(16, DEVICE_BLOCK_BYTES // (self.dtype.itemsize * d)))
