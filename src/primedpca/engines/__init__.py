@@ -30,5 +30,5 @@ def as_engine(engine: Any = None) -> Engine:
 
 def together(engine: Any, task: str) -> AbstractContextManager[None]:
     """Where several processes make a fit: errors inside reach all of them."""
-    found = as_engine(engine)
+    found: Any = as_engine(engine) if isinstance(engine, str) else engine
     return found.together(task) if hasattr(found, "together") else nullcontext()
