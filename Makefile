@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
 
-.PHONY: demo test test-slow bench lint types clean
+.PHONY: demo test test-slow test-browser bench lint types clean
 
 demo: $(VENV)/.installed
 	$(BIN)/primedpca demo
@@ -14,6 +14,10 @@ test: $(VENV)/.installed-test lint types
 # Minutes, and the real data that PRIMEDPCA_DATA points at.
 test-slow: $(VENV)/.installed-test
 	$(BIN)/pytest -m slow
+
+# Needs Chromium, which your system installs; no browser is downloaded.
+test-browser: $(VENV)/.installed-browser
+	$(BIN)/pytest -m browser tests/browser
 
 # About 25 minutes on a quiet machine, and the same data.
 bench: $(VENV)/.installed-bench
@@ -37,6 +41,10 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml
 $(VENV)/.installed-test: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install --quiet -e '.[test]'
 	touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-browser: $(VENV)/.installed-test
+	$(BIN)/python -m pip install --quiet -e '.[browser]'
+	touch $@
 
 $(VENV)/.installed-bench: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install --quiet -e '.[bench]'

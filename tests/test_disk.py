@@ -20,7 +20,7 @@ import pytest
 import zarr
 from catalogue import FILES, TEXT_FILES, table_of, vectors_of, write_csv
 
-from primedpca import PrimedPCA, as_source
+from primedpca import PrimedPCA, as_source, plan
 from primedpca.sources import files, in_order
 from primedpca.sources.dense import DenseSource
 from primedpca.sources.npy import CompressedMember
@@ -391,6 +391,7 @@ def test_absent_chunks_are_counted(tmp_path):
         np.testing.assert_array_equal(values_of(source), X)
         with pytest.raises(ValueError, match=r"lacks 2 of its chunks.*fill value 0"):
             as_source(path, strict=True)
+        assert "2 chunks are absent and read as the fill value" in str(plan(source, 1))
 
 
 def flip_stored(path, wanted):

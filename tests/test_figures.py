@@ -12,8 +12,9 @@ from primedpca.experiments.draw import TARGETS, draw, draw_results
 from primedpca.experiments.figures import APPENDIX, _streaks, _variances
 from primedpca.experiments.protocol import THRESHOLDS
 from primedpca.experiments.records import Run
-from primedpca.experiments.style import COLOURS, figure_of
+from primedpca.experiments.style import COLOURS
 from primedpca.experiments.traces import ALONE, Results
+from primedpca.plots.canvas import new_figure
 
 matplotlib = pytest.importorskip("matplotlib")
 FIGURES = [target for target in TARGETS if target.startswith("figure")]
@@ -103,7 +104,7 @@ def test_figures_of_an_empty_folder_say_so(tmp_path):
 
 def test_a_panel_shows_mean_streaks_against_steps_and_time(results):
     for unit in ("steps", "seconds"):
-        axis = figure_of(3, 2).subplots()
+        axis = new_figure(3, 2).subplots()
         begin = _streaks(axis, results, "exponential", THRESHOLDS[0], unit)
         curves = [line for line in axis.lines if len(line.get_xdata()) > 1]
         assert len(curves) == 4
@@ -122,7 +123,7 @@ def test_a_panel_shows_mean_streaks_against_steps_and_time(results):
 
 
 def test_the_shading_is_the_standard_error(results):
-    axis = figure_of(3, 2).subplots()
+    axis = new_figure(3, 2).subplots()
     _streaks(axis, results, "exponential", THRESHOLDS[0], "steps")
     heights = axis.collections[0].get_paths()[0].vertices
     # Alone at step 8: streaks 16 and 0, mean 8, standard error 8.
@@ -133,7 +134,7 @@ def test_the_shading_is_the_standard_error(results):
 
 def test_our_methods_are_marked_on_the_clock_only(results):
     for unit, count in (("seconds", 3), ("steps", 0)):
-        axis = figure_of(3, 2).subplots()
+        axis = new_figure(3, 2).subplots()
         _streaks(axis, results, "mnist", THRESHOLDS[0], unit)
         marks = [line.get_xdata()[0] for line in axis.lines if len(line.get_xdata()) == 1]
         assert marks == [0.125, 0.125, 0.25][:count]
@@ -150,7 +151,7 @@ def test_points_below_the_priming_are_marked(tmp_path, promise, mark):
         told = promised if step == 2 else known.NOT_PROMISED
         rows.append(known.row_of(run, step, angle, True, 1.5 * step, told))
     records.write(run, rows)
-    axis = figure_of(3, 2).subplots()
+    axis = new_figure(3, 2).subplots()
     _streaks(axis, Results(records), "mnist", THRESHOLDS[0], "seconds")
     marks = [line for line in axis.lines if len(line.get_xdata()) == 1]
     assert [(m.get_xdata()[0], m.get_ydata()[0], m.get_marker()) for m in marks] == [(3, 0, mark)]
@@ -160,7 +161,7 @@ def test_variances_and_their_normalised_curves(results):
     alone, refined = (results.traces("exponential", "eigengame", extra) for extra in (ALONE, 0))
     truth = np.geomspace(1000, 1, 50)[:16]
     for normalised in (False, True):
-        axis = figure_of(3, 2).subplots()
+        axis = new_figure(3, 2).subplots()
         _variances(axis, alone, refined, normalised)
         assert len(axis.lines) == 32
         for lines, gain in ((axis.lines[:16], 1), (axis.lines[16:], 2)):

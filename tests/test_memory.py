@@ -1,8 +1,6 @@
 """Budgets of memory: scores in files, matrices refused by size, and growth that is measured."""
 
-import json
 import os
-import select
 import subprocess
 import sys
 
@@ -10,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from growth import grown
 
 from primedpca import PrimedPCA
 
@@ -168,30 +167,9 @@ sys.stdin.readline()
 """
 
 
-def resident(process):
-    with open(f"/proc/{process.pid}/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def grown(*job):
-    """Bytes that a fit adds to its process at the peak, and what it said."""
-    words = [sys.executable, "-c", CHILD, json.dumps(job)]
-    with subprocess.Popen(words, stdin=-1, stdout=-1, text=True) as process:
-        assert process.stdout.readline() == "ready\n"
-        before = peak = resident(process)
-        process.stdin.write("\n")
-        process.stdin.flush()
-        while not select.select([process.stdout], [], [], 0.002)[0]:
-            peak = max(peak, resident(process))
-        said = json.loads(process.stdout.readline())
-        peak = max(peak, resident(process))
-        process.stdin.close()
-    return peak - before, said
-
-
 def check_growth(tmp_path, kind, shape, megabytes, certificate="auto", priming="auto", k=10):
     path = str(tmp_path / "data.npy")
-    growth, said = grown(kind, shape, f"{megabytes}MB", certificate, priming, k, path)
+    growth, said = grown(CHILD, kind, shape, f"{megabytes}MB", certificate, priming, k, path)
     if "refused" in said:  # in words that tell what would do
         assert f"`max_memory`={megabytes} MB is less than the" in said["refused"]
     assert growth <= megabytes * 1e6, said

@@ -1,8 +1,9 @@
 """Top-k principal components of data of any kind and size: primed, then refined exactly.
 
-The names below are the whole public surface, beside :mod:`primedpca.priming` and
-:mod:`primedpca.metrics`.  Each is imported when first used, so that ``import primedpca`` is
-quick and only the estimator asks for scikit-learn.
+The names below are the whole public surface, beside :mod:`primedpca.priming`,
+:mod:`primedpca.metrics`, :mod:`primedpca.monitoring` and :mod:`primedpca.plots`.  Each is
+imported when first used, so that ``import primedpca`` is quick and only the estimator asks for
+scikit-learn.
 """
 
 from __future__ import annotations

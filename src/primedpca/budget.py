@@ -41,7 +41,7 @@ def check_square(d: int, budget: float) -> None:
     Three are alive at the peak: the product, its scaled copy, and the result.
     """
     needed, limit, source = 3 * 8.0 * d * d, budget, "`max_memory`"
-    if budget == math.inf:
+    if budget == math.inf and hasattr(os, "sysconf"):
         limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 4
         source = "a quarter of the memory of this machine"
     if needed > limit:

@@ -20,6 +20,7 @@ __all__ = ["Load", "Way", "exact_way", "krylov_way", "ways"]
 
 
 PROBES, RIDES, LONGEST_RIDE = 16, 4, 9
+DISK = 2e9  # bytes a second of a local disk, or a network's, where the system keeps some of it
 ALLOCATOR = 1.1  # what is kept of blocks that are free again
 
 
@@ -75,7 +76,7 @@ class Load:
         cache = getattr(source, "cache_bytes", 0)
         in_memory = held is not None or cache >= stored
         # Decoding is work for every worker; a disk is one for all of them.
-        rate = workers * source.read_rate if hasattr(source, "read_rate") else 1e9
+        rate = workers * source.read_rate if hasattr(source, "read_rate") else DISK
         return cls(
             n,
             d,
@@ -106,9 +107,9 @@ class Load:
     @property
     def overhead(self) -> float:
         """What a pass costs whatever its width, in columns: see :mod:`primedpca.extra`."""
-        if self.rate < math.inf:
-            return 200.0
-        return 0.0 if self.sparse else MEMORY
+        _, each = (self.rates.sparse if self.sparse else self.rates.dense)[self.item]
+        reading = self.stored / self.rate
+        return reading * self.workers / (self.entries * each) + (0.0 if self.sparse else MEMORY)
 
     def product(self, columns: int, readings: int = 1) -> float:
         """Seconds to multiply all data with so many columns, and back."""

@@ -18,6 +18,7 @@ from sklearn.utils.validation import (
 
 from primedpca.arrays import is_sparse
 from primedpca.attributes import attributes, check_names
+from primedpca.callbacks import Watched, with_callbacks
 from primedpca.centred import Centred
 from primedpca.engines import together
 from primedpca.gaussian import Probabilistic
@@ -30,7 +31,7 @@ from primedpca.protocols import DataSource
 from primedpca.refine import check_rows
 from primedpca.result import Status
 from primedpca.shared_fit import begun_fit
-from primedpca.solve import Solution, print_row, solve
+from primedpca.solve import Solution, solve
 from primedpca.sources import as_source
 from primedpca.sources.on_device import on_device
 from primedpca.streaming import Streaming
@@ -44,6 +45,7 @@ class PrimedPCA(
     Probabilistic,
     Keeping,
     Streaming,
+    Watched,
     BaseEstimator,
 ):
     r"""Principal component analysis, primed and then refined.
@@ -102,8 +104,10 @@ class PrimedPCA(
     warm_start : bool
         Start from the components of the last fit.
     random_state : int, RandomState, Generator or None
-    verbose : int
-        1 prints a line for every pass and one at the end.
+    verbose : int or callable
+        1 prints a line for every pass and one at the end; a function is called with a row of
+        ``history_`` after every pass.  Callbacks of scikit-learn 1.9 are set with
+        ``set_callbacks``; see docs/progress.md.
 
     Attributes
     ----------
@@ -175,7 +179,7 @@ class PrimedPCA(
         checkpoint: Any = None,
         warm_start: bool = False,
         random_state: Any = None,
-        verbose: int = 0,
+        verbose: Any = 0,
     ) -> None:
         self.n_components = n_components
         self.priming = priming
@@ -200,6 +204,7 @@ class PrimedPCA(
 
     # -- fitting -----------------------------------------------------------------------------
 
+    @with_callbacks  # type: ignore[untyped-decorator]
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> PrimedPCA:  # noqa: N803
         """Find the components of ``X``.
 
@@ -216,9 +221,9 @@ class PrimedPCA(
         PrimedPCA
         """
         with together(self.engine, "a fit"):
-            return self._fit(X, sample_weight)
+            return self._fit(X, y, sample_weight)
 
-    def _fit(self, X: Any, sample_weight: Any) -> PrimedPCA:  # noqa: N803
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> PrimedPCA:  # noqa: N803
         options = self.get_params(deep=False)
         check_options(options)
         preparation = {name: options[name] for name in ("center", "scale", "missing")}
@@ -226,7 +231,11 @@ class PrimedPCA(
         if hasattr(source, "of_all"):  # rows on several ranks, each with weights of its own
             sample_weight = source.of_all(sample_weight)
         preparation["sample_weight"] = sample_weight
-        with begun_fit(source, options, sample_weight, start) as fit:
+        rows, self.history_ = source.shape[0], []
+        with (
+            begun_fit(source, options, sample_weight, start) as fit,
+            self._watched(X, y, sample_weight, rows, fit.speaks) as told,
+        ):
             data = Centred(source, fit.engine, **preparation)
             check_rows(data)
             proven = is_proven(options)
@@ -251,14 +260,14 @@ class PrimedPCA(
                     refine_share=self.refine_share,
                     seed=seed,
                     start=start,
-                    progress=print_row if self.verbose and fit.speaks else lambda row: None,
+                    progress=told,
                     wide=wide,
                     failure_probability=self.failure_probability
                     * (self.certificate != "deterministic"),
                 )
             )
-        self._keep(solution, data, guess)
-        if self.verbose and fit.speaks:
+            self._keep(solution, data, guess)
+        if self.verbose and not callable(self.verbose) and fit.speaks:
             print(f"primedpca: {self.certificate_ or self.status_}")
         return self
 
@@ -281,8 +290,8 @@ class PrimedPCA(
         proof = None if solution.certificate is None else solution.certificate.first(k)
         self.history_, self.certificate_ = solution.history, proof
         self.angle_bounds_: Any = None if proof is None else proof.angle_bounds
-        if not (self.converged_ or self.status_ is Status.FINISHED):
-            warnings.warn(solution.shortfall(self.tol), ConvergenceWarning, stacklevel=4)
+        if not (self.converged_ or self.status_ in (Status.FINISHED, Status.STOPPED)):
+            warnings.warn(solution.shortfall(self.tol), ConvergenceWarning, stacklevel=5)
 
     def _check_fitted(self) -> None:
         check_is_fitted(self)

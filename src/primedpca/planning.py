@@ -142,18 +142,18 @@ def make_plan(
     if isinstance(k, float):
         return _plan_for_share(data, k, priming)
     reason, considered = "as asked for", []
-    m = min(data.shape)
+    m, load = min(data.shape), Load.of(data, proven)
     if not asked:
-        p = min(k + _extra(extra_components, BlockKrylov(), k, data), m)
-        p_exact = min(k + _extra(extra_components, Exact(), k, data), m)
-        considered = ways(Load.of(data, proven), p, tol, proven, max_memory, p_exact)
+        p = min(k + _extra(extra_components, BlockKrylov(), k, load), m)
+        p_exact = min(k + _extra(extra_components, Exact(), k, load), m)
+        considered = ways(load, p, tol, proven, max_memory, p_exact)
         priming = considered[0].priming
-        reason = _why(considered)
+        reason = _why(considered) + _absent(data.source)
     priming = as_priming(priming)
-    extra = _extra(extra_components, priming, k, data)
+    extra = _extra(extra_components, priming, k, load)
     if hasattr(getattr(priming, "array", None), "shape"):  # directions that are there already
         extra = max(0, priming.array.shape[-1] - k)
-    overhead = Load.of(data, proven).overhead if isinstance(extra_components, str) else None
+    overhead = load.overhead if isinstance(extra_components, str) else None
     patience = None
     exact = [way for way in considered if isinstance(way.priming, Exact)]
     if exact and isinstance(priming, BlockKrylov):
@@ -163,7 +163,7 @@ def make_plan(
     plan = Plan(priming, k, min(k + extra, m), reason, tuple(considered), overhead, patience)
     if asked:
         limits: dict[str, Any] = {"tol": tol, "proven": proven, "batch_size": batch_size}
-        return within_budget(plan, Load.of(data, proven), max_memory, **limits)
+        return within_budget(plan, load, max_memory, **limits)
     return replace(plan, room=exact[0].room) if exact else plan
 
 
@@ -192,18 +192,24 @@ def _why(considered: list[Way]) -> str:
     return words
 
 
+def _absent(source: Any) -> str:
+    """What to say of chunks that a store does not have."""
+    count = getattr(source, "missing_chunks", 0)
+    return f"; {count} chunks are absent and read as the fill value" if count else ""
+
+
 def _seconds(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds >= 0.1 else f"{1000 * seconds:.0f} ms"
 
 
-def _extra(extra_components: int | str, priming: Any, k: int, data: Centred) -> int:
+def _extra(extra_components: int | str, priming: Any, k: int, load: Load) -> int:
     if isinstance(extra_components, str):
         if extra_components != "auto":
             raise ValueError(
                 f"`extra_components`={extra_components!r} must be 'auto' or a whole number."
             )
         name = next((name for name, kind in REGISTRY.items() if type(priming) is kind), "")
-        return best_extra(None, k, name, overhead=Load.of(data, False).overhead)
+        return best_extra(None, k, name, overhead=load.overhead)
     if not _is_whole(extra_components) or extra_components < 0:
         raise ValueError(
             f"`extra_components`={extra_components!r} must be 'auto' or a whole number, at least 0."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from primedpca.score_file import check_path, write_scores_file
 __all__ = ["Projecting"]
 
 
-class Projecting(TransformerMixin):
+class Projecting(TransformerMixin, ABC):
     """``transform`` and ``inverse_transform``."""
 
     components_: np.ndarray
@@ -102,8 +103,10 @@ class Projecting(TransformerMixin):
         own = getattr(source, "own", source)  # of rows on several ranks, this one's
         return Centred.given(own, self.mean_, self.scale_, self.missing)
 
+    @abstractmethod
     def _check_fitted(self) -> None:
-        raise NotImplementedError
+        """Refuse a model that was not fitted."""
 
+    @abstractmethod
     def _source(self, X: Any, reset: bool) -> Any:  # noqa: N803
-        raise NotImplementedError
+        """``X`` as a source, its columns learnt (``reset``) or compared with those learnt."""

@@ -52,7 +52,10 @@ class Status(Enum):
         "`max_passes` were used up before the components settled; raise `max_passes`, raise "
         "`tol`, or give more `extra_components`."
     )
-
+    STOPPED = (
+        "A callback ended the fit before the components were proven, or settled, to `tol`; fit "
+        "without it to go on."
+    )
     STREAMED = (
         "Rows were seen once, as they came, and not every component is proven to lie within "
         "`tol` of the truth; if they can be read again, `fit` with `warm_start`=True goes on."

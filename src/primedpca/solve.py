@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,14 @@ from primedpca.options import DEFAULTS
 from primedpca.orthonormal import basis_of, complete
 from primedpca.prime import prime
 from primedpca.priming import BlockKrylov, Exact, FrequentDirections, Given, SubspaceIteration
+from primedpca.progress import Listener, Record, silent
 from primedpca.proofs import certified_exact, certified_krylov
 from primedpca.protocols import Array
 from primedpca.refine import decomposition, in_unit_of_data, refine_span
 from primedpca.result import Certificate, Decomposition, Plan, Snapshot, Status
 from primedpca.sketches import missed_by, refined_certificate, sketch_certificate
 
-__all__ = ["Solution", "print_row", "solve"]
+__all__ = ["Solution", "solve"]
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ def solve(
     refine_share: float,
     seed: int,
     start: Array | None = None,
-    progress: Callable[[dict[str, Any]], None] = lambda row: None,
+    progress: Listener = silent,
     wide: Centred | None = None,
     failure_probability: float = 0.0,
 ) -> Solution:
@@ -71,16 +73,7 @@ def solve(
     """
     journal = journal_of(data.engine)
     history: list[dict[str, Any]] = [] if journal is None else journal.history
-    told = [0.0]
-
-    def record(row: dict[str, Any]) -> None:
-        # Every pass over all data, but of many passes in mini-batches fewer and fewer.
-        rare = 1.5 if plan.priming.visits == "batches" and "angle_bounds" not in row else 1.0
-        if int(row["passes"]) > int(rare * told[0]):
-            progress(row)
-            told[0] = row["passes"]
-        history.append(row)
-
+    record = Record(history, progress, rarely=plan.priming.visits == "batches")
     for seen in (data, wide):
         if seen is not None and plan.room is not None:
             seen.room = plan.room
@@ -94,10 +87,10 @@ def solve(
         seen = wide if streamed and wide is not None else data
         settled = floor = False
         for snapshot in _snapshots(seen, plan, batch_size, start, **limits):
-            record(row := _row(snapshot, plan, seen))
+            stopped = record(row := _row(snapshot, plan, seen))
             settled = row.get("change", np.inf) <= tol
             floor = not settled and _at_floor(history, data)
-            if settled or floor or _spent(history, plan):
+            if settled or floor or stopped or _spent(history, plan):
                 break
         if isinstance(plan.priming, Given):
             _check_rank(snapshot, plan)
@@ -110,13 +103,13 @@ def solve(
             if not (streamed and proof.of_sketch(snapshot.state)):
                 proof.run(start=snapshot.directions, **limits)
             return proof.solution(data, history)
-        if not settled and _spent(history, plan):
+        if not (settled or record.stopped) and _spent(history, plan):
             plan = replace(plan, priming=Exact(), n_directions=int(plan.n_components))
             *_, snapshot = prime(data, plan.priming, plan.n_directions)
         found = _refine(data, plan, snapshot, refine_share, seed)
     status = _status(plan, snapshot, settled, data.shape[1], refine_share)
-    if floor and status is Status.MAX_PASSES:
-        status = Status.STALLED
+    if status is Status.MAX_PASSES and (floor or record.stopped):
+        status = Status.STALLED if floor else Status.STOPPED
     return Solution(found, status, data.passes, history)
 
 
@@ -181,7 +174,7 @@ class _Proof:
         plan: Plan,
         tol: float,
         failure_probability: float,
-        record: Callable[[dict[str, Any]], None],
+        record: Record,
     ) -> None:
         self.wide, self.plan, self.tol = wide, plan, tol
         self.failure_probability, self.record = failure_probability, record
@@ -219,7 +212,8 @@ class _Proof:
                     "seconds": self.before["seconds"] + time.perf_counter() - clock,
                     "angle_bounds": self.certificate.angle_bounds,
                     "variances": self.found.explained_variance,
-                }
+                },
+                lambda: self.found,
             )
             self.exact = self.floor = self.counted = True
 
@@ -242,10 +236,11 @@ class _Proof:
                 row[name] += self.before[name]
             row["angle_bounds"] = certificate.angle_bounds
             row["variances"] = in_unit_of_data(self.wide, evidence.values[:k])
-            self.record(row)
+            find = partial(self._refined, krylov, snapshot, min(k, evidence.values.size))
+            stopped = self.record(row, find)
             self.floor = certified.at_floor(self.reach)
             met = self.counted and bool(certificate.met(self.reach).all())
-            if self.floor or met:
+            if self.floor or met or stopped:
                 break
             if self.plan.patience is not None and snapshot.step >= self.plan.patience:
                 self.before = row
@@ -254,12 +249,16 @@ class _Proof:
         self.floor |= (met and self.reach > self.tol) or krylov.finished(snapshot.state)
         if isinstance(self.plan.n_components, float):  # of a share nothing is made up
             k = min(k, evidence.values.size)
+        self.found = self._refined(krylov, snapshot, k)
+        self.certificate = certificate.first(k)
+        return True
+
+    def _refined(self, krylov: BlockKrylov, snapshot: Snapshot, k: int) -> Decomposition:
+        """The first ``k`` components that block Krylov has; of no variance, beyond those."""
         basis, variances = krylov.refined(snapshot.state._replace(n_directions=k), self.wide)
         basis = complete(basis, self.wide.like, k, 0)
         variances = np.concatenate([variances, np.zeros(max(0, k - variances.size))])
-        self.found = decomposition(self.wide, basis[:, :k], variances)
-        self.certificate = certificate.first(k)
-        return True
+        return decomposition(self.wide, basis[:, :k], variances)
 
     def solution(self, data: Centred, history: list[dict[str, Any]]) -> Solution:
         """What was found, in the type of the data."""
@@ -269,7 +268,8 @@ class _Proof:
             mean, components = data.narrow(found.mean), data.narrow(found.components)
             scale = None if found.scale is None else data.narrow(found.scale)
             found = replace(found, components=components, mean=mean, scale=scale)
-        short = Status.FLOOR if self.floor else Status.NOT_CERTIFIED
+        short = Status.STOPPED if self.record.stopped else Status.NOT_CERTIFIED
+        short = Status.FLOOR if self.floor else short
         if self.exact and self.tol >= DEFAULTS["tol"]:
             short = Status.EXACT  # ties, and variances that are lost in rounding: nobody can more
         proven = self.counted and certificate.met(self.tol).all()
@@ -292,17 +292,6 @@ def _row(snapshot: Snapshot, plan: Plan, data: Centred) -> dict[str, Any]:
     if variances is not None and variances.size:
         row["variances"] = in_unit_of_data(data, variances[: plan.n_components])
     return row
-
-
-def print_row(row: dict[str, Any]) -> None:
-    """A line on where a fit stands."""
-    change = f", change {row['change']:.2e} rad" if "change" in row else ""
-    bound = ""
-    if "angle_bounds" in row:
-        worst = row["angle_bounds"].max()
-        bound = f", proven {worst:.2e} rad" if worst < np.pi / 2 else ", not all proven yet"
-    step = f"step {row['step']}, {row['passes']:.1f} passes, {row['seconds']:.2f} s"
-    print(f"primedpca: {step}{change}{bound}")
 
 
 def _refine(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import Any
 
@@ -37,7 +38,7 @@ LEARNT = (
 )
 
 
-class Streaming:
+class Streaming(ABC):
     """``partial_fit`` and ``merge`` of an estimator that has ``_source``."""
 
     n_components: Any
@@ -234,5 +235,6 @@ class Streaming:
             ),
         }
 
+    @abstractmethod
     def _source(self, X: Any, reset: bool) -> DataSource:  # noqa: N803
-        raise NotImplementedError
+        """``X`` as a source, its columns learnt (``reset``) or compared with those learnt."""

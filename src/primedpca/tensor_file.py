@@ -124,7 +124,7 @@ def _encode(value: Any, tensors: dict[str, np.ndarray], names: Mapping[Any, str]
             return {"@text": [str(entry) for entry in value.ravel()], "shape": list(value.shape)}
         name = f"{len(tensors):04d}"
         # Safetensors knows no array without entries but by its shape, and no other byte order.
-        tensors[name] = np.array(value, dtype=value.dtype.newbyteorder("="), order="C")
+        tensors[name] = np.asarray(value, dtype=value.dtype.newbyteorder("="), order="C")
         return {"@array": name}
     if isinstance(value, float) and not math.isfinite(value):
         return {"@float": repr(value)}

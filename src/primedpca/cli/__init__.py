@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
 
 import typer
 
+from primedpca.cli.bench import bench
+from primedpca.cli.certify import certify
 from primedpca.cli.datasets import list_datasets
+from primedpca.cli.demo import demo
+from primedpca.cli.errors import run
+from primedpca.cli.fit import fit
+from primedpca.cli.inspect import inspect
+from primedpca.cli.plan import plan
+from primedpca.cli.report import report
 from primedpca.cli.reproduce import reproduce_target
+from primedpca.cli.transform import transform
 
 __all__ = ["app", "main"]
 
-app = typer.Typer(
-    help="Top-k principal components of data of any kind and size.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 def _version(wanted: bool) -> None:
@@ -35,36 +39,30 @@ def _root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Top-k principal components of data of any kind and size."""
+    """Top-k principal components of data of any kind and size, each with a proven bound.
 
+    Begin with: primedpca demo, or primedpca fit DATA -k 10
 
-@app.command()
-def demo(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-) -> None:
-    """Show what refining buys and what is proven, on data that ship along.
-
-    Example: primedpca demo
+    Exit codes: 0 done, 1 refused, 2 not understood, 3 not all proven, 130 interrupted.
     """
-    from primedpca.cli.demo import show, show_proofs
-    from primedpca.experiments.demo import prove_demo, run_demo
-
-    if as_json:
-        rows, proofs = ([row.as_dict() for row in part] for part in (run_demo(), prove_demo()))
-        print(json.dumps({"rows": rows, "proofs": proofs}))
-    else:
-        show(run_demo())
-        show_proofs(prove_demo())
 
 
-app.command("datasets")(list_datasets)
-app.command("reproduce")(reproduce_target)
+COMMANDS: dict[str, Callable[..., Any]] = {
+    "demo": demo,
+    "fit": fit,
+    "transform": transform,
+    "certify": certify,
+    "plan": plan,
+    "inspect": inspect,
+    "report": report,
+    "bench": bench,
+    "datasets": list_datasets,
+    "reproduce": reproduce_target,
+}
+for _name, _command in COMMANDS.items():
+    app.command(_name)(_command)
 
 
-def main() -> None:
-    """Run the command line; what data or request refuse is one sentence and exit code 1."""
-    try:
-        app()
-    except (ValueError, TypeError, ArithmeticError, OSError, ImportError) as error:
-        print(f"primedpca: {error}", file=sys.stderr)
-        sys.exit(1)
+def main(words: Sequence[str] | None = None) -> None:
+    """Run the command line and end the process; whatever goes wrong is one sentence."""
+    sys.exit(run(app, sys.argv[1:] if words is None else words))

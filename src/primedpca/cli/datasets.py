@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from primedpca.cli import options as opt
+from primedpca.cli.printing import print_json
 
 __all__ = ["list_datasets"]
 
@@ -20,7 +22,8 @@ def list_datasets(
         Path | None,
         typer.Option(metavar="DIR", help="The data folder; PRIMEDPCA_DATA unless given."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: opt.AsJson = False,
+    debug: opt.Debug = False,
 ) -> None:
     """List the data sets of the experiments, and download them.
 
@@ -39,7 +42,7 @@ def list_datasets(
         raise FileNotFoundError(f"`--data-dir`={str(folder)!r} is no folder; mend it.")
     rows = [_row(name, folder) for name in SETS]
     if as_json:
-        print(json.dumps({"folder": None if folder is None else str(folder), "sets": rows}))
+        print_json({"folder": None if folder is None else str(folder), "sets": rows})
     else:
         _show(rows, folder)
 
@@ -68,7 +71,11 @@ def _fetch_all(names: list[str], folder: Path) -> None:
     from primedpca.experiments.downloads import download
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-    with Progress(*columns, TransferSpeedColumn(), console=Console(stderr=True)) as progress:
+    console = Console(stderr=True)
+    bars = Progress(
+        *columns, TransferSpeedColumn(), console=console, disable=not console.is_terminal
+    )
+    with bars as progress:
         for name in names:
             bar = _Bar(progress, name)
             path = download(name, folder, progress=bar)

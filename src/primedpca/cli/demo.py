@@ -1,20 +1,42 @@
-"""The table of ``primedpca demo``."""
+"""``primedpca demo``: what refining buys and what is proven, on data that ship along."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from primedpca.cli import options as opt
+from primedpca.cli.printing import print_json
 
-from primedpca.experiments.demo import N_COMPONENTS, STEPS, Proven, Row
+if TYPE_CHECKING:
+    from primedpca.experiments.demo import Proven, Row
 
-__all__ = ["show", "show_proofs"]
+__all__ = ["demo"]
 
 
-def show(rows: Iterable[Row]) -> None:
+def demo(as_json: opt.AsJson = False, debug: opt.Debug = False) -> None:
+    """Show what refining buys and what is proven, on data that ship along.
+
+    Example: primedpca demo
+    """
+    from primedpca.experiments.demo import prove_demo, run_demo
+
+    if as_json:
+        rows, proofs = ([row.as_dict() for row in part] for part in (run_demo(), prove_demo()))
+        print_json({"rows": rows, "proofs": proofs})
+    else:
+        _show(run_demo())
+        _show_proofs(prove_demo())
+
+
+def _show(rows: Iterable[Row]) -> None:
     """Say how to read the table, then print it."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from primedpca.experiments.demo import N_COMPONENTS, STEPS
+
     console = Console(highlight=False)
     console.print(
         f"Finding {N_COMPONENTS} principal components with the paper's three primings.\n"
@@ -34,14 +56,22 @@ def show(rows: Iterable[Row]) -> None:
                 table.add_row(*([] if not seen else [""]))
                 table.add_row(f"[bold]{escape(row.data)}[/]")
                 seen = row.data
-            streaks = " → ".join(_streak(value) for value in (row.streak_before, *row.streaks))
+            streaks = " → ".join(
+                _streak(v, N_COMPONENTS) for v in (row.streak_before, *row.streaks)
+            )
             angles = " → ".join(f"{angle:4.1f}°" for angle in (row.angle_before, *row.angles))
             table.add_row(row.priming, str(row.steps), streaks, angles)
     console.print(table)
 
 
-def show_proofs(proofs: Iterable[Proven]) -> None:
+def _show_proofs(proofs: Iterable[Proven]) -> None:
     """What comes out when nothing is asked for but a number of components."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from primedpca.experiments.demo import N_COMPONENTS
+
     console = Console(highlight=False)
     console.print(
         f"\nAnd the main job, PrimedPCA({N_COMPONENTS}).fit(X) with everything at its default.\n"
@@ -57,6 +87,6 @@ def show_proofs(proofs: Iterable[Proven]) -> None:
     console.print(table)
 
 
-def _streak(value: int) -> str:
-    colour = "green" if value == N_COMPONENTS else "yellow" if value >= N_COMPONENTS / 2 else "red"
+def _streak(value: int, best: int) -> str:
+    colour = "green" if value == best else "yellow" if value >= best / 2 else "red"
     return f"[{colour}]{value:2d}[/]"

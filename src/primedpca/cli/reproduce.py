@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from primedpca.cli import options as opt
+from primedpca.cli.printing import print_json
 
 __all__ = ["reproduce_target"]
 
@@ -31,7 +33,8 @@ def reproduce_target(
         list[str] | None,
         typer.Option("--set", metavar="NAME", help="Only this set; may be given more than once."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: opt.AsJson = False,
+    debug: opt.Debug = False,
 ) -> None:
     """Run a table or figure of the paper, and draw it.
 
@@ -59,7 +62,7 @@ def reproduce_target(
         progress=tell,
     )
     if as_json:
-        print(json.dumps({"drawn": [str(path) for path in drawn]}))
+        print_json({"drawn": [str(path) for path in drawn]})
         return
     for path in drawn:
         print(path)

@@ -9,6 +9,7 @@ import warnings
 from datetime import timedelta
 from typing import Any
 
+from primedpca.engines.local import processors
 from primedpca.engines.ranks import RankError, Ranks
 
 __all__ = ["connect"]
@@ -93,7 +94,7 @@ def _join(dist: Any, timeout: float) -> Ranks:
     )
     # Processors that several ranks may use are shared out, those that are bound to one are its.
     beside = sum(note["place"] == notes[rank]["place"] for note in notes)
-    found.threads = max(1, found.processors // beside)
+    found.threads = max(1, processors() // beside)
     found.processors = notes[0]["processors"]
     devices = [note["gpu"] for note in notes]
     if None not in devices and len(set(devices)) == size and dist.is_nccl_available():
@@ -102,7 +103,8 @@ def _join(dist: Any, timeout: float) -> Ranks:
 
 
 def _place() -> str:
-    return f"{socket.gethostname()} {sorted(os.sched_getaffinity(0))}"[:500]
+    allowed = getattr(os, "sched_getaffinity", None)  # not on every system
+    return f"{socket.gethostname()} {sorted(allowed(0)) if allowed else ''}"[:500]
 
 
 def _device() -> str | None:

@@ -18,9 +18,15 @@ import numpy as np
 from primedpca.arrays import device, namespace
 from primedpca.protocols import Array, Block, DataSource, Kernel, Parts
 
-__all__ = ["FixedTree", "LocalEngine", "Node", "cut", "one_blas_thread"]
+__all__ = ["FixedTree", "LocalEngine", "Node", "cut", "one_blas_thread", "processors"]
 
 FAN_IN = 16
+
+
+def processors() -> int:
+    """How many this process may use."""
+    allowed = getattr(os, "sched_getaffinity", None)  # not on every system
+    return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
 @dataclass(frozen=True)
@@ -30,11 +36,11 @@ class LocalEngine:
     Parameters
     ----------
     workers : int, optional
-        How many blocks at a time; by default as many as there are processors.  The result
-        does not depend on it.
+        How many blocks at a time; by default as many as there are processors, and at least two,
+        so that one is read while another is worked on.  The result does not depend on it.
     """
 
-    workers: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
+    workers: int = field(default_factory=lambda: max(2, processors()))
 
     def __post_init__(self) -> None:
         if self.workers < 1:
@@ -108,7 +114,8 @@ def _pool(workers: int) -> ThreadPoolExecutor:
 
 
 # A forked child inherits the pool but none of its threads, and would wait for them for ever.
-os.register_at_fork(after_in_child=_pool.cache_clear)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def cut(value: Any, start: int, stop: int) -> Any:

@@ -9,7 +9,6 @@ limit.
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from primedpca.arrays import is_numpy_array, is_torch_array
+from primedpca.engines.local import processors
 from primedpca.protocols import Array
 
 __all__ = ["RankError", "Ranks", "as_tensor"]
@@ -69,7 +69,7 @@ class Ranks:
         self._group = group
         self.device_group: Any = None
         self.world: Any = None
-        self.threads = self.processors = len(os.sched_getaffinity(0))
+        self.threads = self.processors = max(2, processors())
         self._told: BaseException | None = None
         self._exchanging = False
 

@@ -20,7 +20,6 @@ from primedpca.experiments.style import (
     COLOURS,
     MARKS,
     component_colours,
-    figure_of,
     house_style,
     legend_handles,
     look,
@@ -28,6 +27,7 @@ from primedpca.experiments.style import (
 )
 from primedpca.experiments.tables import missing_from
 from primedpca.experiments.traces import ALONE, Curve, Results, Trace, curve, name_of
+from primedpca.plots.canvas import new_figure
 
 __all__ = ["APPENDIX", "appendix_figure", "figure_1", "figure_2", "figure_3"]
 
@@ -58,7 +58,7 @@ def figure_2(results: Results, folder: Path) -> list[Path]:
     paths = []
     for unit in UNITS:
         with house_style():
-            figure = figure_of(7.5, 4.6)
+            figure = new_figure(7.5, 4.6)
             axes = figure.subplots(2, 3, sharey=True)
             for axis, name in zip(axes.flat, SETS, strict=False):
                 begin = _streaks(axis, results, name, threshold, unit)
@@ -80,7 +80,7 @@ def appendix_figure(target: str, results: Results, folder: Path) -> list[Path]:
     paths = []
     for unit in UNITS:
         with house_style():
-            figure = figure_of(9.0, 5.2)
+            figure = new_figure(9.0, 5.2)
             axes = figure.subplots(2, 4, sharex=True, sharey=True)
             begins = []
             for axis, threshold in zip(axes.flat, THRESHOLDS, strict=True):
@@ -179,7 +179,7 @@ def figure_1(results: Results, folder: Path) -> list[Path]:
     name = "exponential"
     pairs = _pairs(results, name, 0)
     with house_style():
-        figure = figure_of(5.2, 3.6)
+        figure = new_figure(5.2, 3.6)
         axis = figure.subplots()
         if pairs:
             alone, refined = pairs[0]
@@ -204,7 +204,7 @@ def figure_3(results: Results, folder: Path) -> list[Path]:
     alone = results.traces(FIVE, "eigengame", ALONE)
     refined = results.traces(FIVE, "eigengame", 0)
     with house_style():
-        figure = figure_of(7.0, 3.1)
+        figure = new_figure(7.0, 3.1)
         for axis, normalised in zip(figure.subplots(1, 2), (False, True), strict=True):
             if alone and refined:
                 _variances(axis, alone, refined, normalised)

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from primedpca.engines.local import processors
 from primedpca.experiments.protocol import N_COMPONENTS, THRESHOLDS
 
 __all__ = ["Records", "Row", "Run", "machine_of", "streak_of", "versions", "write_whole"]
@@ -267,4 +268,4 @@ def machine_of(device: str) -> str:
         model = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         pass
-    return f"{model}, {len(os.sched_getaffinity(0))} cores"
+    return f"{model}, {processors()} cores"

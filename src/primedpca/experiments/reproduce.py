@@ -9,6 +9,7 @@ from primedpca.experiments.datasets import check_set, data_folder
 from primedpca.experiments.protocol import METHODS, PAPERS, SETS, Protocol
 from primedpca.experiments.records import Records, machine_of
 from primedpca.experiments.runs import K5, Runner
+from primedpca.sources.on_device import torch_on
 
 __all__ = ["LARGE", "TARGETS", "check_device", "reproduce"]
 
@@ -156,21 +157,5 @@ def _check_folder(out: Path) -> None:
 
 def check_device(device: str) -> None:
     """Refuse a device that is not there."""
-    if device == "cpu":
-        return
-    try:
-        import torch
-    except ImportError as error:
-        raise ImportError(
-            f"`device`={device!r} needs PyTorch: pip install 'primedpca[torch]'."
-        ) from error
-    try:
-        kind = torch.device(device)
-        there = torch.cuda.device_count() if kind.type == "cuda" else 0
-    except RuntimeError as error:
-        raise ValueError(f"`device`={device!r} is no device: {error}") from error
-    if (kind.index or 0) >= there:
-        raise ValueError(
-            f"`device`={device!r} is not there: PyTorch sees {there} CUDA devices; use 'cpu'"
-            + (f" or 'cuda:0' to 'cuda:{there - 1}'." if there else ".")
-        )
+    if device != "cpu":
+        torch_on(device)

@@ -11,14 +11,15 @@ from typing import Any
 from primedpca.experiments.protocol import OURS
 from primedpca.experiments.tables import NAMES
 from primedpca.experiments.traces import ALONE
+from primedpca.plots.canvas import BLUE, GREEN, RED
 
 __all__ = [
     *("COLOURS", "MARKS"),
-    *("component_colours", "figure_of", "house_style", "legend_handles", "look", "save"),
+    *("component_colours", "house_style", "legend_handles", "look", "save"),
 ]
 
 #: Three of Okabe and Ito's colours, which colour-blind readers tell apart.
-COLOURS = {"eigengame": "#0072B2", "oja": "#D55E00", "power_method": "#009E73"}
+COLOURS = {"eigengame": BLUE, "oja": RED, "power_method": GREEN}
 
 #: Single points: our own methods, and where pPCA falls below its priming.
 MARKS: dict[str, dict[str, Any]] = {
@@ -64,13 +65,6 @@ def component_colours(count: int) -> list[Any]:
 
     last = max(count - 1, 1)
     return [colormaps["viridis"](0.88 * i / last) for i in range(count)]
-
-
-def figure_of(width: float, height: float) -> Any:
-    """An empty figure, in inches."""
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height), layout="constrained")
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from itertools import pairwise
@@ -12,7 +13,16 @@ import numpy as np
 from primedpca.arrays import namespace
 from primedpca.protocols import Block, DataSource
 
-__all__ = ["BlockSource", "MemorySource", "OneBlock", "Subset", "cut_evenly", "join", "take_rows"]
+__all__ = [
+    "BlockSource",
+    "MemorySource",
+    "OneBlock",
+    "Subset",
+    "cut_evenly",
+    "join",
+    "take_rows",
+    "whole",
+]
 
 BLOCK_BYTES = 2**22  # as prepared: large enough for BLAS, small enough for the cache
 GROUP_BYTES = 2**27  # rows gathered at a time where mini-batches cut across the blocks
@@ -180,6 +190,24 @@ def join(pieces: list[Block], axis: int) -> Block:
 
         return (vstack if axis == 0 else hstack)(pieces, format="csr")
     return namespace(pieces[0]).concat(pieces, axis=axis)
+
+
+def whole(source: DataSource) -> Block:
+    """All blocks in one; data beyond half of the machine's memory are refused."""
+    held = getattr(source, "array", None)
+    if held is not None:
+        return held
+    blocks, taken = [], 0
+    room = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2
+    for _, block in source.scan():
+        taken += getattr(block, "nbytes", 0)
+        if 2 * taken > room:  # twice, as long as the parts stand beside the whole
+            raise MemoryError(
+                f"`X`, {source!r}, is too large for the memory of this machine, where all of it "
+                "is needed at once; take a part of it."
+            )
+        blocks.append(block)
+    return join(blocks, source.axis)
 
 
 class OneBlock(MemorySource):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ import numpy as np
 from primedpca.protocols import Block
 from primedpca.sources.files import need
 
-__all__ = ["Columns", "as_block", "choose", "common_dtype", "names_of"]
+__all__ = ["Columns", "NamedRows", "as_block", "choose", "common_dtype", "names_of"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,33 @@ class Columns:
     types: tuple[Any, ...]
     vector: bool = False
     width: int | None = None
+
+    @cached_property
+    def alike(self) -> bool:
+        """Whether all are columns of float32, or all of float64."""
+        first = self.types[0]
+        return str(first) in ("float", "double") and all(kind == first for kind in self.types)
+
+
+class NamedRows(ABC):
+    """The two columns beside the numbers that say what a row is."""
+
+    _id: str | None
+    _label: str | None
+
+    @cached_property
+    def row_names(self) -> np.ndarray | None:
+        """What stands in ``id_column``, read when first asked for."""
+        return None if self._id is None else self._column(self._id)
+
+    @cached_property
+    def labels(self) -> np.ndarray | None:
+        """What stands in ``label_column``, read when first asked for."""
+        return None if self._label is None else self._column(self._label)
+
+    @abstractmethod
+    def _column(self, name: str) -> np.ndarray:
+        """All of one column."""
 
 
 def names_of(given: Any, argument: str) -> list[str]:
@@ -130,6 +159,8 @@ def as_block(table: Any, columns: Columns, d: int, dtype: np.dtype, where: str) 
         for chunk in table.column(columns.names[0]).chunks:
             _fill_vectors(out[start : start + len(chunk)], chunk, columns.names[0], where)
             start += len(chunk)
+    elif columns.alike:
+        out = _in_one(table.select(list(columns.names)), dtype)
     else:
         out = np.empty((table.num_rows, d), dtype, order="F")
         for j, name in enumerate(columns.names):
@@ -138,6 +169,16 @@ def as_block(table: Any, columns: Columns, d: int, dtype: np.dtype, where: str) 
                 out[start : start + len(chunk), j] = _numbers(chunk, dtype, name, where)
                 start += len(chunk)
     out.flags.writeable = False
+    return out
+
+
+def _in_one(table: Any, dtype: np.dtype) -> np.ndarray:
+    """Columns of one type as an array ``(rows, d)``, without a step of Python for each."""
+    out = np.empty((table.num_rows, table.num_columns), dtype, order="F")
+    start = 0
+    for batch in table.to_batches():
+        out[start : start + len(batch)] = batch.to_tensor(null_to_nan=True, row_major=False)
+        start += len(batch)
     return out
 
 

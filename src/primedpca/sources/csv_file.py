@@ -5,20 +5,19 @@ from __future__ import annotations
 import gzip
 import os
 from collections.abc import Iterator
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from primedpca.protocols import Block
 from primedpca.sources import files
-from primedpca.sources.columns import Columns, as_block, choose
+from primedpca.sources.columns import Columns, NamedRows, as_block, choose
 from primedpca.sources.files import FileSource, check_matrix, need, reading, stamp_of
 
 __all__ = ["CSVSource", "csv_source"]
 
 
-class CSVSource(FileSource):
+class CSVSource(NamedRows, FileSource):
     """Rows of text as float64.
 
     The file is parsed once when it is opened, to count its rows: a mistake in any line is told
@@ -27,6 +26,8 @@ class CSVSource(FileSource):
     Attributes
     ----------
     column_names : tuple of str
+    feature_names : ndarray of str or None
+        The same, if they stand in the file.
     row_names, labels : ndarray or None
         What stands in ``id_column`` and ``label_column``.
     """
@@ -53,6 +54,7 @@ class CSVSource(FileSource):
         float64 = need("pyarrow", "CSV").float64()
         self._columns = Columns(chosen.names, (float64,) * len(chosen.names))
         self.column_names = self._columns.names
+        self.feature_names = np.array(self.column_names, dtype=object) if header else None
         self._pieces: list[tuple[int, int]] = []
         counts: list[int] = []
         for begin, piece in self._cut():
@@ -81,6 +83,12 @@ class CSVSource(FileSource):
         with reading(self.path, "its first lines"):
             table = csv.read_csv(arrow.BufferReader(first), options, parse)
             self._names = list(table.schema.names)  # which may be no text at all
+        other = next((sign for sign in ";\t|" if sign in self._names[0]), None)
+        if len(self._names) == 1 and other is not None:
+            raise ValueError(
+                f"{self.path} has no {self._delimiter!r} in its first line, but {other!r}; pass "
+                f"`delimiter`={other!r}."
+            )
         # A column that is empty so far may hold numbers yet; text is told when it comes.
         kinds = [arrow.float64() if kind == arrow.null() else kind for kind in table.schema.types]
         schema = arrow.schema(list(zip(self._names, kinds, strict=True)))
@@ -151,19 +159,7 @@ class CSVSource(FileSource):
             raise OSError(f"{self.path} has {table.num_rows} rows in {where}: it has changed.")
         return as_block(table, self._columns, self.shape[1], self.dtype, where)
 
-    @cached_property
-    def row_names(self) -> np.ndarray | None:
-        """What stands in ``id_column``, read when first asked for."""
-        return self._texts(self._id)
-
-    @cached_property
-    def labels(self) -> np.ndarray | None:
-        """What stands in ``label_column``, read when first asked for."""
-        return self._texts(self._label)
-
-    def _texts(self, name: str | None) -> np.ndarray | None:
-        if name is None:
-            return None
+    def _column(self, name: str) -> np.ndarray:
         parts = [self._table(i, (name,)).column(0).to_numpy() for i in range(len(self.blocks))]
         return np.concatenate(parts)
 

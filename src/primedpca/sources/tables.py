@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from functools import cached_property
 from itertools import accumulate, groupby
 from typing import Any, NamedTuple
 
@@ -12,7 +11,7 @@ import numpy as np
 
 from primedpca.protocols import Block
 from primedpca.sources import files
-from primedpca.sources.columns import Columns, as_block, choose, common_dtype
+from primedpca.sources.columns import Columns, NamedRows, as_block, choose, common_dtype
 from primedpca.sources.files import Stamp, check_matrix, check_plausible, need, reading, stamp_of
 from primedpca.sources.in_order import InOrder
 
@@ -118,7 +117,7 @@ class ArrowReader:
         return table
 
 
-class TableSource(InOrder):
+class TableSource(NamedRows, InOrder):
     """Numbers of tables: columns, or one column of vectors.
 
     Attributes
@@ -126,6 +125,8 @@ class TableSource(InOrder):
     paths : list of str
         The files, one after another.
     column_names : tuple of str
+    feature_names : ndarray of str or None
+        The same, unless one column holds vectors.
     row_names, labels : ndarray or None
         What stands in ``id_column`` and ``label_column``.
     """
@@ -150,6 +151,8 @@ class TableSource(InOrder):
         )
         self._compare_schemas()
         self.column_names = self._columns.names
+        named = not self._columns.vector
+        self.feature_names = np.array(self.column_names, dtype=object) if named else None
         with reading(self.path, "looking for nulls"):
             nulls = [reader.with_nulls(self._columns) for reader in self._readers]
             merged = np.any(nulls, axis=0).tolist()
@@ -265,19 +268,7 @@ class TableSource(InOrder):
             if number is not None or have:
                 raise OSError(f"row group {group} does not have the rows that its footer says")
 
-    @cached_property
-    def row_names(self) -> np.ndarray | None:
-        """What stands in ``id_column``, read when first asked for."""
-        return self._named(self._id)
-
-    @cached_property
-    def labels(self) -> np.ndarray | None:
-        """What stands in ``label_column``, read when first asked for."""
-        return self._named(self._label)
-
-    def _named(self, name: str | None) -> np.ndarray | None:
-        if name is None:
-            return None
+    def _column(self, name: str) -> np.ndarray:
         self._check_same(f"column {name!r}")
         found = []
         for reader in self._readers:

@@ -16,6 +16,7 @@ from primedpca.experiments.large_scale.curves import (
 from primedpca.experiments.large_scale.results import Evaluation, RunFolder, runs_in
 from primedpca.experiments.large_scale.thumbnails import shown
 from primedpca.experiments.records import streak_of
+from primedpca.plots.images import contrast, displayable
 
 __all__ = ["draw_figure_4", "draw_figure_5", "draw_lobsters"]
 
@@ -135,7 +136,7 @@ def draw_figure_5(folder: str | Path, out: str | Path) -> list[Path]:
     figure = _figure((9.6, 9.6 / len(pictures) * h / w + 0.2))
     axes = figure.subplots(1, len(pictures))
     for axis, picture, letter, title in zip(axes, pictures, "abcdefgh", titles, strict=False):
-        axis.imshow(_displayable(picture))
+        axis.imshow(displayable(picture))
         axis.set_axis_off()
         words = f"({letter}) {title}"
         axis.text(0.5, -0.04, words, transform=axis.transAxes, ha="center", va="top", fontsize=9)
@@ -182,7 +183,7 @@ def _pair_of_rows(
     for sign, row, symbol in ((1, axes[0], "+"), (-1, axes[1], "−")):
         row[0].text(-0.1, 0.5, symbol, transform=row[0].transAxes, ha="center", va="center")
         for axis, vector in zip(row, vectors, strict=True):
-            image = _displayable(_contrast(sign * vector, vector))
+            image = displayable(contrast(sign * vector, vector))
             axis.imshow(image, interpolation="none")
             axis.set_axis_off()
     for axis, angle in zip(axes[0], angles, strict=True):
@@ -204,18 +205,6 @@ def _agreeing(vectors: np.ndarray, truth: np.ndarray) -> np.ndarray:
     """The vectors with the signs of the truth."""
     along = (vectors * truth).sum(axis=(1, 2, 3), keepdims=True)
     return np.where(along < 0, -vectors, vectors)
-
-
-def _contrast(part: np.ndarray, vector: np.ndarray) -> np.ndarray:
-    """The part above zero, in a scale in which all but one pixel in two hundred fit."""
-    top = np.quantile(np.abs(vector), 0.995)
-    return np.clip(part / (top or 1.0), 0.0, 1.0)
-
-
-def _displayable(picture: np.ndarray) -> np.ndarray:
-    """An image in bytes: one channel is spread to three, a fourth is left out."""
-    colours = picture[:, :, [0, 0, 0] if picture.shape[2] < 3 else [0, 1, 2]]
-    return colours if colours.dtype == np.uint8 else np.rint(255 * colours).astype(np.uint8)
 
 
 def _with_images(folder: Path, name: str = "images") -> RunFolder:

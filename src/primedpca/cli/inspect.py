@@ -1,0 +1,44 @@
+"""``primedpca inspect``: what is in a model file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from primedpca.cli import options as opt
+from primedpca.cli.files import load_model
+from primedpca.cli.printing import print_json, to_terminal
+
+__all__ = ["inspect"]
+
+
+def inspect(model: opt.Model, as_json: opt.AsJson = False, debug: opt.Debug = False) -> None:
+    """Show a model that fit or PrimedPCA.save has written: its components and what is proven.
+
+    Nothing in the file is run, and every byte of it is checked.
+
+    Example: primedpca inspect model.safetensors
+    """
+    pca = load_model(model)
+    names = getattr(pca, "feature_names_in_", None)
+    if as_json:
+        from primedpca.cli.summary import model_json
+
+        found = model_json(pca) | {"parameters": pca.get_params(deep=False)}
+        print_json(found | {"model": str(model), "feature_names": names})
+    else:
+        _show(pca, model, names)
+
+
+def _show(pca: Any, path: Any, names: Any) -> None:
+    from primedpca.cli.summary import show_model
+
+    console = to_terminal()
+    fitted = f"{path}: fitted to {pca.n_samples_:,} rows x {pca.n_features_in_:,} columns"
+    console.print(fitted, style="bold", soft_wrap=not console.is_terminal)
+    if names is not None:
+        shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+        console.print(f"Columns: {shown}", soft_wrap=not console.is_terminal)
+    if pca.plan_ is not None:
+        console.print(str(pca.plan_), soft_wrap=not console.is_terminal)
+    console.print()
+    show_model(console, pca)

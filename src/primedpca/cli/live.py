@@ -1,0 +1,119 @@
+"""How a fit goes, on a terminal: components with their bounds, passes, speed, and time left."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from primedpca.cli.printing import angle, duration, size, to_terminal
+from primedpca.cli.summary import bound_cell, empty_table
+
+if TYPE_CHECKING:
+    from rich.console import Console, Group
+
+__all__ = ["watched"]
+
+
+@contextmanager
+def watched(model: Any, verbose: bool) -> Iterator[None]:
+    """Show how the fit of ``model`` goes, on the error stream: a table, lines, or nothing.
+
+    A terminal that can be drawn on gets a live table; ``verbose`` prints a line for every pass
+    anywhere else.  The model is left as it was.
+    """
+    from primedpca.engines import LocalEngine
+    from primedpca.engines.counted import CountedEngine
+    from primedpca.progress import line
+
+    console = to_terminal(stderr=True)
+    if verbose or console.is_dumb_terminal or not console.is_terminal:
+        quiet = not (verbose or console.is_terminal)
+        model.verbose = 0 if quiet else lambda row: print(line(row, model.tol), file=sys.stderr)
+        try:
+            yield
+        finally:
+            model.verbose = 0
+        return
+    from rich.live import Live
+
+    table = LiveTable(console, model)
+    model.verbose, model.engine = table.tell, CountedEngine(LocalEngine(), table.count)
+    try:
+        with Live(
+            get_renderable=table.render, console=console, transient=True, refresh_per_second=8
+        ):
+            yield
+    finally:
+        model.verbose, model.engine = 0, None
+
+
+class LiveTable:
+    """What is known by now, drawn whenever it is asked for.
+
+    Parameters
+    ----------
+    console : Console
+    model : PrimedPCA
+        Being fitted; its plan is looked at as soon as it is made.
+    """
+
+    def __init__(self, console: Console, model: Any) -> None:
+        self.console, self.model = console, model
+        self._begun = time.monotonic()
+        self._row: dict[str, Any] = {"passes": 0.0}
+        self._lock = threading.Lock()
+        self._bytes, self._done, self._blocks = 0, 0, 1
+
+    def tell(self, row: dict[str, Any]) -> None:
+        """A pass has ended."""
+        self._row = row
+
+    def count(self, taken: int, blocks: int) -> None:
+        """A block was worked on, one of ``blocks`` in its pass."""
+        with self._lock:
+            self._bytes += taken
+            self._done, self._blocks = self._done + 1, blocks
+
+    def render(self) -> Group:
+        """The state as something to draw."""
+        from rich.console import Group
+        from rich.text import Text
+
+        row = dict(self._row)
+        table = empty_table(self.console, "variance", "bound now")
+        bounds, variances = row.get("angle_bounds"), row.get("variances", ())
+        shown = len(variances)
+        room = max(3, self.console.height - 6)
+        for i in range(min(shown, room)):
+            bound = None if bounds is None or i >= len(bounds) else float(bounds[i])
+            table.add_row(str(i + 1), f"{variances[i]:.4g}", bound_cell(bound, self.model.tol))
+        proven = 0 if bounds is None else int((bounds <= self.model.tol).sum())
+        parts: list[Any] = [table] if shown else []
+        if shown > room:
+            parts.append(Text(f"... and {shown - room} more", "dim"))
+        if bounds is not None:
+            style = "green" if proven == len(bounds) else "yellow"
+            parts.append(Text(f"{proven} of {len(bounds)} proven", style))
+        going = bounds is None or proven < len(bounds)
+        return Group(*parts, Text(self._speed(row, going), "dim"))
+
+    def _speed(self, row: dict[str, Any], going: bool) -> str:
+        elapsed = time.monotonic() - self._begun
+        words = [f"pass {row['passes']:.0f}", duration(elapsed)]
+        if self._bytes:
+            words.append(f"{size(self._bytes / max(elapsed, 1e-3))}/s")
+        if "change" in row:
+            words.append(f"changing by {angle(row['change'])}")
+        done = row["passes"] + (self._done % self._blocks) / self._blocks
+        plan = getattr(self.model, "plan_", None)
+        if going and plan is not None and done and elapsed > 1:
+            planned = plan.ways[0].passes if plan.ways else 0.0
+            word, passes = "about", planned
+            if done >= planned:
+                word, passes = "at most", max(float(self.model.max_passes), done)
+            words.append(f"{word} {duration(elapsed * (passes / done - 1))} left")
+        return ", ".join(words)

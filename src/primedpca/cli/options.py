@@ -1,0 +1,222 @@
+"""The words of the command line: what each option is called, takes and is refused for."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+__all__ = [
+    "AsJson",
+    "Columns",
+    "Components",
+    "Data",
+    "Debug",
+    "Delimiter",
+    "Exclude",
+    "Force",
+    "Id",
+    "Label",
+    "Map",
+    "MaxMemory",
+    "MaxPasses",
+    "Missing",
+    "NoHeader",
+    "Priming",
+    "Scale",
+    "Seed",
+    "Tol",
+    "as_angle",
+    "as_count",
+]
+
+PRIMINGS = (
+    *("auto", "exact", "block_krylov", "subspace_iteration", "power_method", "oja", "eigengame"),
+    *("mu_eigengame", "krasulina", "frequent_directions"),
+)
+MAPS = ("log1p", "sqrt", "counts_per_million", "log_cp10k", "log_cpm", "normalise_rows")
+#: The heading in the help of options that only tables take.
+TABLE = "Of tables"
+NUMBER = r"\d+(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?"
+ANGLE = re.compile(
+    rf"(?:(?P<times>{NUMBER})\s*\*\s*)?(?P<pi>pi|π)(?:\s*/\s*(?P<over>{NUMBER}))?"
+    rf"|(?P<value>{NUMBER})\s*(?P<unit>rad|deg|°)?"
+)
+
+
+def as_angle(words: str) -> float:
+    """An angle in radians from ``pi/1024``, ``2*pi/128``, ``1deg``, ``0.5°`` or ``0.01``.
+
+    Examples
+    --------
+    >>> as_angle("pi/2") == as_angle("90deg") == math.pi / 2
+    True
+    """
+    found = ANGLE.fullmatch(words.strip().lower())
+    over = float(found["over"] or 1) if found else 0.0
+    if found is None or over == 0:
+        raise typer.BadParameter(
+            f"{words!r} is no angle; write it as pi/1024, as 0.1deg, or in radians as 0.003."
+        )
+    if found["pi"]:
+        return float(found["times"] or 1) * math.pi / over
+    value = float(found["value"])
+    return math.radians(value) if found["unit"] in ("deg", "°") else value
+
+
+def as_count(words: str) -> Any:
+    """How many components: a whole number, a share of the variance, or ``mle``."""
+    if words == "mle":
+        return words
+    for kind in (int, float):
+        try:
+            return kind(words)
+        except ValueError:
+            continue
+    raise typer.BadParameter(
+        f"{words!r} is no number of components; give a whole number such as 10, a share of the "
+        "variance such as 0.95, or mle."
+    )
+
+
+def as_memory(words: str) -> str:
+    """Words such as ``2GB``, as they are, or refused."""
+    if re.fullmatch(r"\s*(\d+|\d*\.\d+)\s*[kmgt]?b\s*", words.lower()):
+        return words
+    raise typer.BadParameter(f"{words!r} is no amount of memory; write it as 500MB or 2GB.")
+
+
+def _one_of(what: str, *known: str) -> Any:
+    def choose(words: str) -> str:
+        if words not in known:
+            raise typer.BadParameter(f"{words!r} is no {what}; choose from {', '.join(known)}.")
+        return words
+
+    return choose
+
+
+def as_names(words: str) -> list[str]:
+    """Names of columns, with commas between them."""
+    found = [name.strip() for name in words.split(",")]
+    if not all(found):
+        raise typer.BadParameter(f"{words!r} has an empty name; write a,b,c.")
+    return found
+
+
+Data = Annotated[
+    str,
+    typer.Argument(
+        metavar="DATA",
+        show_default=False,
+        help="A file (.npy, .npz, .csv, .parquet, .h5, .zarr, .h5ad, .mtx, .bed, a video, ...), "
+        "file.h5::dataset, or a folder of tables or images.",
+    ),
+]
+Components = Annotated[
+    Any,
+    typer.Option(
+        "-k",
+        "--components",
+        metavar="K",
+        parser=as_count,
+        show_default=False,
+        help="How many components: 10, a share of the variance such as 0.95, or mle.",
+    ),
+]
+Tol = Annotated[
+    Any,
+    typer.Option(
+        metavar="ANGLE",
+        parser=as_angle,
+        help="Go on until every component is proven within this angle: pi/1024, 0.1deg, 0.003.",
+    ),
+]
+Priming = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        parser=_one_of("priming", *PRIMINGS),
+        help=f"Who looks for the span: {', '.join(PRIMINGS)}.",
+    ),
+]
+MaxPasses = Annotated[int, typer.Option(metavar="N", help="The most passes over the data.")]
+MaxMemory = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE", parser=as_memory, help="Memory to use beside the data, such as 2GB."
+    ),
+]
+Columns = Annotated[
+    Any,
+    typer.Option(
+        metavar="A,B,...", parser=as_names, rich_help_panel=TABLE, help="The columns to use."
+    ),
+]
+Exclude = Annotated[
+    Any,
+    typer.Option(
+        metavar="A,B,...", parser=as_names, rich_help_panel=TABLE, help="Columns to leave out."
+    ),
+]
+Id = Annotated[
+    str | None,
+    typer.Option(
+        "--id", metavar="COLUMN", rich_help_panel=TABLE, help="The column that names the rows."
+    ),
+]
+Label = Annotated[
+    str | None,
+    typer.Option(
+        "--label", metavar="COLUMN", rich_help_panel=TABLE, help="The column with their classes."
+    ),
+]
+Delimiter = Annotated[
+    str | None,
+    typer.Option(metavar="SIGN", rich_help_panel=TABLE, help="Of CSV: what stands between fields."),
+]
+NoHeader = Annotated[
+    bool,
+    typer.Option(
+        "--no-header", rich_help_panel=TABLE, help="Of CSV: the first line holds numbers, no names."
+    ),
+]
+Map = Annotated[
+    str | None,
+    typer.Option(
+        "--map",
+        metavar="NAME",
+        parser=_one_of("map", *MAPS),
+        help=f"What to do with every row first: {', '.join(MAPS)}.",
+    ),
+]
+Scale = Annotated[
+    str | None,
+    typer.Option(
+        metavar="std",
+        parser=_one_of("scale", "std"),
+        help="std divides every column by its standard deviation.",
+    ),
+]
+Missing = Annotated[
+    str,
+    typer.Option(
+        metavar="RULE",
+        parser=_one_of("rule for missing values", "error", "mean"),
+        help="Missing values (NaN): error refuses them, mean puts the column's mean there.",
+    ),
+]
+Seed = Annotated[
+    int | None, typer.Option(metavar="N", min=0, help="For the same result to the last bit.")
+]
+Model = Annotated[
+    Path,
+    typer.Argument(metavar="MODEL", show_default=False, help="A model that fit has written."),
+]
+Force = Annotated[
+    bool, typer.Option("--force", help="Replace files that are there (never the data).")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, nothing else.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show where in the code an error came up.")]

@@ -1,0 +1,73 @@
+"""What is printed, and how: one JSON object, or text that is plain unless for a terminal."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["angle", "duration", "print_json", "size", "to_terminal"]
+
+
+def print_json(value: dict[str, Any]) -> None:
+    """One JSON object on one line; what is no number is null."""
+    print(json.dumps(_plain(value), allow_nan=False, ensure_ascii=False))
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "tolist"):  # NumPy's arrays and numbers
+        value = value.tolist()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(part) for part in value]
+    return value if value is None or isinstance(value, (bool, int, str)) else str(value)
+
+
+def to_terminal(*, stderr: bool = False) -> Console:
+    """A console: coloured on a terminal, plain in a pipe, nothing guessed to be markup."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+
+def angle(radians: float) -> str:
+    """Two digits of a bound in degrees, rounded up; a right angle is nothing.
+
+    Examples
+    --------
+    >>> angle(0.00351), angle(1.61e-12), angle(0.0), angle(2.0)
+    ('0.21°', '9.3e-11°', '0°', 'not proven')
+    """
+    if radians >= math.pi / 2:
+        return "not proven"
+    degrees = math.degrees(radians)
+    if degrees > 0:
+        last = 10.0 ** (math.floor(math.log10(degrees)) - 1)
+        degrees = math.ceil(degrees / last) * last
+    return f"{degrees:.2g}°"
+
+
+def duration(seconds: float) -> str:
+    """``0.3 s``, ``45 s``, ``3 min 20 s``, ``2 h 5 min``."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def size(count: float) -> str:
+    """Bytes for people."""
+    for unit, above in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= above:
+            return f"{count / above:.1f} {unit}"
+    return f"{count:.0f} B"

@@ -1,0 +1,93 @@
+"""``primedpca transform``: the rows of a file in the coordinates of a model."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from primedpca.cli import options as opt
+from primedpca.cli.files import check_output, load_model, open_like
+from primedpca.cli.printing import print_json
+
+__all__ = ["transform"]
+
+
+def transform(
+    data: opt.Data,
+    model: opt.Model,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "-o",
+            "--out",
+            metavar="OUT",
+            show_default=False,
+            help="Where to write the scores: .npy, .csv, .tsv or .parquet.",
+        ),
+    ],
+    columns: opt.Columns = None,
+    exclude: opt.Exclude = None,
+    id_column: opt.Id = None,
+    label_column: opt.Label = None,
+    delimiter: opt.Delimiter = None,
+    no_header: opt.NoHeader = False,
+    map_rows: opt.Map = None,
+    force: opt.Force = False,
+    as_json: opt.AsJson = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Write the scores of DATA: its rows in the coordinates of the components.
+
+    Of a table, the columns that the model knows are used.
+    --id and --label name columns that are copied into a table of scores.
+    Data are read and scores are written in blocks.
+
+    Example: primedpca transform flowers.csv model.safetensors -o scores.csv --label species
+    """
+    check_output(out, "-o", force, data, model)
+    from primedpca.score_table import FORMATS
+
+    if out.suffix not in FORMATS:
+        raise ValueError(
+            f"`-o` {out} has a suffix that is not written; known are {', '.join(FORMATS)}."
+        )
+    if out.suffix == ".npy" and (id_column or label_column):
+        raise ValueError(
+            f"`-o` {out} holds numbers only; leave --id and --label out, or write a .csv."
+        )
+    pca = load_model(model)
+    source = open_like(
+        data,
+        pca,
+        columns=columns,
+        exclude=exclude,
+        id_column=id_column,
+        label_column=label_column,
+        delimiter=delimiter,
+        no_header=no_header,
+        map=map_rows,
+    )
+    shape = _write(pca, source, out, {id_column: "row_names", label_column: "labels"})
+    if as_json:
+        print_json({"out": str(out), "shape": shape, "columns": list(pca.get_feature_names_out())})
+    else:
+        print(f"{out}: {shape[0]:,} rows x {shape[1]:,} scores")
+
+
+def _write(pca: Any, source: Any, out: Path, beside: dict[str | None, str]) -> tuple[int, ...]:
+    """Scores in a file beside ``out``, then in their place: whole or not at all."""
+    from primedpca.score_table import write_table
+
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder:
+        draft = Path(folder) / "scores.npy"
+        scores = pca.transform(source, out=draft)
+        if out.suffix == ".npy":
+            os.replace(draft, out)
+        else:
+            named = {name: getattr(source, kind) for name, kind in beside.items() if name}
+            write_table(out, scores, list(pca.get_feature_names_out()), named)
+        return tuple(scores.shape)

@@ -1,0 +1,230 @@
+r"""Rows that do not look like those that a model was fitted on: Hotelling's T² and SPE.
+
+With scores :math:`t_i` of a row and the variances :math:`\lambda_i` of the k components,
+
+.. math:: T^2 = \sum_i t_i^2 / \lambda_i, \qquad SPE = \|x - \mu\|^2 - \sum_i t_i^2 ,
+
+T² tells how far a row lies out inside the span of the components, and SPE (also called Q) how
+far from it.  :func:`statistics` computes both in one pass over any data, :func:`limits` what
+ordinary *new* rows seldom pass.
+
+**T².**  Rows are taken as normal.  If the span had been fixed beforehand, mean and covariance in
+it being estimated from n rows, then for a new row :math:`T^2 \sim \frac{k(n^2-1)}{n(n-k)}
+F_{k,\,n-k}` exactly (Hotelling); without centring :math:`\frac{k(n-1)}{n-k+1} F_{k,\,n-k+1}`.
+The components are chosen for their large variances, so that new rows have somewhat smaller T²:
+the limit errs to the safe side, by little where n is several times d or variances stand out.
+
+**SPE.**  A sum of independent squares with variances :math:`\lambda_j`, j > k, has the mean
+:math:`\theta_1=\sum\lambda_j` and the variance :math:`2\theta_2 = 2\sum\lambda_j^2`; Box matches
+it with :math:`g\,\chi^2_h`, where :math:`g=\theta_2/\theta_1` and
+:math:`h=\theta_1^2/\theta_2`.  :math:`\theta_1` is known from the total variance.
+:math:`\theta_2` is not, unless everything was decomposed, so
+
+- by default the variances left out are taken to fall from :math:`\lambda_k` by a constant
+  factor, with the sum that is known.  Of all spectra whose logarithm is convex (they fall ever
+  more slowly, as exponentials, power laws and those with a floor of noise do) with the same
+  :math:`\lambda_k` and sum, this one majorises the others, as each crosses it once and from
+  below, and so has the largest :math:`\theta_2`: the limit is high enough for all of them, and
+  higher than need be where the variances kept stand far above the others;
+- with rows for ``calibration``, mean m and variance v of their SPE give g = v / 2m and
+  h = 2m² / v (Nomikos & MacGregor 1995), which is sharp for any spectrum.
+
+The rows of the fit lie nearer to their own components than new ones do.  To first order in 1/n
+the mean SPE of the rows of the fit is :math:`\theta_1 (n-1-\kappa)/n` and that of new rows
+:math:`\theta_1 (n+1+\kappa)/n`, where :math:`\kappa = \frac{1}{\theta_1}\sum_{i\le k<j}
+\frac{\lambda_i\lambda_j}{\lambda_i-\lambda_j}`: about k, more where the variances kept do not
+stand out (without centring the ones are zeros).  Limits are raised by the quotient, with
+variances that fall by a constant factor for those left out.  ``seen=False`` says that the
+calibration rows had no part in the fit, and nothing is raised: the surest limit, where there are
+rows to spare.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from primedpca.arrays import to_numpy
+
+__all__ = ["Limits", "Statistics", "limits", "statistics"]
+
+
+class Statistics(NamedTuple):
+    """T² and SPE of rows, each ``(n,)``."""
+
+    t2: np.ndarray
+    spe: np.ndarray
+
+
+class Limits(NamedTuple):
+    """What a share ``level`` of ordinary new rows stays below, in T² and in SPE.
+
+    ``spe`` is 0 where the components hold all of the variance.
+    """
+
+    t2: float
+    spe: float
+    level: float
+
+
+def statistics(model: Any, X: Any) -> Statistics:  # noqa: N803
+    """T² and SPE of every row: one pass, in float64.
+
+    Parameters
+    ----------
+    model : PrimedPCA
+        Fitted.
+    X : data of shape (n, d)
+        Anything that :func:`primedpca.as_source` reads.
+
+    Returns
+    -------
+    Statistics
+        Components without variance are left out of T² and belong to SPE.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from primedpca import PrimedPCA
+    >>> from primedpca.monitoring import limits, statistics
+    >>> X = load_iris().data
+    >>> pca = PrimedPCA(2).fit(X[::2])
+    >>> found, bounds = statistics(pca, X[1::2]), limits(pca, 0.99, X[::2])
+    >>> int((found.t2 > bounds.t2).sum()), int((found.spe > bounds.spe).sum())
+    (1, 0)
+    """
+    _check(model)
+    known, kept = model._model(), _kept(model)
+    data = model._seen(X).widened()
+    scores, squares = data.scores_and_squares(data.like.asarray(known.components[kept].T))
+    inside = to_numpy(scores).astype(np.float64) ** 2
+    squares = to_numpy(squares).astype(np.float64)
+    spe = squares - inside.sum(axis=1)
+    # What is left of a difference of large numbers, and by components in float32, is no error.
+    noise = max(np.finfo(np.float64).eps, float(np.finfo(model.components_.dtype).eps) ** 2)
+    spe = np.where(spe > model.components_.shape[1] * noise * squares, spe, 0.0)
+    return Statistics((inside / known.variances[kept]).sum(axis=1), spe)
+
+
+def limits(
+    model: Any, level: float = 0.99, calibration: Any = None, *, seen: bool = True
+) -> Limits:
+    """What ordinary new rows seldom pass; the module tells where the limits come from.
+
+    Parameters
+    ----------
+    model : PrimedPCA
+        Fitted.
+    level : float in (0, 1)
+        The share of new rows below each limit.
+    calibration : data of shape (m, d) or Statistics, optional
+        Rows known to be in order, such as those of the fit, for the limit of SPE.
+    seen : bool
+        Whether the model was fitted on the calibration rows.
+
+    Returns
+    -------
+    Limits
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"`level`={level} must lie in (0, 1), such as 0.99.")
+    _check(model)
+    n, k, mean = _rows_of_fit(model), int(_kept(model).sum()), int(bool(model.center))
+    free = n - k - mean
+    if k == 0 or free < 1:
+        raise ValueError(
+            f"{k} components with variance of {n:g} rows leave {max(free, 0.0):g} degrees of "
+            "freedom for limits, and at least 1 is needed; fit fewer components, or more rows."
+        )
+    t2 = _t2_limit(n, k, level, mean)
+    centre, h = _moments(model, calibration, n, k)
+    if calibration is None or seen:
+        lost = min(mean + _freedoms(model, k, n, centre, h), n - 1)
+        centre *= (n + lost) / (n - lost)
+    return Limits(t2, _box(centre, h, level), level)
+
+
+def _check(model: Any) -> None:
+    if not hasattr(model, "_seen"):
+        raise TypeError(f"`model` must be a fitted PrimedPCA, got {type(model).__name__}.")
+    model._check_fitted()
+
+
+def _t2_limit(n: float, k: int, level: float, mean: int) -> float:
+    from scipy.stats import f
+
+    factor = k * (n * n - 1) / (n * (n - k)) if mean else k * (n - 1) / (n - k + 1)
+    return float(factor * f.ppf(level, k, n - k + 1 - mean))
+
+
+def _moments(model: Any, calibration: Any, n: float, k: int) -> tuple[float, float]:
+    """The mean of the SPE of the rows that are known, and Box's degrees of freedom."""
+    if calibration is None:
+        rest, squares = _left_out(model, k)
+        return (n - 1) / n * rest, rest**2 / squares if squares > 0 else np.inf
+    known = calibration if isinstance(calibration, Statistics) else statistics(model, calibration)
+    if known.spe.size < 2:
+        raise ValueError(
+            f"`calibration` has {known.spe.size} rows, and a variance needs 2 at least; give more."
+        )
+    centre, spread = float(known.spe.mean()), float(known.spe.var(ddof=1))
+    return centre, 2 * centre**2 / spread if spread > 0 else np.inf
+
+
+def _left_out(model: Any, k: int) -> tuple[float, float]:
+    """``theta_1`` and the largest ``theta_2`` of variances that fall by growing factors."""
+    from scipy.optimize import brentq
+
+    count = min(model.n_samples_, model.components_.shape[1]) - model.components_.shape[0]
+    rest = float(model.noise_variance_) * count
+    if not rest > 0:
+        return 0.0, 0.0
+    powers, first = np.arange(1, count + 1), float(model.explained_variance_[k - 1])
+    share = min(rest / first, count)  # of rounding, not more than all of them equal
+
+    def excess(factor: float) -> float:
+        return float((factor**powers).sum() - share)
+
+    factor = 1.0 if excess(1.0) <= 0 else float(brentq(excess, 0.0, 1.0, xtol=1e-15))
+    return rest, first**2 * float((factor ** (2 * powers)).sum())
+
+
+def _freedoms(model: Any, k: int, n: float, centre: float, h: float) -> float:
+    """The degrees of freedom ``kappa`` that ``k`` fitted components take, at least ``k``.
+
+    Of the variances left out only mean and square are known; they are taken to fall by a
+    constant factor from where these agree.
+    """
+    if not 1 < h < np.inf or centre == 0:
+        return float(k)
+    factor = (h - 1) / (h + 1)
+    weights = (1 - factor) * factor ** np.arange(int(12 * h) + 1)
+    others = centre * weights
+    kept = np.asarray(model.explained_variance_, dtype=np.float64)[:k, None]
+    # Sampling blurs variances by their share sqrt(2 / n), and no gap counts as narrower.
+    gaps = np.maximum(kept - others, kept * np.sqrt(2 / n))
+    return float(((kept / gaps) @ weights).sum())
+
+
+def _box(centre: float, h: float, level: float) -> float:
+    """The quantile of ``g chi^2_h`` with mean ``g h = centre``."""
+    from scipy.stats import chi2
+
+    return float(centre * chi2.ppf(level, h) / h) if h < np.inf else centre
+
+
+def _kept(model: Any) -> np.ndarray:
+    """Which components have a variance to divide by, ``(k,)``."""
+    variances = np.asarray(model.explained_variance_, dtype=np.float64)
+    floor = np.finfo(model.components_.dtype).eps ** 2 * variances.max(initial=0.0)
+    return np.asarray(variances > floor)
+
+
+def _rows_of_fit(model: Any) -> float:
+    """How many rows the fit counted: the sum of their weights."""
+    if not model.explained_variance_[0] > 0:
+        return float(model.n_samples_)
+    found = 1 + float(model.singular_values_[0]) ** 2 / float(model.explained_variance_[0])
+    whole = float(round(found))
+    return whole if abs(found - whole) <= 1e-6 * whole else found  # but for rounding

@@ -1,0 +1,143 @@
+"""Rows as points and columns as arrows in one picture, scaled as R scales it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from primedpca.plots.canvas import BLUE, RED, canvas, feature_names, fitted, ink
+from primedpca.plots.plane import LARGE, axis_name, checked_scores, pair_of
+
+__all__ = ["biplot"]
+
+MOST_ARROWS = 500
+LETTER = 0.02  # about the width of a letter, as a share of the axes
+ARROW = 0.8  # R draws arrows to this part of their length, so that names stand at the end
+
+
+def biplot(
+    model: Any,
+    scores: Any,
+    components: tuple[int, int] = (0, 1),
+    scale: float = 1.0,
+    names: Any = None,
+    ax: Any = None,
+    *,
+    n_names: int = 12,
+) -> Any:
+    r"""Draw rows as points and columns as arrows, scaled as ``biplot`` of R scales ``prcomp``.
+
+    With :math:`s_i = (\sqrt{\lambda_i n})^{scale}` points lie at :math:`t_i / s_i` and arrows
+    end at :math:`0.8\, v_{ji} s_i`, on axes of their own (above and on the right) that are
+    stretched by one factor, so that the longest coordinates of points and arrows go equally
+    far.  ``scale=1`` keeps the inner products of arrows (covariances of columns, times n), and
+    ``scale=0`` distances between points.
+
+    Parameters
+    ----------
+    model : PrimedPCA
+    scores : array of shape (n, k)
+        What ``model.transform(X)`` returned; a part of the rows will do.
+    components : pair of int
+        Counted from 0.
+    scale : float in [0, 1]
+    names : sequence of str of length d, optional
+        Of the columns; those that the model was fitted with by default.
+    ax : matplotlib.axes.Axes, optional
+    n_names : int
+        How many arrows are named at most: the longest, but for those whose name would cover
+        another.  Of many columns the 500 longest are drawn.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+    """
+    rows = checked_scores(scores, fitted(model))
+    k = model.components_.shape[0]
+    if k < 2:
+        raise ValueError(f"a biplot needs two components, and the model has {k}; fit it with more.")
+    pair = pair_of(components, k)
+    points, arrows = _scaled(model, rows, pair, scale)
+    ax = canvas(ax, 5.0, 5.0)
+    reach, ratio = _ranges(points, arrows)
+    look = {"s": float(np.clip(8000 / rows.shape[0], 3.0, 16.0)), "linewidths": 0, "alpha": 0.6}
+    ax.scatter(*points.T, color=BLUE, rasterized=rows.shape[0] > LARGE, **look)
+    order = np.argsort(-np.linalg.norm(arrows, axis=1), kind="stable")[:MOST_ARROWS]
+    words, ends = feature_names(model, order, names), arrows[order] / ratio
+    named = _apart(ends, words, reach[1] - reach[0], n_names)
+    _arrows(ax, ARROW * ends, named)
+    for i in named:
+        _name(ax, ends[i], words[i], reach)
+    room = 0.06 * (reach[1] - reach[0])
+    limits = (reach[0] - room, reach[1] + room)
+    ax.set(xlim=limits, ylim=limits, aspect="equal")
+    ax.set(xlabel=axis_name(pair[0], model), ylabel=axis_name(pair[1], model))
+    from matplotlib.ticker import MaxNLocator
+
+    for second, place in ((ax.secondary_xaxis, "top"), (ax.secondary_yaxis, "right")):
+        own = second(place, functions=(lambda v: v * ratio, lambda v: v / ratio), color=RED)
+        (own.xaxis if place == "top" else own.yaxis).set_major_locator(MaxNLocator(6))
+    return ax
+
+
+def _scaled(
+    model: Any, rows: np.ndarray, pair: tuple[int, int], scale: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Points ``(n, 2)`` and the ends of arrows ``(d, 2)``."""
+    if not 0 <= scale <= 1:
+        raise ValueError(f"`scale`={scale} must lie in [0, 1]; 1 is what R takes by default.")
+    chosen = list(pair)
+    deviations = np.sqrt(np.asarray(model.explained_variance_, dtype=np.float64)[chosen])
+    if scale > 0 and not (deviations > 0).all():
+        raise ValueError(
+            f"`components`={pair} have no variance to divide by; choose others, or `scale`=0."
+        )
+    stretch = (deviations * np.sqrt(model.n_samples_)) ** scale
+    points = rows[:, chosen] * (deviations if getattr(model, "whiten", False) else 1.0)
+    return points / stretch, model.components_[chosen].T.astype(np.float64) * stretch
+
+
+def _ranges(points: np.ndarray, arrows: np.ndarray) -> tuple[tuple[float, float], float]:
+    """The limits of both axes, and by how much those of the arrows are longer.
+
+    As R: each set's range is widened to hold zero, points share theirs between the axes, and
+    the ratio is the largest that any end of an axis has.
+    """
+    low, high = -np.abs(points.min(axis=0)), np.abs(points.max(axis=0))
+    reach = (float(low.min()), float(high.max()))
+    ends = np.stack([-np.abs(arrows.min(axis=0)), np.abs(arrows.max(axis=0))])
+    ratio = float((ends / np.array(reach)[:, None]).max())
+    return reach, ratio
+
+
+def _apart(ends: np.ndarray, words: list[str], span: float, most: int) -> list[int]:
+    """The first arrows whose names do not cover one another, by about how wide letters are."""
+    found: list[int] = []
+    for i, end in enumerate(ends):
+        wide = [LETTER / 2 * span * (len(words[i]) + len(words[j])) for j in found]
+        away = np.abs(ends[found] - end) if found else np.empty((0, 2))
+        if len(found) < most and not ((away[:, 0] < wide) & (away[:, 1] < 0.04 * span)).any():
+            found.append(i)
+    return found
+
+
+def _arrows(ax: Any, ends: np.ndarray, named: list[int]) -> None:
+    """Those that are named strong and with heads, the others faint."""
+    from matplotlib.collections import LineCollection
+
+    others = np.delete(ends, named, axis=0)
+    faint = np.stack([np.zeros_like(others), others], axis=1)
+    ax.add_collection(LineCollection(list(faint), colors=RED, linewidths=0.6, alpha=0.25))
+    for end in ends[named]:
+        look = {"arrowstyle": "->", "color": RED, "linewidth": 1.1, "shrinkA": 0, "shrinkB": 0}
+        ax.annotate("", xy=end, xytext=(0, 0), arrowprops=look)
+
+
+def _name(ax: Any, end: np.ndarray, word: str, reach: tuple[float, float]) -> None:
+    """At the end of its arrow, or as near to it as it fits on the axes."""
+    half = LETTER / 2 * len(word) * (reach[1] - reach[0])
+    x = float(np.clip(end[0], min(0.0, reach[0] + half), max(0.0, reach[1] - half)))
+    look = {"ha": "center", "va": "center", "fontsize": "small", "color": ink(ax)}
+    behind = {"facecolor": ax.get_facecolor(), "edgecolor": "none", "alpha": 0.6, "pad": 0.8}
+    ax.text(x, end[1], word, bbox=behind, **look)

@@ -1,0 +1,79 @@
+"""Control charts: rows that do not look like those that the model was fitted on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from primedpca.monitoring import Limits, Statistics, limits, statistics
+from primedpca.plots.canvas import BLUE, RED, fitted, ink, is_scaled, new_figure, write_out
+
+__all__ = ["monitor"]
+
+LARGE = 2_000  # points; above, they are drawn as pixels also in vector formats
+FAR = 30.0  # limits; where a row lies beyond, the axis is logarithmic
+
+
+def monitor(
+    model: Any,
+    X: Any,  # noqa: N803
+    level: float = 0.99,
+    axes: Any = None,
+    *,
+    known: Limits | None = None,
+) -> Any:
+    """Draw Hotelling's T² and SPE of rows, and the limits that new rows seldom pass.
+
+    Parameters
+    ----------
+    model : PrimedPCA
+    X : data of shape (n, d), or Statistics
+        Rows to look at, or what :func:`primedpca.monitoring.statistics` returned for them.
+    level : float in (0, 1)
+        The share of ordinary rows below each limit.
+    axes : pair of matplotlib.axes.Axes, optional
+        For T² and for SPE.
+    known : Limits, optional
+        What :func:`primedpca.monitoring.limits` returned, such as limits calibrated on rows
+        known to be in order; those of the model alone by default.
+
+    Returns
+    -------
+    ndarray of two Axes
+    """
+    found = X if isinstance(X, Statistics) else statistics(model, X)
+    bounds = limits(fitted(model), level) if known is None else known
+    if axes is None:
+        axes = new_figure(6.4, 4.2).subplots(2, 1, sharex=True)
+    axes = np.asarray(axes, dtype=object).ravel()
+    if axes.shape != (2,):
+        raise ValueError(f"`axes` are {axes.size}, but two are needed: for T² and for SPE.")
+    _chart(axes[0], found.t2, bounds.t2, bounds.level)
+    axes[0].set_ylabel("T² (no unit)")
+    _chart(axes[1], found.spe, bounds.spe, bounds.level)
+    axes[1].set_ylabel("SPE " + ("(scaled data)" if is_scaled(model) else "(units of the data²)"))
+    axes[1].set_xlabel("row")
+    return axes
+
+
+def _chart(ax: Any, values: np.ndarray, limit: float, level: float) -> None:
+    rows, beyond = np.arange(values.size), values > limit
+    size = float(np.clip(6000 / max(values.size, 1), 1.5, 16.0))
+    look = {"s": size, "linewidths": 0, "rasterized": values.size > LARGE}
+    ax.scatter(rows[~beyond], values[~beyond], color=BLUE, **look)
+    cross = {"marker": "x", "s": max(2 * size, 12.0), "linewidths": 1.0}
+    words = f"beyond: {beyond.sum():,} of {values.size:,} ({beyond.mean():.2%})"
+    ax.scatter(rows[beyond], values[beyond], color=RED, label=words, **cross)
+    line = {"color": ink(ax), "linestyle": "--", "linewidth": 1}
+    ax.axhline(limit, label=f"limit for {100 * level:g} % of new rows: {limit:.3g}", **line)
+    top = float(values.max(initial=0.0))
+    if limit > 0 and top > FAR * limit:
+        ax.set_yscale("log", nonpositive="mask")
+        ax.set_ylim(bottom=limit / 1e3)
+    else:
+        ax.set_ylim(0, 1.08 * max(top, limit) or 1.0)
+        write_out(ax.yaxis)
+    ax.margins(x=0.01)
+    above = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "ncols": 2, "borderpad": 0.1}
+    ax.legend(frameon=False, **above)

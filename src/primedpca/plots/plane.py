@@ -1,0 +1,134 @@
+"""Rows in the plane of two components."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from primedpca.arrays import to_numpy
+from primedpca.plots.canvas import BLUE, canvas, fitted, percent
+from primedpca.plots.labels import SEAMLESS, Labels, as_labels, density_by_label, points_by_label
+
+__all__ = ["LARGE", "axis_name", "checked_scores", "pair_of", "scores"]
+
+MANY = 100_000  # points; above, how dense they lie is drawn
+LARGE = 2_000  # points; above, they are drawn as pixels also in vector formats
+
+
+def scores(
+    scores: Any,
+    components: tuple[int, int] = (0, 1),
+    labels: Any = None,
+    ax: Any = None,
+    model: Any = None,
+) -> Any:
+    """Draw rows in the plane of two components.
+
+    Parameters
+    ----------
+    scores : array of shape (n, k)
+        What ``model.transform(X)`` returned.  Above 100,000 rows the picture is one of
+        densities: how many rows lie in a cell, or their mean or most frequent label.
+    components : pair of int
+        Which ones, counted from 0; with one component only, rows are drawn along their number.
+    labels : array of shape (n,), optional
+        Words, truth values or at most 12 different whole numbers get a legend, other numbers a
+        colour bar.
+    ax : matplotlib.axes.Axes, optional
+    model : PrimedPCA, optional
+        For the shares of the variance in the names of the axes.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from primedpca import PrimedPCA, plots
+    >>> iris = load_iris()
+    >>> pca = PrimedPCA(2)
+    >>> ax = plots.scores(pca.fit_transform(iris.data), labels=iris.target, model=pca)
+    >>> ax.get_xlabel()
+    'component 1 (92.5 % of the variance)'
+    """
+    rows = checked_scores(scores, None if model is None else fitted(model))
+    x, y, names = _coordinates(rows, components, model)
+    known = None if labels is None else as_labels(labels, x.size)
+    ax = canvas(ax, 5.0, 4.2)
+    if x.size > MANY:
+        _density(ax, x, y, known)
+    else:
+        _points(ax, x, y, known)
+    ax.set(xlabel=names[0], ylabel=names[1])
+    return ax
+
+
+def checked_scores(scores: Any, model: Any) -> np.ndarray:
+    """``scores`` as a finite array ``(n, k)`` that fits to the model, if there is one."""
+    rows = to_numpy(scores)
+    if rows.ndim != 2 or 0 in rows.shape:
+        raise ValueError(
+            f"`scores` must have shape (n, k), at least one row, got {rows.shape}; give what "
+            "`transform` returned."
+        )
+    if model is not None and rows.shape[1] != model.components_.shape[0]:
+        raise ValueError(
+            f"`scores` have {rows.shape[1]} columns, but the model has "
+            f"{model.components_.shape[0]} components; give what its `transform` returned."
+        )
+    rows = rows.astype(np.float64)
+    wrong = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+    if wrong.size:
+        raise ValueError(f"`scores` are not finite in row {wrong[0]}; leave such rows out.")
+    return rows
+
+
+def _coordinates(
+    rows: np.ndarray, components: Any, model: Any
+) -> tuple[np.ndarray, np.ndarray, tuple[str, str]]:
+    n, k = rows.shape
+    i, j = pair_of(components, k)
+    if k == 1:
+        return np.arange(1.0, n + 1), rows[:, 0], ("row", axis_name(0, model))
+    return rows[:, i], rows[:, j], (axis_name(i, model), axis_name(j, model))
+
+
+def pair_of(components: Any, k: int) -> tuple[int, int]:
+    """Two components that there are; one alone stands for both."""
+    pair = tuple(components) if hasattr(components, "__len__") else (components,)
+    if k == 1 and pair == (0, 1):
+        return 0, 0
+    whole = all(isinstance(i, (int, np.integer)) and 0 <= i < k for i in pair)
+    if len(pair) != 2 or not whole:
+        raise ValueError(
+            f"`components`={components!r} must be two whole numbers from 0 to {k - 1}, as there "
+            f"are {k} components; choose two of these, or fit the model with more."
+        )
+    return int(pair[0]), int(pair[1])
+
+
+def axis_name(component: int, model: Any) -> str:
+    """``component 1 (23.4 % of the variance)``."""
+    share = "" if model is None else percent(model, component)
+    words = f" ({share} of the variance)" if share else ""
+    whitened = ", whitened" if getattr(model, "whiten", False) else ""
+    return f"component {component + 1}{whitened}{words}"
+
+
+def _points(ax: Any, x: np.ndarray, y: np.ndarray, labels: Labels | None) -> None:
+    size = float(np.clip(12000 / x.size, 3.0, 24.0))
+    look = {"s": size, "linewidths": 0, "alpha": 0.8, "rasterized": x.size > LARGE}
+    if labels is None:
+        ax.scatter(x, y, color=BLUE, **look)
+    else:
+        points_by_label(ax, x, y, labels, look)
+
+
+def _density(ax: Any, x: np.ndarray, y: np.ndarray, labels: Labels | None) -> None:
+    if labels is not None:
+        density_by_label(ax, x, y, labels)
+        return
+    cells = ax.hexbin(x, y, gridsize=70, bins="log", mincnt=1, cmap="viridis", **SEAMLESS)
+    ax.figure.colorbar(cells, ax=ax, label="rows in a cell")

@@ -1,0 +1,101 @@
+"""The variances of the components."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from primedpca.plots.canvas import (
+    BLUE,
+    RED,
+    canvas,
+    fitted,
+    is_scaled,
+    number_components,
+    write_out,
+)
+
+__all__ = ["scree"]
+
+
+def scree(model: Any, ax: Any = None, *, log: bool = False) -> Any:
+    """Draw the variance of every component, what is proven of it, and their running sum.
+
+    Parameters
+    ----------
+    model : PrimedPCA
+        Fitted.  Without a certificate there are no intervals, and of constant data no sum.
+    ax : matplotlib.axes.Axes, optional
+    log : bool
+        A logarithmic axis of variances; those that are zero are left out of it.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The sum is on axes of its own, on the right: the last of ``ax.figure.axes``.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from primedpca import PrimedPCA, plots
+    >>> ax = plots.scree(PrimedPCA(3).fit(load_iris().data))
+    >>> ax.get_xlabel(), ax.get_ylabel()
+    ('component', 'variance (units of the data²)')
+    """
+    variances = np.asarray(fitted(model).explained_variance_, dtype=np.float64)
+    ax = canvas(ax)
+    numbers = np.arange(1, variances.size + 1)
+    size = 5.0 if variances.size <= 40 else 2.5
+    certificate = getattr(model, "certificate_", None)
+    top = variances.max()
+    ax.plot(numbers, variances, "o-", color=BLUE, markersize=size, linewidth=1, label="variance")
+    if certificate is not None:
+        top = max(top, _intervals(ax, numbers, certificate.eigenvalue_bounds, size))
+    number_components(ax, variances.size)
+    ax.set_ylabel(
+        "variance " + ("(of scaled data)" if is_scaled(model) else "(units of the data²)")
+    )
+    if log and (variances > 0).any():
+        ax.set_yscale("log", nonpositive="mask")
+        ax.set_ylim(min(variances[variances > 0].min() / 2, top / 10), 2 * top)
+    else:
+        ax.set_ylim(0.0, 1.08 * top or 1.0)
+        write_out(ax.yaxis)
+    summed = _running_sum(model, ax, numbers, size)
+    handles, labels = ax.get_legend_handles_labels()
+    above = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 3, "frameon": False}
+    ax.legend([*handles, *summed], [*labels, *(line.get_label() for line in summed)], **above)
+    return ax
+
+
+def _intervals(ax: Any, numbers: np.ndarray, bounds: np.ndarray, size: float) -> float:
+    """A bar from end to end, an arrow up where there is no upper end; returns the largest end."""
+    low, high = np.asarray(bounds, dtype=np.float64).T
+    closed = np.isfinite(high)
+    # Most are too narrow to be seen, so the widest is told.
+    width = float((high - low)[closed].max(initial=0.0))
+    look: dict[str, Any] = {"color": RED, "zorder": 3}
+    label = f"certified, to {width:.1g}" if width > 0 else "certified"
+    ax.vlines(numbers[closed], low[closed], high[closed], linewidth=1.6, label=label, **look)
+    for ends in (low[closed], high[closed]):
+        ax.plot(numbers[closed], ends, "_", markersize=1.8 * size, markeredgewidth=size / 4, **look)
+    if not closed.all():
+        mark = {"marker": "^", "linestyle": "", "color": RED, "markersize": size}
+        ax.plot(numbers[~closed], low[~closed], label="at least this", **mark)
+    return float(np.where(closed, high, low).max(initial=0.0))
+
+
+def _running_sum(model: Any, ax: Any, numbers: np.ndarray, size: float) -> list[Any]:
+    ratio = np.asarray(model.explained_variance_ratio_, dtype=np.float64)
+    if not ratio.sum() > 0:
+        return []
+    right = ax.twinx()
+    look = {"color": ax.xaxis.label.get_color(), "linestyle": "--", "linewidth": 1, "alpha": 0.8}
+    marks = {"marker": "s", "markersize": 0.7 * size, "label": "sum of shares (right)"}
+    lines: list[Any] = right.plot(numbers, 100 * np.cumsum(ratio), **look, **marks)
+    right.set_ylim(0, 104)
+    right.set_ylabel("share of the variance (%)")
+    right.grid(False)
+    right.spines["right"].set_visible(True)
+    return lines

@@ -1,0 +1,207 @@
+"""A certificate in words: for the report page, the command line, and anyone who reads aloud.
+
+Components are counted from 1 here, as people count.  What is claimed is never rounded in the
+claimant's favour: bounds are rounded up, certainties down.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from typing import Any
+
+import numpy as np
+
+from primedpca.result import USEFUL, Certificate, Cluster
+
+__all__ = [
+    *("angle_words", "bound_words", "certainty_words", "certificate_sentences"),
+    *("certificate_words", "numbered", "verdict"),
+]
+
+FINEST = 1e-6  # degrees; below, a sentence gains nothing from more zeros
+SIZES = ("", "", "pair", "trio", "group of four", "group of five", "group of six")
+
+
+def certificate_words(certificate: Certificate | None, tol: float | None = None) -> str:
+    """All of :func:`certificate_sentences` in one line.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from primedpca import PrimedPCA
+    >>> X = np.diag([5.0, 4.0, 3.0, 3.0, 2.0, 1.0])
+    >>> print(certificate_words(PrimedPCA(1, random_state=0).fit(X).certificate_))
+    Component 1 is within 0.000001° of the exact one. Everything was decomposed, \
+and rounding is counted in: no probability is involved.
+    """
+    return " ".join(certificate_sentences(certificate, tol))
+
+
+def certificate_sentences(certificate: Certificate | None, tol: float | None = None) -> list[str]:
+    """What is proven and what is not, and how certain that is.
+
+    Parameters
+    ----------
+    certificate : Certificate or None
+    tol : float, optional
+        The angle asked for, in radians: what misses it is told apart from what meets it.
+
+    Returns
+    -------
+    list of str
+        Sentences that can stand alone, the most important first.
+    """
+    if certificate is None:
+        return ["Nothing is proven about these components: no certificate was made."]
+    if certificate.angle_bounds.size == 0:
+        return ["There are no components yet: a single row has no variance."]
+    single = ~certificate.zero & ~_grouped(certificate)
+    bounds, near = certificate.angle_bounds, single & (certificate.angle_bounds < USEFUL)
+    met = near & (bounds <= (USEFUL if tol is None else tol))
+    said = [_within(part, bounds) for part in (met, near & ~met) if part.any()]
+    said += [_together(run, bounds.size) for run in certificate.clusters]
+    if certificate.zero.any():
+        which = numbered(certificate.zero)
+        said.append(f"{which} {_verb(certificate.zero, 'has', 'have')} no variance to speak of.")
+    if (single & ~near).any():
+        said.append(f"Nothing useful is proven about {numbered(single & ~near).lower()}.")
+    claims = near.any() or certificate.zero.any() or any(map(_is_proven, certificate.clusters))
+    return said + ([_how_certain(certificate)] if claims else [])
+
+
+def verdict(model: Any) -> tuple[str, str]:
+    """A fitted model's state in a word, and what that means in a sentence.
+
+    Returns
+    -------
+    kind : {"certified", "partly", "unproven", "none"}
+    sentence : str
+    """
+    proof: Certificate | None = model.certificate_
+    k = model.n_components_
+    if k == 0:
+        return "none", "There are no components yet."
+    if proof is None:
+        why = "none was asked for" if model.certificate == "none" else "a share of rows has none"
+        return "none", f"Nothing is proven about these components: {why}."
+    met = int(proof.met(model.tol).sum())
+    asked = f"within {angle_words(model.tol)}, as asked"
+    if met == k:
+        what = "The component is" if k == 1 else f"All {k} components are"
+        return "certified", f"{what} proven to be right {asked}."
+    if met:
+        return "partly", f"{met} of {k} components are proven to be right {asked}; the rest not."
+    what = "The component is not" if k == 1 else f"None of the {k} components is"
+    return "unproven", f"{what} proven to be right {asked}."
+
+
+def angle_words(radians: float) -> str:
+    """An angle that is claimed, in degrees, rounded up.
+
+    >>> angle_words(0.00035), angle_words(1e-12), angle_words(0.2)
+    ('0.021°', '0.000001°', '12°')
+    """
+    degrees = _rounded(max(math.degrees(radians), FINEST), ROUND_CEILING)
+    return f"{degrees.normalize():f}°"
+
+
+def bound_words(radians: float) -> str:
+    """The same for a table, where small ones are told apart.
+
+    >>> bound_words(0.00035), bound_words(1e-12), bound_words(2.0)
+    ('0.021', '5.8 × 10⁻¹¹', '–')
+    """
+    if radians >= math.pi / 2:
+        return "–"
+    degrees = _rounded(math.degrees(radians), ROUND_CEILING)
+    if degrees == 0 or degrees >= Decimal("0.0001"):
+        return f"{degrees:f}"
+    power = degrees.adjusted()
+    return f"{degrees.scaleb(-power):f} × 10{str(power).translate(RAISED)}"
+
+
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def certainty_words(failure_probability: float) -> str:
+    """The probability that all claims hold, rounded down.
+
+    >>> certainty_words(1e-6), certainty_words(0.05), certainty_words(9e-7)
+    ('99.9999 %', '95 %', '99.9999 %')
+    """
+    # The small addition keeps log10 of a power of ten from falling below it.
+    nines = max(0, math.floor(-math.log10(failure_probability) + 1e-9) - 2)
+    held = 100 * (1 - Decimal(repr(float(failure_probability))))
+    return f"{held.quantize(Decimal(1).scaleb(-nines), ROUND_FLOOR):f} %"
+
+
+def numbered(which: np.ndarray) -> str:
+    """Name the components of a mask ``(k,)``, counted from 1.
+
+    >>> numbered(np.array([True, True, True, False, True]))
+    'Components 1 to 3 and 5'
+    """
+    numbers = np.flatnonzero(which) + 1
+    runs = np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)
+    parts: list[str] = []
+    for run in runs:
+        parts += [f"{run[0]} to {run[-1]}"] if run.size > 2 else [str(i) for i in run]
+    listed = ", ".join(parts[:-1]) + (" and " if len(parts) > 1 else "") + parts[-1]
+    return f"Component{'s' if numbers.size > 1 else ''} {listed}"
+
+
+def _grouped(certificate: Certificate) -> np.ndarray:
+    grouped = np.zeros(certificate.angle_bounds.size, dtype=bool)
+    for start, stop, _ in certificate.clusters:
+        grouped[start:stop] = True
+    return grouped
+
+
+def _within(which: np.ndarray, bounds: np.ndarray) -> str:
+    worst = angle_words(float(bounds[which].max()))
+    exact = _verb(which, "is within {} of the exact one", "are each within {} of the exact ones")
+    return f"{numbered(which)} {exact.format(worst)}."
+
+
+def _together(run: Cluster, k: int) -> str:
+    """What is known about components that are not told apart, one of which may be beyond k."""
+    count = run.stop - run.start
+    named = numbered(np.arange(run.stop) >= run.start)
+    group = SIZES[count] if count < len(SIZES) else f"group of {count}"
+    space = "plane" if count == 2 else "common space"
+    proven = f"whose {space} is certified, within {angle_words(run.angle_bound)} of the exact one"
+    if not _is_proven(run):
+        proven = f"whose {space} is not proven"
+    said = f"{named} form a {group} {proven}: their variances are too close to tell them apart."
+    if run.stop > k:
+        more = f"component {k + 1}" if run.stop == k + 1 else f"components {k + 1} to {run.stop}"
+        said += f" As {more} {'was' if run.stop == k + 1 else 'were'} not kept, "
+        said += f"ask for {run.stop} components to have all of it."
+    return said
+
+
+def _is_proven(run: Cluster) -> bool:
+    return run.angle_bound < USEFUL
+
+
+def _how_certain(certificate: Certificate) -> str:
+    if certificate.kind == "exact":
+        return "Everything was decomposed, and rounding is counted in: no probability is involved."
+    if certificate.kind == "deterministic":
+        return "This holds for certain: no probability is involved."
+    certainty = certainty_words(certificate.failure_probability)
+    return (
+        f"All of this holds together with certainty {certainty}, whatever the data: the chance "
+        "lies in random vectors that were drawn to look for what might have been missed."
+    )
+
+
+def _verb(which: np.ndarray, one: str, many: str) -> str:
+    return many if which.sum() > 1 else one
+
+
+def _rounded(value: float, way: str) -> Decimal:
+    """Two significant digits; what only rounding put beyond them does not count."""
+    near = Context(prec=12).create_decimal(Decimal(float(value)))
+    return Context(prec=2, rounding=way).create_decimal(near)

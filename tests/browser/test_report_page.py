@@ -1,0 +1,245 @@
+"""The report page in a real Chromium: it works, for everybody, and keeps to itself."""
+
+from itertools import pairwise
+
+import pytest
+
+pytestmark = pytest.mark.browser
+
+ALL = ["certified", "many", "bare", "short", "hostile"]
+PHONE, SMALLEST = {"width": 360, "height": 740}, {"width": 320, "height": 640}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_nothing_is_asked_for_and_nothing_complains(visit, pages, name):
+    seen = visit(pages[name])
+    assert seen.requests == [pages[name].as_uri()]
+    assert seen.complaints == []
+    assert seen.page.locator("script").count() == 1
+    assert seen.page.locator("img").count() == 0
+
+
+def test_a_script_that_came_in_would_not_run_and_nothing_could_be_sent(visit, pages):
+    seen = visit(pages["certified"])
+    seen.page.evaluate(
+        "() => { const s = document.createElement('script'); s.textContent = 'window.ran = 1';"
+        "document.body.append(s); const i = new Image(); i.src = 'http://127.0.0.1:9/x';"
+        "document.body.append(i); }"
+    )
+    seen.page.wait_for_timeout(200)
+    assert seen.page.evaluate("() => window.ran") is None
+    assert seen.requests == [pages["certified"].as_uri()]
+
+
+# -- sorting ---------------------------------------------------------------------------------
+
+
+def column(page, number):
+    return page.locator(f"#table tbody tr > :nth-child({number})").all_text_contents()
+
+
+def state(page):
+    return [head.get_attribute("aria-sort") for head in page.locator("#table thead th").all()]
+
+
+def test_sorting_by_mouse(visit, pages):
+    page = visit(pages["certified"]).page
+    assert state(page) == ["ascending", *[None] * 6]
+    order = column(page, 1)
+    page.get_by_role("button", name="Variance").click()
+    assert state(page) == [None, "ascending", *[None] * 5]
+    variances = [float(word) for word in column(page, 2)]
+    assert variances == sorted(variances)
+    assert page.locator("#told").text_content() == "Sorted by Variance, smallest first."
+    page.get_by_role("button", name="Variance").click()
+    assert state(page)[1] == "descending"
+    assert column(page, 1) == order
+    assert page.locator("#told").text_content() == "Sorted by Variance, largest first."
+
+
+def test_sorting_by_keyboard(visit, pages):
+    page = visit(pages["certified"]).page
+    page.get_by_role("button", name="Component", exact=True).focus()
+    page.keyboard.press("Enter")
+    assert state(page)[0] == "descending"
+    assert column(page, 1) == ["8", "7", "6", "5", "4", "3", "2", "1"]
+    page.keyboard.press("Tab")
+    assert page.evaluate("() => document.activeElement.textContent") == "Variance"
+    page.keyboard.press("Space")
+    assert state(page)[:2] == [None, "ascending"]
+    assert page.evaluate("() => document.activeElement.textContent") == "Variance"
+
+
+def test_what_has_no_number_stands_last_either_way(visit, pages):
+    page = visit(pages["certified"]).page
+    for first in ("7", "7"):
+        page.get_by_role("button", name="Cluster").click()
+        assert column(page, 1)[:2] == [first, "8"]
+        assert column(page, 7)[2:] == ["–"] * 6
+
+
+def test_sorting_numbers_as_numbers(visit, pages):
+    page = visit(pages["many"]).page
+    page.get_by_role("button", name="Component", exact=True).click()
+    assert column(page, 1)[:3] == ["60", "59", "58"]
+    page.get_by_role("button", name="Bound").click()
+    keys = page.eval_on_selector_all(
+        "#table tbody tr", "rows => rows.map(row => Number(row.dataset.keys.split(' ')[5]))"
+    )
+    assert keys == sorted(keys)
+
+
+def test_the_page_is_whole_without_scripts(visit, pages):
+    page = visit(pages["certified"], java_script_enabled=False).page
+    assert page.locator("#table tbody tr").count() == 8
+    assert page.locator("button").count() == 0
+    assert page.locator("#table thead th").first.text_content() == "Component"
+
+
+def test_the_code_can_be_copied(visit, pages):
+    page = visit(pages["certified"]).page
+    page.get_by_role("button", name="Copy").first.click()
+    page.wait_for_function("() => document.getElementById('told').textContent")
+    lines = page.locator("pre code").first.text_content()
+    if page.locator("#told").text_content() != "Copied":  # then selected, for the keyboard
+        assert page.evaluate("() => getSelection().toString()").strip() == lines.strip()
+    assert "load(" in lines
+
+
+# -- for everybody ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("viewport", [PHONE, SMALLEST], ids=["360", "320"])
+@pytest.mark.parametrize("name", ALL)
+def test_a_phone_never_scrolls_sideways(visit, pages, name, viewport):
+    page = visit(pages[name], viewport=viewport).page
+    width = page.evaluate("() => document.documentElement.scrollWidth")
+    assert width == viewport["width"]
+    # What is wider than the screen is inside a box that scrolls by itself.
+    beyond = page.evaluate(
+        "() => [...document.querySelectorAll('body *')].filter(e => !e.closest('.scroll, pre, svg')"
+        "&& e.getBoundingClientRect().right > innerWidth + 0.5).map(e => e.outerHTML.slice(0, 80))"
+    )
+    assert beyond == []
+
+
+CONTRAST = """
+() => {
+  const numbers = (words) => words.match(/[\\d.]+/g).map(Number);
+  const turned = ([r, g, b]) => {  // invert(1) hue-rotate(180deg), by the standard's matrix
+    [r, g, b] = [255 - r, 255 - g, 255 - b];
+    return [-0.574 * r + 1.43 * g + 0.144 * b, 0.426 * r + 0.43 * g + 0.144 * b,
+            0.426 * r + 1.43 * g - 0.856 * b].map(v => Math.min(255, Math.max(0, v)));
+  };
+  const light = (rgb) => {
+    const [r, g, b] = rgb.map(v => v / 255).map(
+      v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ground = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const [r, g, b, a] = numbers(getComputedStyle(at).backgroundColor);
+      if (a === undefined || a === 1) return [r, g, b];
+      if (a !== 0) throw new Error("half transparent: " + at.outerHTML.slice(0, 80));
+    }
+    return [255, 255, 255];
+  };
+  const found = [];
+  const check = (element, pseudo) => {
+    const style = getComputedStyle(element, pseudo);
+    const svg = element.closest("figure svg");
+    let colour = numbers(svg ? style.fill : style.color).slice(0, 3);
+    if (svg && getComputedStyle(svg).filter !== "none") colour = turned(colour);
+    const [one, two] = [light(colour), light(ground(element))];
+    const ratio = (Math.max(one, two) + 0.05) / (Math.min(one, two) + 0.05);
+    found.push([ratio, element.outerHTML.slice(0, 100) + (pseudo || "")]);
+  };
+  const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walk.nextNode()) {
+    const element = walk.currentNode.parentElement;
+    if (walk.currentNode.textContent.trim() && !element.closest("script, .hidden")) check(element);
+  }
+  for (const button of document.querySelectorAll("thead button")) check(button, "::after");
+  return found;
+}
+"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["certified", "bare", "short"])
+def test_contrast(visit, pages, name, scheme):
+    page = visit(pages[name], color_scheme=scheme).page
+    found = page.evaluate(CONTRAST)
+    assert len(found) > 100
+    assert [pair for pair in found if pair[0] < 4.5] == []
+    dark = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
+    assert (dark == "rgb(20, 23, 26)") == (scheme == "dark")
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_headings_landmarks_and_words_for_pictures(visit, pages, name):
+    page = visit(pages[name]).page
+    levels = page.eval_on_selector_all(
+        "h1, h2, h3, h4, h5, h6", "all => all.map(h => Number(h.tagName[1]))"
+    )
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(b - a <= 1 for a, b in pairwise(levels))
+    assert page.locator("html").get_attribute("lang") == "en"
+    for landmark in ("main", "nav", "header", "footer"):
+        assert page.locator(landmark).count() == 1
+    figures = page.locator("figure")
+    assert figures.count() >= 3
+    for figure in figures.all():
+        words = figure.locator("svg[role=img]").get_attribute("aria-label")
+        assert len(words) > 20
+        assert figure.locator("figcaption").text_content().strip()
+    unnamed = page.eval_on_selector_all(
+        "svg:not([role=img])", "all => all.filter(s => s.ariaHidden !== 'true').length"
+    )
+    assert unnamed == 0
+    ids = page.eval_on_selector_all("[id]", "all => all.map(e => e.id)")
+    assert len(ids) == len(set(ids))
+    targets = page.eval_on_selector_all("a", "all => all.map(a => a.hash.slice(1))")
+    assert set(targets) <= set(ids)
+
+
+def test_the_first_stop_skips_to_the_content(visit, pages):
+    page = visit(pages["certified"]).page
+    page.keyboard.press("Tab")
+    assert page.evaluate("() => document.activeElement.className") == "skip"
+    box = page.locator(".skip").bounding_box()
+    assert box["y"] >= 0  # and is seen then
+    page.keyboard.press("Enter")
+    assert page.evaluate("() => document.activeElement.id") == "main"
+
+
+def test_boxes_that_scroll_are_reached_by_keyboard(visit, pages):
+    page = visit(pages["certified"], viewport=PHONE).page
+    page.get_by_role("region", name="Table of components").focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    page.wait_for_function("() => document.querySelector('.scroll').scrollLeft > 0")
+
+
+# -- paper -----------------------------------------------------------------------------------
+
+
+def test_print(visit, pages, tmp_path):
+    page = visit(pages["many"], color_scheme="dark").page
+    page.emulate_media(media="print")
+    for gone in ("nav", ".skip", ".copy"):
+        assert not page.locator(gone).first.is_visible()
+    assert page.evaluate("() => getComputedStyle(document.body).backgroundColor") == (
+        "rgb(255, 255, 255)"
+    )
+    assert page.evaluate("() => getComputedStyle(document.querySelector('figure svg')).filter") == (
+        "none"
+    )
+    # All rows are on the paper, none in a box that scrolls.
+    hidden = page.eval_on_selector(".scroll", "box => box.scrollHeight - box.clientHeight")
+    assert hidden == 0
+    path = tmp_path / "page.pdf"
+    page.pdf(path=path, format="A4")
+    assert path.read_bytes().startswith(b"%PDF")
+    assert path.stat().st_size > 20_000

@@ -1,0 +1,65 @@
+"""The real command in a real process, with pipes or on a terminal."""
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+
+COMMAND = [sys.executable, "-c", "from primedpca.cli import main; main()"]
+
+
+def primedpca(*words, cwd=None, **environment):
+    """Run a command line with pipes."""
+    return subprocess.run(
+        [*COMMAND, *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=cwd,
+        env={**os.environ, **environment},
+    )
+
+
+def heed_ctrl_c():
+    """In a child: a shell that runs the tests in the background has SIGINT ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def on_a_terminal(*words, columns=80, lines=30, cwd=None, until=None, **environment):
+    """Run a command line on a terminal of its own: the exit code, and all that was written.
+
+    As soon as ``until`` was written, Ctrl-C is pressed.
+    """
+    child, terminal = pty.fork()
+    if child == 0:
+        for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"):
+            os.environ.pop(name, None)
+        os.environ.update({"TERM": "xterm-256color", **environment})
+        os.chdir(cwd or ".")
+        heed_ctrl_c()
+        # The size must be there before the command looks at it.
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        os.execv(COMMAND[0], [*COMMAND, *map(str, words)])
+    written, deadline = b"", time.monotonic() + 120
+    while time.monotonic() < deadline:
+        if not select.select([terminal], [], [], 1)[0]:
+            continue
+        try:
+            part = os.read(terminal, 65536)
+        except OSError:  # the other end is closed
+            part = b""
+        if not part:
+            break
+        written += part
+        if until is not None and until.encode() in written:
+            os.write(terminal, b"\x03")
+            until = None
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    os.close(terminal)
+    return code, written.decode()

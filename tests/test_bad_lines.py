@@ -1,0 +1,154 @@
+"""Command lines that are refused: one helpful sentence, the right exit code, valid JSON."""
+
+import json
+
+import numpy as np
+import pytest
+from command import primedpca
+
+from primedpca import PrimedPCA
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Data and models, good and bad."""
+    folder = tmp_path_factory.mktemp("bad lines")
+    x = np.random.default_rng(0).normal(size=(60, 8)) * np.arange(8, 0, -1)
+    np.save(folder / "x.npy", x)
+    np.save(folder / "wide.npy", np.ones((5, 9)))
+    np.save(folder / "row.npy", x[0])
+    np.save(folder / "objects.npy", np.array([{}], dtype=object))
+    np.save(folder / "oblique.npy", np.ones((2, 8)))
+    x[3, 4] = np.nan
+    np.save(folder / "nan.npy", x)
+    (folder / "cut.npy").write_bytes((folder / "x.npy").read_bytes()[:-9])
+    (folder / "junk.npy").write_bytes(b"hello")
+    (folder / "words.xyz").write_text("hello")
+    (folder / "empty.csv").write_text("")
+    (folder / "table.csv").write_text("plant,a,b,kind\np1,1,2,u\np2,3,1,v\np3,2,2,u\n")
+    (folder / "semicolons.csv").write_text("a;b\n1;2\n3;1\n2;2\n")
+    (folder / "ragged.csv").write_text("a,b\n1,2\n3\n")
+    (folder / "nothing").mkdir()
+    model = PrimedPCA(2, random_state=0).fit(np.load(folder / "x.npy"))
+    model.save(folder / "model.safetensors")
+    whole = (folder / "model.safetensors").read_bytes()
+    (folder / "damaged.safetensors").write_bytes(whole[:-5] + b"\0\1\2\3\4")
+    (folder / "cut.safetensors").write_bytes(whole[:200])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("primedpca.tensor_file.FORMAT", 2)
+        model.save(folder / "newer.safetensors")
+    return folder
+
+
+FIT = ("fit", "x.npy", "-k", "2")
+#: Words, exit code, and what the sentence has to say.
+LINES = [
+    # -- words that cannot be parsed
+    (("dance",), 2, "No such command 'dance'"),
+    (("fitt", "x.npy"), 2, "Did you mean 'fit'?"),
+    (("fit",), 2, "'DATA'"),
+    (("fit", "x.npy"), 2, "'-k'"),
+    (("fit", "x.npy", "-k", "ten"), 2, "'ten' is no number of components"),
+    (("fit", "x.npy", "wide.npy", "-k", "2"), 2, "quotes"),
+    ((*FIT, "--loud"), 2, "--loud"),
+    ((*FIT, "--tol", "narrow"), 2, "'narrow' is no angle; write it as pi/1024"),
+    ((*FIT, "--tol", "pi/0"), 2, "'pi/0' is no angle"),
+    ((*FIT, "--tol", "-1deg"), 2, "'-1deg' is no angle"),
+    ((*FIT, "--tol"), 2, "requires an argument"),
+    ((*FIT, "--max-memory", "lots"), 2, "'lots' is no amount of memory; write it as 500MB"),
+    ((*FIT, "--max-memory", "-2GB"), 2, "'-2GB' is no amount of memory"),
+    ((*FIT, "--priming", "magic"), 2, "'magic' is no priming; choose from auto, exact"),
+    ((*FIT, "--map", "tan"), 2, "'tan' is no map; choose from log1p"),
+    ((*FIT, "--scale", "large"), 2, "'large' is no scale"),
+    ((*FIT, "--missing", "drop"), 2, "choose from error, mean"),
+    ((*FIT, "--seed", "x"), 2, "'--seed'"),
+    ((*FIT, "--seed", "-1"), 2, "'--seed'"),
+    ((*FIT, "--max-passes", "many"), 2, "'--max-passes'"),
+    ((*FIT, "--columns", "a,,b"), 2, "'a,,b' has an empty name"),
+    (("transform", "x.npy", "model.safetensors"), 2, "'-o'"),
+    (("transform", "x.npy"), 2, "'MODEL'"),
+    (("certify", "x.npy"), 2, "'COMPONENTS'"),
+    (("report", "model.safetensors", "x.npy"), 2, "'-o'"),
+    (("plan", "x.npy", "-k", "2", "--tol", "pi*2"), 2, "no angle"),
+    # -- data that are not there, or no data
+    (("fit", "none.npy", "-k", "2"), 1, "'none.npy' is not there; check the path"),
+    (("fit", "words.xyz", "-k", "2"), 1, "has a suffix that is not read; known are .npy"),
+    (("fit", "nothing", "-k", "2"), 1, "without anything that is read"),
+    (("fit", "junk.npy", "-k", "2"), 1, "junk.npy is damaged"),
+    (("fit", "cut.npy", "-k", "2"), 1, "cut.npy"),
+    (("fit", "row.npy", "-k", "2"), 1, "two dimensions"),
+    (("fit", "objects.npy", "-k", "2"), 1, "Python objects"),
+    (("fit", "empty.csv", "-k", "2"), 1, "empty.csv is empty"),
+    (("fit", "ragged.csv", "-k", "1"), 1, "ragged.csv"),
+    (("fit", "semicolons.csv", "-k", "1"), 1, "`--delimiter`=';'"),
+    (("fit", "table.csv", "-k", "1"), 1, "name one as `--id` or `--label`"),
+    (("fit", "table.csv", "-k", "1", "--id", "name"), 1, "no column 'name'; there: 'plant'"),
+    (("fit", "table.csv", "-k", "1", "--columns", "a,z"), 1, "no column 'z'"),
+    (("fit", "x.npy", "-k", "2", "--columns", "a"), 1, "`--columns` is no option of x.npy"),
+    (("fit", "x.npy::part", "-k", "2"), 1, "has no parts"),
+    (("fit", "nan.npy", "-k", "2"), 1, "row 3, column 4; use `--missing mean`"),
+    # -- requests that cannot be met
+    (("plan", "x.npy", "-k", "0"), 1, "`-k`=0 must lie between 1 and"),
+    (("plan", "x.npy", "-k", "-3"), 1, "`-k`=-3"),
+    (("plan", "x.npy", "-k", "9"), 1, "=8; lower it or add data"),
+    (("plan", "x.npy", "-k", "1.5"), 1, "a share of the variance between 0 and 1, or mle"),
+    (("fit", "x.npy", "-k", "9"), 1, "=8; lower it or add data"),
+    (("plan", "x.npy", "-k", "2", "--tol", "pi"), 1, "`--tol`=3.14"),
+    (("plan", "x.npy", "-k", "2", "--tol", "0"), 1, "above 0 and below pi/2"),
+    (("plan", "x.npy", "-k", "2", "--max-memory", "1KB"), 1, "`--max-memory`=0 MB is less"),
+    ((*FIT, "--max-passes", "0"), 1, "`--max-passes`=0"),
+    ((*FIT, "--device", "warp"), 1, "`--device`='warp' cannot be used here"),
+    ((*FIT, "--checkpoint", "x.npy"), 1, "`--checkpoint`='x.npy' is a file; name a folder"),
+    (("bench", "x.npy", "-k", "8"), 1, "`-k`=8 must be less than"),
+    (("certify", "x.npy", "wide.npy"), 1, "COMPONENTS have shape (5, 9), but DATA has 8"),
+    (("certify", "x.npy", "oblique.npy"), 1, "orthonormal"),
+    # -- files that cannot be written, or must not be
+    ((*FIT, "-o", "no/folder/model.safetensors"), 1, "is no folder; make it first"),
+    ((*FIT, "-o", "nothing"), 1, "is a folder; name a file"),
+    ((*FIT, "-o", "x.npy"), 1, "is what is read; name another file"),
+    ((*FIT, "-o", "x.npy", "--force"), 1, "is what is read; name another file"),
+    ((*FIT, "-o", "model.safetensors"), 1, "is there already; name another file, or add `--force`"),
+    ((*FIT, "--report", "no/folder/page.html"), 1, "`--report` no/folder/page.html"),
+    ((*FIT, "--report", "/proc/page.html"), 1, "`--report` /proc/page.html cannot be written"),
+    ((*FIT, "--report", "x.npy", "--force"), 1, "is what is read"),
+    (("transform", "x.npy", "model.safetensors", "-o", "s.xlsx"), 1, "known are .npy, .csv"),
+    (("transform", "x.npy", "model.safetensors", "-o", "nan.npy"), 1, "is there already"),
+    (("transform", "x.npy", "model.safetensors", "-o", "s.npy", "--id", "a"), 1, "numbers only"),
+    # -- models
+    (("inspect", "none.safetensors"), 1, "none.safetensors is no file"),
+    (("inspect", "x.npy"), 1, "x.npy is no model"),
+    (("inspect", "damaged.safetensors"), 1, "is damaged"),
+    (("inspect", "cut.safetensors"), 1, "is damaged"),
+    (("inspect", "newer.safetensors"), 1, "install a newer one"),
+    (("transform", "wide.npy", "model.safetensors", "-o", "s.npy"), 1, "9 columns, but the model"),
+    (("report", "x.npy", "model.safetensors", "-o", "page.html"), 1, "x.npy is no model"),
+    # -- the others
+    (("datasets", "--download", "nope", "--data-dir", "."), 1, "'nope' is no data set"),
+    (("datasets", "--data-dir", "no/folder"), 1, "no/folder"),
+    (("reproduce", "table-9"), 1, "'table-9' is not known"),
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    LINES,
+    ids=lambda value: " ".join(value)[:60] if isinstance(value, tuple) else "",
+)
+def test_a_bad_line_is_one_helpful_sentence(words, code, said, folder):
+    before = sorted(path.name for path in folder.iterdir())
+    done = primedpca(words[0], "--json", *words[1:], cwd=folder, PRIMEDPCA_DATA="")
+    assert done.returncode == code
+    assert done.stderr.startswith("primedpca: ")
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert said in done.stderr
+    found = json.loads(done.stdout)
+    assert found == {"error": done.stderr.removeprefix("primedpca: ").strip(), "exit_code": code}
+    assert sorted(path.name for path in folder.iterdir()) == before
+
+
+def test_debug_shows_where_an_error_came_up(folder):
+    done = primedpca("inspect", "newer.safetensors", "--debug", cwd=folder)
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("primedpca: ")
+    assert done.stdout == ""

@@ -1,0 +1,381 @@
+"""The report page: what it says is true, whole, escaped, and written where it was asked to be."""
+
+import math
+import re
+import subprocess
+import sys
+from decimal import Decimal
+from html import unescape
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.decomposition import PCA
+from sklearn.exceptions import ConvergenceWarning
+
+import primedpca
+from primedpca import PrimedPCA, load
+from primedpca.priming import REGISTRY
+from primedpca.report import certificate_sentences, check_page_path, report_html, write_report
+from primedpca.report.words import angle_words, bound_words, certainty_words, verdict
+from primedpca.result import Certificate, Cluster
+
+SPECTRUM = 1 / np.arange(1.0, 41)
+
+
+def data(spectrum=SPECTRUM, n=300):
+    """Rows whose variances are exactly these."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(n, len(spectrum)))
+    rows = np.linalg.qr(rows - rows.mean(axis=0))[0] * np.sqrt(n - 1)
+    turn = np.linalg.qr(rng.normal(size=(len(spectrum), len(spectrum))))[0]
+    return rows * np.sqrt(spectrum) @ turn
+
+
+X = data()
+
+
+def words_of(html):
+    """What a reader of the page reads."""
+    body = re.sub(r"<(style|script|svg)\b.*?</\1>", " ", html, flags=re.S)
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", body)))
+
+
+def proof(angles, clusters=(), zero=(), kind="probabilistic", failure=1e-6):
+    angles = np.asarray(angles, dtype=np.float64)
+    none = np.zeros(angles.size, dtype=bool)
+    none[list(zero)] = True
+    pairs = np.stack([np.ones(angles.size), np.ones(angles.size)], axis=1)
+    return Certificate(angles, pairs, [Cluster(*run) for run in clusters], kind, failure, none)
+
+
+# -- words -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("angle", [1e-12, 3e-7, 0.000349066, 0.0123, 0.1, 0.3926, 1.2])
+def test_bounds_are_never_rounded_down(angle):
+    said = float(angle_words(angle).removesuffix("°"))
+    assert math.degrees(angle) <= said <= max(1.11 * math.degrees(angle), 1e-6)
+    number = bound_words(angle)
+    if "×" in number:
+        digits, power = number.split(" × 10")
+        number = f"{digits}e{power.translate(str.maketrans('⁻⁰¹²³⁴⁵⁶⁷⁸⁹', '-0123456789'))}"
+    assert math.degrees(angle) <= float(number) <= 1.11 * math.degrees(angle)
+
+
+@pytest.mark.parametrize("failure", [0.5, 0.05, 0.015, 1e-3, 9e-7, 1e-6, 3.3e-12])
+def test_certainty_is_never_rounded_up(failure):
+    said = Decimal(certainty_words(failure).removesuffix(" %"))
+    assert 100 - 1000 * Decimal(failure) <= said <= 100 * (1 - Decimal(repr(failure)))
+
+
+def test_the_certificate_in_words():
+    bounds = [0.0003] * 14 + [math.pi / 2] * 2
+    said = certificate_sentences(proof(bounds, [(14, 16, 0.0004)]), 0.003)
+    assert said[0] == "Components 1 to 14 are each within 0.018° of the exact ones."
+    assert said[1].startswith("Components 15 and 16 form a pair whose plane is certified, within ")
+    assert "with certainty 99.9999 %" in said[2]
+
+
+@pytest.mark.parametrize(
+    ("certificate", "tol", "words"),
+    [
+        (proof([1e-4, 0.1]), 1e-3, ["Component 1 is within 0.0058°", "Component 2 is within 5.8°"]),
+        (proof([1e-4, 1.5, 1e-4]), 1e-3, ["Components 1 and 3 are", "about component 2."]),
+        (proof([1e-4, 1.5], [(1, 3, 1e-4)]), 1e-3, ["As component 3 was not kept, ask for 3"]),
+        (proof([1.5] * 4, [(0, 6, 1e-4)]), 1e-3, ["group of six", "components 5 to 6 were not"]),
+        (proof([1.5] * 9, [(0, 9, 1e-4)]), 1e-3, ["group of 9 whose common space is certified"]),
+        (proof([1.5, 1.5], [(0, 2, 1.5)]), 1e-3, ["pair whose plane is not proven"]),
+        (proof([1e-4, 1.5], zero=[1]), 1e-3, ["Component 2 has no variance"]),
+        (proof([1e-4], kind="deterministic"), 1e-3, ["This holds for certain"]),
+        (proof([1e-4], kind="exact"), 1e-3, ["rounding is counted in"]),
+        (None, 1e-3, ["Nothing is proven"]),
+    ],
+)
+def test_what_else_there_is_to_say(certificate, tol, words):
+    said = " ".join(certificate_sentences(certificate, tol))
+    assert all(part in said for part in words), said
+
+
+def test_where_nothing_is_proven_no_certainty_is_claimed():
+    said = " ".join(certificate_sentences(proof([1.5, 1.5], [(0, 2, 1.5)]), 1e-3))
+    assert "certain" not in said
+
+
+# -- the page --------------------------------------------------------------------------------
+
+
+def test_the_page_says_what_was_asked_done_and_proven():
+    pca = PrimedPCA(3, priming="block_krylov", tol=math.pi / 500, random_state=7).fit(X)
+    html = report_html(pca, data=X)
+    said = words_of(html)
+    for part in (
+        *certificate_sentences(pca.certificate_, pca.tol),
+        *("300 rows × 40 columns", "float64", "0.36° (pi/500 radians)", "99.9999 % or more"),
+        *(str(pca.plan_), f"the data were read {pca.n_passes_:.3g} times"),
+        *("'block_krylov' by default 'auto'", "Seed 7", f"primedpca {primedpca.__version__}"),
+        f"numpy {np.__version__}",
+    ):
+        assert part in said, part
+    assert html.count("<figure") >= 6
+    assert 'lang="en"' in html
+
+
+def test_rows_of_the_table_hold_the_numbers():
+    pca = PrimedPCA(5, random_state=0).fit(X)
+    rows = re.findall(r'<tr data-keys="([^"]*)">(.*?)</tr>', report_html(pca))
+    assert len(rows) == 5
+    for i, (keys, cells) in enumerate(rows):
+        number, variance, _, share, total, bound, _ = (float(key) for key in keys.split())
+        assert number == i + 1
+        assert variance == pytest.approx(pca.explained_variance_[i])
+        assert share == pytest.approx(pca.explained_variance_ratio_[i])
+        assert total == pytest.approx(pca.explained_variance_ratio_[: i + 1].sum())
+        assert bound == pca.angle_bounds_[i]
+        low, high = re.search(r"<td>([\d.e+-]+) to ([\d.e+-]+)</td>", cells).groups()
+        inner = pca.certificate_.eigenvalue_bounds[i]
+        assert float(low) <= inner[0] <= inner[1] <= float(high)
+
+
+def test_the_page_needs_no_other_file():
+    html = report_html(PrimedPCA(2, random_state=0).fit(X), data=X)
+    for address in re.findall(r"\w+://[^\s\"'<)]+", html):
+        assert address.startswith("http://www.w3.org/"), address  # names of XML, not places
+    links = re.findall(r"""(?:src|href)\s*=\s*["']([^"']*)""", html)
+    assert all(link.startswith(("#", "data:")) for link in links)
+
+
+NASTY = "\"><script>alert('x')</script><img src=x onerror=alert(1)>&amp; $a_$ 'q'"
+
+
+def test_names_that_look_like_markup_are_only_names(tmp_path):
+    names = [f"{NASTY}{i}" for i in range(40)]
+    labels = np.where(np.arange(300) % 2, NASTY, "$b$")
+    pca = PrimedPCA(2, random_state=0).fit(X)
+    path = tmp_path / "a<b>$&.npy"
+    np.save(path, X)
+    page = report_html(pca, data=path, names=names, labels=labels, model_path=NASTY)
+    titled = report_html(pca, title=NASTY)
+    for html in (page, titled):
+        assert "<script>alert" not in html
+        assert "<img" not in html
+        assert html.count("<script") == 1
+    assert "a<b>$&.npy" in words_of(page)
+    assert NASTY in words_of(titled)
+
+
+def test_names_in_any_script():
+    names = [f"基因 {i} 🧬" for i in range(40)]
+    html = report_html(PrimedPCA(1, random_state=0).fit(X), names=names)
+    assert "基因" in html
+
+
+def stripped(html):
+    return re.sub(r"Written by primedpca on [^.]*", "", html)
+
+
+def test_a_loaded_model_gives_the_same_page(tmp_path):
+    pca = PrimedPCA(4, priming="block_krylov", random_state=0).fit(X)
+    pca.save(tmp_path / "model.safetensors")
+    again = load(tmp_path / "model.safetensors")
+    assert stripped(report_html(again)) == stripped(report_html(pca))
+
+
+@pytest.mark.parametrize("k", [1, 40])
+def test_any_number_of_components(k):
+    html = report_html(PrimedPCA(k, random_state=0).fit(X), data=X)
+    assert html.count("<tr data-keys") == k
+    what = "The component is" if k == 1 else f"All {k} components are"
+    assert f"{what} proven" in words_of(html)
+
+
+def test_a_long_table_is_cut_and_says_so():
+    wide = data(1 / np.arange(1.0, 521), 600)
+    html = report_html(PrimedPCA(510, random_state=0).fit(wide))
+    assert html.count("<tr data-keys") == 500
+    assert "The first 500 of 510" in words_of(html)
+    assert len(html) < 1e6
+
+
+@pytest.mark.parametrize("priming", sorted(REGISTRY))
+def test_any_priming_without_a_certificate(priming):
+    pca = PrimedPCA(1, priming=priming, certificate="none", random_state=0).fit(X[:, :10])
+    said = words_of(report_html(pca))
+    assert "Nothing is proven" in said
+    assert str(pca.plan_) in said
+
+
+def test_a_function_as_priming():
+    directions = np.linalg.qr(np.random.default_rng(1).normal(size=(40, 8)))[0]
+    pca = PrimedPCA(2, priming=lambda X, n_directions: directions, random_state=0).fit(X)
+    assert "the function" in words_of(report_html(pca))
+
+
+def test_tied_variances():
+    spectrum = SPECTRUM.copy()
+    spectrum[3] = spectrum[4]
+    pca = PrimedPCA(5, priming="block_krylov", random_state=0).fit(data(spectrum))
+    html = report_html(pca)
+    assert "Components 4 and 5 form a pair whose plane is certified" in words_of(html)
+    assert html.count("(span)</td><td>4 to 5</td>") == 2
+
+
+def test_not_proven_says_why_and_what_to_try():
+    with pytest.warns(ConvergenceWarning):
+        pca = PrimedPCA(6, priming="block_krylov", max_passes=1, random_state=0).fit(X)
+    said = words_of(report_html(pca))
+    assert "Not certified. None of the 6 components is proven" in said
+    assert "raise max_passes" in said
+
+
+def test_a_stream_and_one_row_of_it():
+    pca = PrimedPCA(3).partial_fit(X[:1])
+    assert "0 components" in words_of(report_html(pca))
+    pca.partial_fit(X[1:])
+    said = words_of(report_html(pca, data=X[:50]))
+    assert "rows come in batches and are seen once" in said
+    assert "50 rows, not those of the fit" in said
+
+
+def test_a_share_of_the_rows():
+    pca = PrimedPCA(3, priming="subspace_iteration", refine_share=0.5, random_state=0).fit(X)
+    assert verdict(pca)[0] == "none"
+    assert "a share of rows has none" in words_of(report_html(pca, data=X))
+
+
+def test_images_are_drawn_as_images(tmp_path):
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    for i in range(12):
+        Image.fromarray(rng.integers(0, 255, (8, 6, 3), dtype=np.uint8)).save(tmp_path / f"{i}.png")
+    pca = PrimedPCA(3, random_state=0).fit(tmp_path)
+    html = report_html(pca, data=tmp_path)
+    assert "Components as images" in html
+    assert "Entries of component" not in html
+
+
+def test_the_code_on_the_page_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pca = PrimedPCA(3, random_state=0).fit(X)
+    bare = PrimedPCA(3, random_state=0, certificate="none").fit(X)
+    for model, where in ((pca, "it's here.safetensors"), (bare, None)):
+        if where:
+            model.save(where)
+        html = report_html(model, model_path=where)
+        code = unescape(re.search(r"<pre[^>]*><code>(.*?)</code>", html, re.S)[1])
+        names = {"pca": model, "X": X}
+        exec(compile(code, "page", "exec"), names)
+        assert np.allclose(names["scores"], model.transform(X))
+        Path("model.safetensors").unlink(missing_ok=True)
+
+
+# -- what is refused -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"data": X[:, :5]}, "`data` has 5 columns"),
+        ({"scores": np.ones((4, 9))}, "`scores` must have shape"),
+        ({"scores": np.ones(4)}, "`scores` must have shape"),
+        ({"labels": [1, 2]}, "give `data` or `scores`"),
+        ({"data": X, "labels": [1, 2]}, "one entry for each of the 300 rows"),
+        ({"names": ["a"]}, "one name for each of the 40 columns"),
+    ],
+)
+def test_what_does_not_go_with_the_model_is_refused(wrong, words):
+    with pytest.raises(ValueError, match=re.escape(words)):
+        report_html(PrimedPCA(3, random_state=0).fit(X), **wrong)
+
+
+def test_a_model_that_is_not_fitted_is_refused():
+    with pytest.raises(ValueError, match="not fitted"):
+        report_html(PrimedPCA(3))
+
+
+def test_another_model_is_refused():
+    with pytest.raises(TypeError, match="must be a PrimedPCA, got PCA"):
+        report_html(PCA(3).fit(X))
+
+
+def test_the_page_is_replaced_but_nothing_else_is(tmp_path):
+    pca = PrimedPCA(2, random_state=0).fit(X)
+    page = tmp_path / "page.html"
+    assert write_report(pca, page) == page
+    write_report(pca, str(page), title="Another")
+    assert "Another" in page.read_text(encoding="utf-8")
+    assert page.stat().st_mode & 0o044 == 0o044 & ~_umask()
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+    link = tmp_path / "link.html"
+    link.symlink_to(page)
+    write_report(pca, link, title="Through the link")
+    assert link.is_symlink()
+    assert "Through the link" in page.read_text(encoding="utf-8")
+
+
+def _umask():
+    import os
+
+    old = os.umask(0)
+    os.umask(old)
+    return old
+
+
+def test_data_and_model_are_never_overwritten(tmp_path):
+    pca = PrimedPCA(2, random_state=0).fit(X)
+    rows, model, table = tmp_path / "X.npy", tmp_path / "m.safetensors", tmp_path / "x.html"
+    np.save(rows, X)
+    pca.save(model)
+    kept = rows.read_bytes(), model.read_bytes()
+    for path in (rows, model):
+        with pytest.raises(FileExistsError, match=path.name):
+            write_report(pca, path)
+    # Even where the data are in a file that looks like a page.
+    table.write_text("<!doctype html>")
+    with pytest.raises(FileExistsError, match="holds the data"):
+        check_page_path(table, table)
+    assert kept == (rows.read_bytes(), model.read_bytes())
+
+
+def test_a_path_that_cannot_be_written_is_named(tmp_path):
+    pca = PrimedPCA(2, random_state=0).fit(X)
+    with pytest.raises(IsADirectoryError, match=re.escape(str(tmp_path))):
+        write_report(pca, tmp_path)
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        write_report(pca, tmp_path / "nowhere" / "page.html")
+    if Path("/proc").is_dir():  # where not even root makes a file
+        with pytest.raises(OSError, match="/proc"):
+            write_report(pca, "/proc/page.html")
+
+
+def test_a_write_that_fails_leaves_the_old_page(tmp_path):
+    page = tmp_path / "page.html"
+    page.write_text("<!doctype html>old")
+    code = (
+        "import resource, sys\nimport numpy as np\nfrom primedpca import PrimedPCA\n"
+        "from primedpca.report import write_report\n"
+        "pca = PrimedPCA(2, random_state=0).fit(np.eye(6) * np.arange(1.0, 7))\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        "write_report(pca, sys.argv[1])\n"
+    )
+    run = [sys.executable, "-c", code, str(page)]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=120)
+    assert f"{page} could not be written" in done.stderr
+    assert page.read_text() == "<!doctype html>old"
+    assert list(tmp_path.iterdir()) == [page]
+
+
+@pytest.mark.parametrize("missing", ["matplotlib", "jinja2"])
+def test_without_the_extra_it_is_named(missing):
+    code = (
+        f"import sys\nsys.modules[{missing!r}] = None\n"
+        "import numpy as np\nfrom primedpca import PrimedPCA\n"
+        "from primedpca.report import certificate_words, report_html\n"
+        "pca = PrimedPCA(2, random_state=0).fit(np.eye(6) * np.arange(1.0, 7))\n"
+        "print(certificate_words(pca.certificate_))\n"
+        "report_html(pca)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert "are each within" in done.stdout  # words need no picture
+    assert "primedpca[plots]" in done.stderr.splitlines()[-1]

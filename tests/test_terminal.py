@@ -1,0 +1,137 @@
+"""The command line on a terminal: colour, a live table, narrow windows, and Ctrl-C."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+
+import numpy as np
+import pytest
+from command import COMMAND, heed_ctrl_c, on_a_terminal, primedpca
+
+from primedpca import PrimedPCA, load
+
+COLOUR = re.compile(r"\x1b\[(?:\d+;)*3[0-7]")
+MOVES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Data that take some passes, and data that take many."""
+    folder = tmp_path_factory.mktemp("terminal")
+    rng = np.random.default_rng(0)
+    np.save(folder / "quick.npy", rng.normal(size=(400, 60)) * np.linspace(5, 1, 60))
+    slow = rng.normal(size=(4000, 2000)).astype(np.float32)
+    np.save(folder / "slow.npy", slow)
+    return folder
+
+
+QUICK = ("fit", "quick.npy", "-k", "3", "--priming", "block_krylov", "--seed", "0")
+#: Noise has no gaps: it goes on to the end of `--max-passes`, and cannot be proven before.
+SLOW = ("fit", "slow.npy", "-k", "10", "--priming", "block_krylov", "--tol", "1e-9", "--seed", "0")
+
+
+def test_a_terminal_has_colour_and_a_live_table(folder):
+    code, written = on_a_terminal(*QUICK, cwd=folder)
+    assert code == 0
+    assert COLOUR.search(written)
+    live, _, last = written.rpartition("\x1b[?25h")  # the cursor comes back after the table
+    assert "bound now" in live
+    assert "of 3 proven" in live
+    assert "B/s" in live
+    assert "bound now" not in last
+    assert "proven within" in last
+
+
+def test_no_color_is_respected(folder):
+    code, written = on_a_terminal(*QUICK, cwd=folder, NO_COLOR="1")
+    assert code == 0
+    assert not COLOUR.search(written)
+    assert "proven within" in written
+
+
+def test_a_dumb_terminal_gets_plain_lines(folder):
+    code, written = on_a_terminal(*QUICK, cwd=folder, TERM="dumb")
+    assert code == 0
+    assert "\x1b" not in written
+    assert "primedpca: step 1" in written
+    assert "proven within" in written
+
+
+def test_forty_columns_are_enough(folder):
+    code, written = on_a_terminal(*QUICK, cwd=folder, columns=40)
+    assert code == 0
+    lines = MOVES.sub("", written).replace("\r", "\n").split("\n")
+    assert max(map(len, lines)) <= 40
+    assert "proven within" in written
+
+
+def test_json_on_a_terminal_is_json(folder):
+    code, written = on_a_terminal(*QUICK, "--json", cwd=folder)
+    assert code == 0
+    last = MOVES.sub("", written).splitlines()[-1]  # the table was on the error stream
+    assert json.loads(last)["n_components"] == 3
+
+
+def test_a_pipe_is_plain(folder):
+    done = primedpca(*QUICK, cwd=folder)
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert "\x1b" not in done.stdout
+
+
+def test_ctrl_c_on_a_terminal(folder):
+    code, written = on_a_terminal(*SLOW, cwd=folder, until="pass 1")
+    assert code == 130
+    assert "interrupted; nothing was kept (--checkpoint FOLDER would let it go on)" in written
+    assert "Traceback" not in written
+
+
+def interrupted(words, cwd, ready):
+    """Start, send SIGINT as soon as ``ready()``, and wait for the end."""
+    process = subprocess.Popen(
+        [*COMMAND, *words],
+        cwd=cwd,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=heed_ctrl_c,
+    )
+    deadline = time.monotonic() + 120
+    while not ready() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out, err
+
+
+def test_ctrl_c_leaves_a_checkpoint_and_says_how_to_go_on(folder, tmp_path):
+    kept, model = tmp_path / "kept", tmp_path / "m.safetensors"
+    # Few passes, so that what is gone on with ends soon.
+    words = [*SLOW, "--max-passes", "8", "--checkpoint", str(kept), "-o", str(model)]
+    code, out, err = interrupted(words, folder, lambda: list(kept.glob("pass-000002*")))
+    assert code == 130, err
+    assert out == ""
+    assert not model.exists()
+    said, _, command = err.partition("Go on with: ")
+    assert f"what was found is kept in {kept}" in said
+    assert command.split() == ["primedpca", *words]
+    assert list(kept.glob("pass-*"))
+    done = primedpca(*command.split()[1:], cwd=folder)
+    assert done.returncode == 3, done.stderr
+    options = {"tol": 1e-9, "priming": "block_krylov", "max_passes": 8, "random_state": 0}
+    with pytest.warns(UserWarning, match="max_passes"):
+        whole = PrimedPCA(10, **options).fit(folder / "slow.npy")
+    np.testing.assert_array_equal(load(model).components_, whole.components_)
+
+
+def test_json_after_ctrl_c(folder, tmp_path):
+    kept = tmp_path / "kept"
+    words = [*SLOW, "--json", "--checkpoint", str(kept)]
+    code, out, err = interrupted(words, folder, lambda: list(kept.glob("pass-*")))
+    assert code == 130, err
+    found = json.loads(out)
+    assert found["exit_code"] == 130
+    assert "Go on with: primedpca fit slow.npy" in found["error"]
