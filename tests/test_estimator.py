@@ -357,7 +357,7 @@ GOOD = np.random.default_rng(0).standard_normal((20, 6))
         ({"certificate": "probabilistic", "refine_share": 0.5}, r"`refine_share`=0.5 proves"),
         ({"failure_probability": 0}, r"`failure_probability`=0 must lie between"),
         ({"checkpoint": 3}, r"`checkpoint`=3 must be the path"),
-        ({"engine": "torch_distributed"}, r"`engine`='torch_distributed' is not available"),
+        ({"engine": "mpi"}, r"`engine`='mpi' is not available"),
         ({"device": "cuda:7"}, r"`device`='cuda:7' cannot be used here"),
         (
             {"priming": "lanczos"},

@@ -49,7 +49,7 @@ LAYERS = [
         "sketches",
         "sketching",
     },
-    {"solve", "checkpoint", "progress"},
+    {"solve", "checkpoint", "progress", "shared_fit"},
     {"estimator", "callbacks", "model_file", "keeping", "projecting", "streaming"},
     {"plots", "report"},
     {"experiments", "interop"},

@@ -46,8 +46,18 @@ class Watched(CallbackSupportMixin):
     n_features_in_: int
 
     @contextmanager
-    def _watched(self, X: Any, y: Any, sample_weight: Any, rows: int) -> Iterator[Listener]:  # noqa: N803
-        """Tell callbacks of the fit as a whole; gives the listener for its passes."""
+    def _watched(
+        self,
+        X: Any,  # noqa: N803
+        y: Any,
+        sample_weight: Any,
+        rows: int,
+        speaks: bool,
+    ) -> Iterator[Listener]:
+        """Tell callbacks of the fit as a whole; gives the listener for its passes.
+
+        Of several processes that make one fit, the one that ``speaks`` prints.
+        """
         context: Any = None
         about = {"X": X, "y": y}
         about["metadata"] = None if sample_weight is None else {"sample_weight": sample_weight}
@@ -58,7 +68,8 @@ class Watched(CallbackSupportMixin):
 
         def tell(history: list[Row], find: Find) -> bool:
             self.history_ = history  # callbacks look there
-            self._say(history[-1])
+            if speaks:
+                self._say(history[-1])
             if context is None:
                 return False
             passed = context.subcontext(task_name="pass")

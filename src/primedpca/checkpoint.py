@@ -29,7 +29,7 @@ from primedpca.costs import Way
 from primedpca.engines import as_engine
 from primedpca.engines.prepare import Columns
 from primedpca.engines.recorded import RecordedEngine
-from primedpca.fingerprint import agreement, digest
+from primedpca.fingerprint import digest
 from primedpca.frame import Frame
 from primedpca.interrupts import Interrupts
 from primedpca.packing import Packed, as_columns, as_rows, pack, unpack
@@ -39,7 +39,7 @@ from primedpca.result import Certificate, Cluster, Decomposition, Plan, Status
 from primedpca.solve import Solution
 from primedpca.tensor_file import read_file, write_file
 
-__all__ = ["Checkpoint", "kept_fit"]
+__all__ = ["TYPES", "Checkpoint"]
 
 #: Seconds between two writings of the state of a loop.
 EVERY = 30.0
@@ -71,7 +71,11 @@ class Checkpoint:
     history : list of dict
         The rows of the fit that is running.
     interrupts : Interrupts
+    speaks : bool
+        Whether this process reports on the fit.
     """
+
+    speaks = True
 
     def __init__(self, folder: str | os.PathLike[str], engine: Any = None) -> None:
         self.folder = Path(folder)
@@ -117,17 +121,25 @@ class Checkpoint:
 
     def solution(self, make: Callable[[], Solution]) -> Solution:
         """What the fit came to, if it has ended, or comes to now; what led to it is dropped."""
-        if (self.folder / RESULT).exists():
-            held: Solution = unpack(self._read(RESULT), self._like)
-            found = replace(held, history=as_rows(held.history))
-        else:
-            found = make()
+        found = self.ended() or make()
+        self.end(found)
+        return found
+
+    def ended(self) -> Solution | None:
+        """What the fit came to, if it has ended."""
+        if not (self.folder / RESULT).exists():
+            return None
+        held: Solution = unpack(self._read(RESULT), self._like)
+        return replace(held, history=as_rows(held.history))
+
+    def end(self, found: Solution) -> None:
+        """Keep what the fit came to, and drop what led to it."""
+        if not (self.folder / RESULT).exists():
             self._write(RESULT, pack(replace(found, history=as_columns(found.history))))
         for name in self._files():
             if name == LOOP or name.startswith("pass-"):
                 (self.folder / name).unlink(missing_ok=True)
         self.interrupts.let_through()
-        return found
 
     # -- passes ------------------------------------------------------------------------------
 
@@ -135,28 +147,43 @@ class Checkpoint:
         """What a pass gave when it was made, or gives now; see :class:`RecordedEngine`."""
         if self._depth:
             return make()
-        file = _pass(self._made + 1)
-        asked = digest(name, operands)
-        if (self.folder / file).exists():
-            held = self._read(file)
-            if held["asked"] != asked:
-                raise ValueError(
-                    f"{self.folder / file} holds another product than the fit asks for now: this "
-                    f"machine or its libraries round otherwise than where it was made "
-                    f"({held['machine']}; here: {_machine()}). Go on there, or name another "
-                    "folder as `checkpoint` to begin anew."
-                )
-            self._made += 1
-            return unpack(held["gave"], self._like)
+        held = self.held(name, operands)
+        if held is not None:
+            return held[0]
         self._depth += 1
         try:
             gave = make()
         finally:
             self._depth -= 1
-        self._write(file, {"asked": asked, "gave": pack(gave), "machine": _machine()})
+        self.keep(name, operands, gave)
+        return gave
+
+    def held(self, name: str, operands: Mapping[str, Any]) -> tuple[Any] | None:
+        """What the next pass gave when it was made, in a tuple of its own; ``None`` if it was not.
+
+        One of other operands is refused.
+        """
+        file = _pass(self._made + 1)
+        if not (self.folder / file).exists():
+            return None
+        held = self._read(file)
+        if held["asked"] != digest(name, operands):
+            raise ValueError(
+                f"{self.folder / file} holds another product than the fit asks for now: this "
+                f"machine or its libraries round otherwise than where it was made "
+                f"({held['machine']}; here: {_machine()}). Go on there, or name another "
+                "folder as `checkpoint` to begin anew."
+            )
+        self._made += 1
+        return (unpack(held["gave"], self._like),)
+
+    def keep(self, name: str, operands: Mapping[str, Any], gave: Any) -> None:
+        """Write what a pass gave."""
+        asked = digest(name, operands)
+        about = {"asked": asked, "gave": pack(gave), "machine": _machine()}
+        self._write(_pass(self._made + 1), about)
         self._made += 1
         self.interrupts.let_through()
-        return gave
 
     # -- loops with a state of fixed size -----------------------------------------------------
 
@@ -271,49 +298,6 @@ class Checkpoint:
                 "before is whole: make room and fit again to go on from there, or set "
                 "`checkpoint`=None."
             ) from error
-
-
-class Unkept:
-    """A fit that keeps nothing: the same methods as a :class:`Checkpoint`."""
-
-    def __init__(self, engine: Any) -> None:
-        self.engine: Engine = as_engine(engine)
-
-    def begin(self, plan: Plan, seed: int) -> tuple[Plan, int]:
-        """These."""
-        return plan, seed
-
-    def solution(self, make: Callable[[], Solution]) -> Solution:
-        """What the fit comes to."""
-        return make()
-
-
-@contextmanager
-def kept_fit(
-    folder: str | os.PathLike[str] | None,
-    source: DataSource,
-    options: Mapping[str, Any],
-    sample_weight: Any = None,
-    start: Any = None,
-) -> Iterator[Checkpoint | Unkept]:
-    """A fit that is kept in ``folder``, if there is one.
-
-    Parameters
-    ----------
-    folder : path or None
-    source : DataSource
-    options : mapping
-        The parameters of the estimator.
-    sample_weight : array of shape (n,), optional
-    start : array of shape (d, q), optional
-        Directions to start from.
-    """
-    if folder is None:
-        yield Unkept(options["engine"])
-        return
-    kept = Checkpoint(folder, options["engine"])
-    with kept.opened(agreement(source, options, sample_weight, start), source):
-        yield kept
 
 
 def _pass(number: int) -> str:

@@ -20,7 +20,7 @@ from primedpca.arrays import is_sparse
 from primedpca.attributes import attributes, check_names
 from primedpca.callbacks import Watched, with_callbacks
 from primedpca.centred import Centred
-from primedpca.checkpoint import kept_fit
+from primedpca.engines import together
 from primedpca.gaussian import Probabilistic
 from primedpca.keeping import Keeping
 from primedpca.options import as_bytes, check_options, is_proven
@@ -30,6 +30,7 @@ from primedpca.projecting import Projecting
 from primedpca.protocols import DataSource
 from primedpca.refine import check_rows
 from primedpca.result import Status
+from primedpca.shared_fit import begun_fit
 from primedpca.solve import Solution, solve
 from primedpca.sources import as_source
 from primedpca.sources.frames import is_frame
@@ -91,8 +92,9 @@ class PrimedPCA(
         The probability that a probabilistic certificate is false.
     device : str, optional
         Where to compute, such as ``"cuda"``: dense data are moved there with PyTorch.
-    engine : Engine, optional
-        Where blocks are worked on; ``None`` is this machine.
+    engine : Engine or str, optional
+        Where blocks are worked on; ``None`` is this machine, ``"torch_distributed"`` the ranks
+        that ``torchrun`` has started: see docs/clusters.md.
     max_memory : int, str or None
         Bytes, or words such as ``"2GB"``, by which the memory of the process may grow: the
         basis, the blocks and the sketch of a stream are kept to it, beside the data.
@@ -219,46 +221,54 @@ class PrimedPCA(
         -------
         PrimedPCA
         """
+        with together(self.engine, "a fit"):
+            return self._fit(X, y, sample_weight)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> PrimedPCA:  # noqa: N803
         options = self.get_params(deep=False)
         check_options(options)
         preparation = {name: options[name] for name in ("center", "scale", "missing")}
-        preparation["sample_weight"] = sample_weight
         source, start = self._source(X, reset=True), self._warm_directions()
+        if hasattr(source, "of_all"):  # rows on several ranks, each with weights of its own
+            sample_weight = source.of_all(sample_weight)
+        preparation["sample_weight"] = sample_weight
         rows, self.history_ = source.shape[0], []
-        with self._watched(X, y, sample_weight, rows) as told:
-            with kept_fit(self.checkpoint, source, options, sample_weight, start) as fit:
-                data = Centred(source, fit.engine, **preparation)
-                check_rows(data)
-                proven = is_proven(options)
-                wide = Centred(source, fit.engine, float64=True, **preparation) if proven else None
-                guess = isinstance(self.n_components, str) and self.n_components == "mle"
-                wanted = all_for_mle(data) if guess else self.n_components
-                limits: dict[str, Any] = {
-                    "tol": self.tol,
-                    "max_memory": as_bytes(self.max_memory),
-                    "batch_size": self.batch_size,
-                }
-                extra = self.extra_components
-                plan = make_plan(data, wanted, self.priming, extra, proven=proven, **limits)
-                self.plan_, seed = fit.begin(plan, as_seed(self.random_state))
-                solution = fit.solution(
-                    lambda: solve(
-                        data,
-                        self.plan_,
-                        tol=self.tol,
-                        max_passes=self.max_passes,
-                        batch_size=self.batch_size,
-                        refine_share=self.refine_share,
-                        seed=seed,
-                        start=start,
-                        progress=told,
-                        wide=wide,
-                        failure_probability=self.failure_probability
-                        * (self.certificate != "deterministic"),
-                    )
+        with (
+            begun_fit(source, options, sample_weight, start) as fit,
+            self._watched(X, y, sample_weight, rows, fit.speaks) as told,
+        ):
+            data = Centred(source, fit.engine, **preparation)
+            check_rows(data)
+            proven = is_proven(options)
+            wide = Centred(source, fit.engine, float64=True, **preparation) if proven else None
+            guess = isinstance(self.n_components, str) and self.n_components == "mle"
+            wanted = all_for_mle(data) if guess else self.n_components
+            limits: dict[str, Any] = {
+                "tol": self.tol,
+                "max_memory": as_bytes(self.max_memory),
+                "batch_size": self.batch_size,
+            }
+            extra = self.extra_components
+            plan = make_plan(data, wanted, self.priming, extra, proven=proven, **limits)
+            self.plan_, seed = fit.begin(plan, as_seed(self.random_state))
+            solution = fit.solution(
+                lambda: solve(
+                    data,
+                    self.plan_,
+                    tol=self.tol,
+                    max_passes=self.max_passes,
+                    batch_size=self.batch_size,
+                    refine_share=self.refine_share,
+                    seed=seed,
+                    start=start,
+                    progress=told,
+                    wide=wide,
+                    failure_probability=self.failure_probability
+                    * (self.certificate != "deterministic"),
                 )
+            )
             self._keep(solution, data, guess)
-        if self.verbose and not callable(self.verbose):
+        if self.verbose and not callable(self.verbose) and fit.speaks:
             print(f"primedpca: {self.certificate_ or self.status_}")
         return self
 
@@ -282,7 +292,7 @@ class PrimedPCA(
         self.history_, self.certificate_ = solution.history, proof
         self.angle_bounds_: Any = None if proof is None else proof.angle_bounds
         if not (self.converged_ or self.status_ in (Status.FINISHED, Status.STOPPED)):
-            warnings.warn(solution.shortfall(self.tol), ConvergenceWarning, stacklevel=4)
+            warnings.warn(solution.shortfall(self.tol), ConvergenceWarning, stacklevel=5)
 
     def _check_fitted(self) -> None:
         check_is_fitted(self)

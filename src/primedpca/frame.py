@@ -301,26 +301,29 @@ def _check_present(there: Array) -> None:
 
 def _refuse(data: Centred, count: int) -> None:
     """Say how many entries are no finite numbers, and name the first few."""
-    places: list[tuple[int, int]] = []
-    kinds: list[str] = []
-    for i, block in data.source.scan():
-        for row, column, value in _bad_entries(data, block, SHOWN - len(places)):
-            start = data.source.blocks[i][0]
-            rows = data.source.axis == 0
-            places.append((row + start * rows, column + start * (not rows)))
-            kinds.append("NaN" if math.isnan(value) else "infinity")
-        if len(places) == min(SHOWN, count):
+    source: Any = data.source
+    found: list[tuple[int, int, str]] = []
+    for i, block in source.scan():
+        for row, column, value in _bad_entries(data, block, SHOWN - len(found)):
+            start, rows = source.blocks[i][0], source.axis == 0
+            kind = "NaN" if math.isnan(value) else "infinity"
+            found.append((row + start * rows, column + start * (not rows), kind))
+        if len(found) == min(SHOWN, count):
             break
-    more = f", then at {', '.join(map(str, places[1:]))}" if len(places) > 1 else ""
-    more += " and so on" if len(places) < count else ""
-    remedy = (
-        "drop or replace it"
-        if data.missing == "mean" or kinds[0] == "infinity"
-        else "use `missing`='mean', or drop or replace it"
-    )
+    if len(source.local) < len(source.blocks):  # the others have the rest
+        everywhere: Any = data.engine
+        found = sorted({place for part in everywhere.collect(found) for place in part})[:SHOWN]
+    row, column, kind = found[0]
+    where = "row"
+    if hasattr(source, "whose"):
+        where = "row {1} of rank {0}, row".format(*source.whose(row))
+    then = ", ".join(str(place[:2]) for place in found[1:])
+    more = (f", then at {then}" if then else "") + (" and so on" if len(found) < count else "")
+    unfillable = data.missing == "mean" or kind == "infinity"
+    remedy = "drop or replace it" if unfillable else "use `missing`='mean', or drop or replace it"
     raise ValueError(
-        f"Input X contains {kinds[0]}: {count} entries are no finite numbers, the first at row "
-        f"{places[0][0]}, column {places[0][1]}{more}; {remedy}."
+        f"Input X contains {kind}: {count} entries are no finite numbers, the first at {where} "
+        f"{row}, column {column}{more}; {remedy}."
     )
 
 

@@ -132,7 +132,7 @@ def groups(source: Any, room: float) -> list[tuple[int, int]]:
 
 def _held(data: Centred, first: int, last: int) -> Array:
     """The rows of some blocks, as they are stored."""
-    if last == first + 1:
+    if last == first + 1 and len(data.source.local) == len(data.source.blocks):
         return data.source.read(first)
     return data.engine.sweep(Span(data.source, first, last), kernels.stored, {}, {}).stacks[0]
 
@@ -155,6 +155,12 @@ class Span(BlockSource):
         self.blocks = tuple((a - begin, b - begin) for a, b in source.blocks[first:last])
         self.shape = (self.blocks[-1][1], source.shape[1])
         self.dtype, self.device = source.dtype, source.device
+
+    @property
+    def local(self) -> tuple[int, ...]:
+        """Those of its blocks that this process can read."""
+        last = self.first + len(self.blocks)
+        return tuple(i - self.first for i in self.source.local if self.first <= i < last)
 
     def read(self, i: int) -> Block:
         """A block of the source below."""

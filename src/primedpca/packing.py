@@ -14,7 +14,7 @@ import numpy as np
 from primedpca.arrays import is_dense, is_numpy_array, is_torch_array, to_numpy
 from primedpca.protocols import Array, Like
 
-__all__ = ["Packed", "as_columns", "as_rows", "pack", "unpack"]
+__all__ = ["Packed", "as_columns", "as_rows", "lies_in_columns", "pack", "unpack"]
 
 
 class Packed(NamedTuple):
@@ -30,7 +30,7 @@ def pack(value: Any) -> Any:
     if isinstance(value, np.generic):
         return Packed(np.asarray(value), False, "scalar")
     if is_dense(value):
-        turned = _in_columns(value)
+        turned = lies_in_columns(value)
         home = "numpy" if is_numpy_array(value) else "data"
         return Packed(to_numpy(value.T if turned else value), turned, home)
     return _inside(value, pack)
@@ -48,7 +48,8 @@ def unpack(value: Any, like: Like) -> Any:
     return found.T if value.turned else found
 
 
-def _in_columns(x: Array) -> bool:
+def lies_in_columns(x: Array) -> bool:
+    """Whether ``x`` is laid out in memory column by column, and not row by row."""
     if len(x.shape) != 2:
         return False
     if is_torch_array(x):

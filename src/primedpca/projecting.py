@@ -122,7 +122,9 @@ class Projecting(TransformerMixin, ABC):
     def _seen(self, X: Any) -> Centred:  # noqa: N803
         """New rows as the fitted model sees them."""
         self._check_fitted()
-        return Centred.given(self._source(X, reset=False), self.mean_, self.scale_, self.missing)
+        source = self._source(X, reset=False)
+        own = getattr(source, "own", source)  # of rows on several ranks, this one's
+        return Centred.given(own, self.mean_, self.scale_, self.missing)
 
     @abstractmethod
     def _check_fitted(self) -> None:

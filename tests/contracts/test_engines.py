@@ -20,6 +20,7 @@ from primedpca.arrays import to_numpy
 from primedpca.centred import Centred
 from primedpca.engines import LocalEngine, as_engine
 from primedpca.engines.local import FixedTree, one_blas_thread
+from primedpca.engines.torch_distributed import TorchDistributed
 from primedpca.priming import SubspaceIteration
 from primedpca.protocols import Engine, Parts
 
@@ -47,6 +48,8 @@ DATA = {
     "torch": lambda: torch.tensor(noise(700, 18)),
 }
 
+ENGINES = [LocalEngine(1), LocalEngine(2), LocalEngine(4), TorchDistributed()]  # one rank
+
 PRODUCTS = {
     "covariance_product": lambda data, right, left: data.covariance_product(right),
     "forward": lambda data, right, left: data.forward(right),
@@ -64,14 +67,14 @@ PRODUCTS = {
 def test_the_number_of_workers_changes_no_bit(name, product):
     X = DATA[name]()
     found = []
-    for workers in (1, 2, 4):
+    for engine in ENGINES:
         scale = "std" if product == "standardised" else None
-        data = Centred(X, LocalEngine(workers), scale=scale)
+        data = Centred(X, engine, scale=scale)
         assert len(data.source.blocks) > 8
         right, left = (data.like.asarray(noise(size, 3)) for size in reversed(data.shape))
         passes = [PRODUCTS[product](data, right, left) for _ in range(2)]  # first and later
         found.append(b"".join(to_numpy(one).tobytes() for one in passes if one is not None))
-    assert found[0] == found[1] == found[2]
+    assert set(found) == {found[0]}
 
 
 def test_who_is_slow_changes_no_bit():

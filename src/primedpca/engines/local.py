@@ -10,14 +10,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from primedpca.arrays import device, namespace
 from primedpca.protocols import Array, Block, DataSource, Kernel, Parts
 
-__all__ = ["FixedTree", "LocalEngine", "cut", "one_blas_thread", "processors"]
+__all__ = ["FixedTree", "LocalEngine", "Node", "cut", "one_blas_thread", "processors"]
 
 FAN_IN = 16
 
@@ -53,12 +54,28 @@ class LocalEngine:
         mine: Mapping[str, Any],
     ) -> Parts:
         """One pass over all blocks; see :class:`primedpca.protocols.Engine`."""
-        tree = FixedTree(source.blocks)
+        if len(source.local) < len(source.blocks):
+            raise ValueError(
+                f"this process holds {len(source.local)} of the {len(source.blocks)} blocks of "
+                f"{source!r}; use `engine`='torch_distributed', which works on all of them."
+            )
+        return self.part(source, kernel, whole, mine, range(len(source.blocks))).total()
+
+    def part(
+        self,
+        source: DataSource,
+        kernel: Kernel,
+        whole: Mapping[str, Any],
+        mine: Mapping[str, Any],
+        numbers: range,
+    ) -> FixedTree:
+        """What neighbouring blocks add up to, in a tree that others may go on with."""
+        tree = FixedTree(source.blocks, numbers.start)
         with one_blas_thread(), np.errstate(all="ignore"):  # looked for in the results
-            for parts in self._results(source, kernel, whole, mine):
+            for parts in self._results(source, kernel, whole, mine, numbers):
                 tree.add(parts)
                 del parts  # or the sum and the next part would be alive beside it
-            return tree.total()
+        return tree
 
     def _results(
         self,
@@ -66,6 +83,7 @@ class LocalEngine:
         kernel: Kernel,
         whole: Mapping[str, Any],
         mine: Mapping[str, Any],
+        numbers: range,
     ) -> Iterator[Parts]:
         def work(i: int, block: Block | None = None) -> Parts:
             block = source.read(i) if block is None else block
@@ -75,13 +93,14 @@ class LocalEngine:
                 return kernel(block, **whole, **own)
 
         readable = hasattr(source, "read") and not getattr(source, "sequential", False)
-        if self.workers == 1 or len(source.blocks) == 1 or source.device not in (None, "cpu"):
-            for i, block in source.scan():
+        if self.workers == 1 or len(numbers) == 1 or source.device not in (None, "cpu"):
+            for i, block in islice(source.scan(numbers.start), len(numbers)):
                 yield work(i, block)
             return
         pool, waiting = _pool(self.workers), deque[Future[Parts]]()
+        in_order = islice(source.scan(numbers.start), len(numbers))
         # Whoever waits last is whoever was first: results are folded in block order.
-        for i, block in ((i, None) for i in source.local) if readable else source.scan():
+        for i, block in ((i, None) for i in numbers) if readable else in_order:
             waiting.append(pool.submit(work, i, block))
             if len(waiting) == self.workers:
                 yield waiting.popleft().result()
@@ -108,6 +127,14 @@ def cut(value: Any, start: int, stop: int) -> Any:
     return value[start:stop]
 
 
+class Node(NamedTuple):
+    """A sum in the tree: the first ``added`` of sixteen sums of ``16 ** level`` blocks each."""
+
+    level: int
+    added: int
+    sums: tuple[Array, ...]
+
+
 class FixedTree:
     """Adds parts in float64 in an order that depends on how many there are and nothing else.
 
@@ -118,36 +145,66 @@ class FixedTree:
     ----------
     blocks : tuple of (start, stop)
         Where the stacks of each block belong.
+    first : int
+        The number of the block that is added first, where others add those before it.
     """
 
-    def __init__(self, blocks: tuple[tuple[int, int], ...]) -> None:
-        self._blocks = blocks
+    def __init__(self, blocks: tuple[tuple[int, int], ...], first: int = 0) -> None:
+        self._blocks, self._first, self._next = blocks, first, first
+        self._loose: list[Node] = []
         self._levels: list[tuple[int, tuple[Array, ...]]] = []
         self._stacks: list[Array] = []
-        self._count = 0
 
     def add(self, parts: Parts) -> None:
         """Add the parts of the next block."""
         self._stack(parts.stacks)
-        carried = parts.sums
-        for level in range(len(self._levels) + 1):
-            if level == len(self._levels):
-                self._levels.append((0, ()))
+        self._carry(0, self._next, parts.sums)
+        self._next += 1
+
+    def graft(self, node: Node) -> None:
+        """Go on with a sum that was made elsewhere, of the blocks that come next."""
+        level, count, sums = node
+        if count == 1:
+            self._carry(level, 0, sums)
+            return
+        self._grow(level)
+        self._levels[level] = (count, tuple(map(_wide, sums)))
+
+    def _carry(self, level: int, number: int, carried: tuple[Array, ...]) -> None:
+        """Add the sum with this number in its level, and hand on sixteens that are whole."""
+        # Sixteen that began before the first block are left to whoever has that beginning.
+        while -(-self._first // FAN_IN**level) <= number - number % FAN_IN:
+            self._grow(level)
             count, held = self._levels[level]
             held = tuple(map(_add, held, carried)) if count else tuple(map(_wide, carried))
             if count + 1 < FAN_IN:
                 self._levels[level] = (count + 1, held)
                 return
             self._levels[level], carried = (0, ()), held
+            level, number = level + 1, number // FAN_IN
+        self._loose.append(Node(level, 1, carried))
+
+    def _grow(self, level: int) -> None:
+        while len(self._levels) <= level:
+            self._levels.append((0, ()))
 
     def _stack(self, parts: tuple[Array, ...]) -> None:
-        start, stop = self._blocks[self._count]
-        if self._count == 0:
+        start, stop = self._blocks[self._next]
+        if self._next == self._first:
             length = self._blocks[-1][1]
             self._stacks = [_room(part, length) for part in parts]
         for whole, part in zip(self._stacks, parts, strict=True):
             whole[start:stop] = part
-        self._count += 1
+
+    def nodes(self) -> list[Node]:
+        """The sums that are left to add to those of other blocks, in block order."""
+        held = [Node(i, *level) for i, level in enumerate(self._levels) if level[0]]
+        return self._loose + held[::-1]
+
+    @property
+    def stacks(self) -> tuple[Array, ...]:
+        """As long as those of all blocks; only the places of the blocks added are filled."""
+        return tuple(self._stacks)
 
     def total(self) -> Parts:
         """All sums, and all stacks end to end."""
@@ -155,7 +212,7 @@ class FixedTree:
         for count, held in self._levels:
             if count:
                 sums = tuple(map(_add, held, sums)) if sums else held
-        return Parts(sums, tuple(self._stacks))
+        return Parts(sums, self.stacks)
 
 
 def _room(part: Array, length: int) -> Array:

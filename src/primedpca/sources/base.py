@@ -153,6 +153,12 @@ class Subset(BlockSource):
         self._owner = [i for i, a, b in pairs if a < b]
         self.blocks = tuple((a, b) for _, a, b in pairs if a < b)
 
+    @property
+    def local(self) -> tuple[int, ...]:
+        """Those of its blocks that this process can read."""
+        known = set(self.source.local)
+        return tuple(i for i, owner in enumerate(self._owner) if owner in known)
+
     def read(self, i: int) -> Block:
         """Those of the rows that lie in one block of the source below."""
         owner = self._owner[i]

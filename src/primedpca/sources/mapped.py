@@ -58,6 +58,11 @@ class Mapped(BlockSource):
             self._totals = self._row_totals()
 
     @property
+    def local(self) -> tuple[int, ...]:
+        """The blocks of the source below that this process can read."""
+        return tuple(self.source.local)
+
+    @property
     def nnz(self) -> int | None:
         """How many entries are stored, about, of sparse data."""
         below = getattr(self.source, "array", self.source)

@@ -1,0 +1,125 @@
+"""How a process finds the other ranks: torchrun's environment, or a group that is there."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+import warnings
+from datetime import timedelta
+from typing import Any
+
+from primedpca.engines.local import processors
+from primedpca.engines.ranks import RankError, Ranks
+
+__all__ = ["connect"]
+
+_joined: dict[float, Ranks] = {}
+
+
+def connect(timeout: float) -> Ranks:
+    """The ranks of this process group, which is begun from torchrun's environment if need be.
+
+    Without such an environment this process is alone, and no connection is opened.
+    """
+    dist = _distributed()
+    launched = all(name in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR"))
+    if not (dist.is_available() and (dist.is_initialized() or launched)):
+        return Ranks(timeout=timeout)
+    try:
+        if not dist.is_initialized():
+            _begin(dist, timeout)
+        known = _joined.get(timeout)
+        if known is None or known.world is not dist.group.WORLD:  # a later group, in tests say
+            known = _joined[timeout] = _join(dist, timeout)
+    except RuntimeError as error:
+        if isinstance(error, RankError):
+            raise
+        raise RankError(
+            f"not all of the {os.environ.get('WORLD_SIZE', '')} ranks came together within "
+            f"{timeout:g} s (`timeout`): {error}"
+        ) from error
+    return known
+
+
+def _begin(dist: Any, timeout: float) -> None:
+    import torch
+
+    _stay_on_this_machine()
+    restarts = int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0"))
+    if restarts and os.environ.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1":
+        warnings.warn(
+            f"torchrun --max-restarts={restarts} fails to bring ranks together again unless it is "
+            "started with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in its environment.",
+            stacklevel=2,
+        )
+    backend, devices = "gloo", torch.cuda.device_count()
+    if devices:
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % devices)
+        if dist.is_nccl_available():
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
+    atexit.register(_end, dist)
+
+
+def _end(dist: Any) -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def _stay_on_this_machine() -> None:
+    """Ranks that are all on this machine talk over the loopback interface alone."""
+    here, all_ranks = (os.environ.get(name) for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"))
+    if here != all_ranks:
+        return
+    names = {name for _, name in socket.if_nameindex()} & {"lo", "lo0"}
+    for library in ("GLOO", "NCCL"):
+        if names:
+            os.environ.setdefault(f"{library}_SOCKET_IFNAME", min(names))
+
+
+def _join(dist: Any, timeout: float) -> Ranks:
+    """A group of our own, so that no message meets one of somebody else's."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    limit = timedelta(seconds=timeout)
+    again = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    store = dist.PrefixStore(
+        f"primedpca/{again}/{len(_joined)}", dist.distributed_c10d._get_default_store()
+    )
+    group = dist.new_group(backend="gloo", timeout=limit)
+    found = Ranks(rank, size, timeout, group, store)
+    found.world = dist.group.WORLD
+    notes = found.meet(
+        "the first meeting", place=_place(), processors=found.processors, gpu=_device()
+    )
+    # Processors that several ranks may use are shared out, those that are bound to one are its.
+    beside = sum(note["place"] == notes[rank]["place"] for note in notes)
+    found.threads = max(1, processors() // beside)
+    found.processors = notes[0]["processors"]
+    devices = [note["gpu"] for note in notes]
+    if None not in devices and len(set(devices)) == size and dist.is_nccl_available():
+        found.device_group = dist.new_group(backend="nccl", timeout=limit)
+    return found
+
+
+def _place() -> str:
+    allowed = getattr(os, "sched_getaffinity", None)  # not on every system
+    return f"{socket.gethostname()} {sorted(allowed(0)) if allowed else ''}"[:500]
+
+
+def _device() -> str | None:
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    return str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
+
+
+def _distributed() -> Any:
+    try:
+        import torch.distributed as dist
+    except ImportError as error:
+        raise ImportError(
+            "`engine`='torch_distributed' needs PyTorch: pip install 'primedpca[torch]'."
+        ) from error
+    return dist
