@@ -41,6 +41,7 @@ LAYERS = [
         "bounds",
         "probes",
         "certify",
+        "lazy_scores",
         "proofs",
         "score_file",
         "sketches",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -88,11 +89,13 @@ class PrimedPCA(
         The probability that a probabilistic certificate is false.
     device : str, optional
         Where to compute, such as ``"cuda"``: dense data are moved there with PyTorch.
-    engine : Engine, optional
-        Where blocks are worked on; ``None`` is this machine.
+    engine : None, distributed.Client, str or Engine
+        Where blocks are worked on: ``None`` is this machine, and for a Dask array the client in
+        scope; a Dask client or the address of its scheduler is that cluster.
     max_memory : int, str or None
         Bytes, or words such as ``"2GB"``, by which the memory of the process may grow: the
-        basis, the blocks and the sketch of a stream are kept to it, beside the data.
+        basis, the blocks and the sketch of a stream are kept to it, beside the data.  On a
+        cluster every process keeps to it.
     checkpoint : path or None
         A folder in which the fit keeps what it has found after every pass.  One that was killed
         goes on from there when it is begun again, and ends as it would have, to the bit; one
@@ -309,6 +312,14 @@ class PrimedPCA(
             ensure_all_finite=False,
         )
         return on_device(as_source(checked), self.device)
+
+    def __sklearn_clone__(self) -> PrimedPCA:
+        """A fresh estimator on the same engine: there is one cluster, and no client is copied."""
+        bare = copy(self)
+        bare.engine = None
+        fresh: PrimedPCA = super(PrimedPCA, bare).__sklearn_clone__()
+        fresh.engine = self.engine
+        return fresh
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -2,21 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from primedpca.engines.local import LocalEngine
-from primedpca.protocols import Engine
+from primedpca.protocols import Block, Engine
 
-__all__ = ["LocalEngine", "as_engine"]
+__all__ = ["LocalEngine", "as_engine", "batches_of"]
 
 
-def as_engine(engine: Any = None) -> Engine:
-    """The engine that ``engine`` names: ``None`` is this machine; an Engine is itself."""
+def as_engine(engine: Any = None, source: Any = None) -> Engine:
+    """The engine that ``engine`` names.
+
+    ``None`` is this machine, or for a Dask array the client in scope; a client or the address of
+    a scheduler is that Dask cluster; an Engine is itself.
+    """
     if engine is None:
-        return LocalEngine()
+        engine = source.client if hasattr(source, "lazy") else None
+        if engine is None:
+            return LocalEngine()
     if isinstance(engine, Engine):
         return engine
+    if _is_client(engine) or (isinstance(engine, str) and ":" in engine):
+        from primedpca.engines.dask import dask_engine
+
+        return dask_engine(engine)
     raise ValueError(
-        f"`engine`={engine!r} is not available; use None for this machine or pass an object "
-        "with the `sweep` method of primedpca.protocols.Engine."
+        f"`engine`={engine!r} is not available; use None for this machine, a Dask client or the "
+        "address of its scheduler such as 'tcp://127.0.0.1:8786', or pass an object with the "
+        "`sweep` method of primedpca.protocols.Engine."
     )
+
+
+def _is_client(engine: Any) -> bool:
+    """Whether this is a Dask client (nothing is imported to find out)."""
+    return any(kind.__module__.split(".")[0] == "distributed" for kind in type(engine).__mro__)
+
+
+def batches_of(
+    engine: Engine, source: Any, size: int, seed: int | None, epoch: int, start: int
+) -> Iterator[tuple[Any, Block]]:
+    """Mini-batches of a source, their rows read where the engine reads."""
+    held = engine.gathering(source) if hasattr(engine, "gathering") else source
+    yield from held.batches(size, seed, epoch, start)

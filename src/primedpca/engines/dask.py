@@ -1,0 +1,278 @@
+"""On a Dask cluster: one task for every block, sums in the fixed tree, on whichever worker.
+
+A pass is one graph.  What all its tasks need (kernel, operands, where the data are) is sent to
+every worker once.  A task reads its own block, so the data do not go through the client; one that
+was lost with its worker is made again from the same, to the same bits.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import numpy as np
+
+from primedpca.engines import kernels
+from primedpca.engines.dask_waiting import (
+    ANSWER,
+    LostError,
+    check_client,
+    finished,
+    naming,
+    sent,
+    threads_of,
+)
+from primedpca.engines.local import FAN_IN, FixedTree, cut, one_blas_thread
+from primedpca.protocols import Block, DataSource, Kernel, Parts
+from primedpca.sources.base import join, take_rows
+from primedpca.sources.dask import strip_of
+
+__all__ = ["DaskEngine", "dask_engine"]
+
+RETRIES = 2  # of a task that raises, before its error is the fit's
+ATTEMPTS = 3  # at a pass, if all workers that held its operands were lost
+SPREAD_BYTES = 2**26  # of parts that may lie on a worker until sixteen are added
+SMALL_SOURCE = 2**20
+
+
+class Job(NamedTuple):
+    """What every task of a pass needs; of the source only if workers read it themselves."""
+
+    source: Any
+    blocks: tuple[tuple[int, int], ...]
+    axis: int
+    across: int
+    kernel: Any
+    whole: dict[str, Any]
+    mine: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class DaskEngine:
+    """Work on blocks in the workers of a Dask cluster.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        Of a cluster that somebody else started, and closes.
+    timeout : float
+        Seconds without any worker, or without any task that ends, after which a pass is given up.
+
+    Attributes
+    ----------
+    remote : bool
+        That blocks are in other processes.
+    """
+
+    client: Any
+    timeout: float = 300.0
+    remote = True
+
+    def __post_init__(self) -> None:
+        check_client(self.client)
+        if not self.timeout > 0:
+            raise ValueError(f"`timeout`={self.timeout!r} must be a number of seconds above 0.")
+
+    @property
+    def workers(self) -> int:
+        """What plans are made for: as here, so that they do not depend on who is at work."""
+        return len(os.sched_getaffinity(0))
+
+    @property
+    def threads(self) -> int:
+        """The most that one worker has: so many blocks are in its memory at a time."""
+        return threads_of(self.client)
+
+    def sweep(
+        self,
+        source: DataSource,
+        kernel: Kernel,
+        whole: Mapping[str, Any],
+        mine: Mapping[str, Any],
+    ) -> Parts:
+        """One pass over all blocks; see :class:`primedpca.protocols.Engine`."""
+        job = _job(source, kernel, dict(whole), dict(mine))
+        name = f"{getattr(kernel, '__name__', 'kernel')}-{uuid4().hex}"
+        parts: Parts = self._computed(job, lambda operands: _tree(source, job, operands, name))
+        return parts
+
+    def gathering(self, source: Any) -> Any:
+        """``source`` with its rows, and so its mini-batches, read by the workers."""
+        held = copy(source)
+        if hasattr(source, "source"):  # a view of another
+            held.source = self.gathering(source.source)
+        else:
+            held.rows = lambda index: self._rows(source, np.asarray(index))
+        return held
+
+    def _rows(self, source: Any, index: np.ndarray) -> Block:
+        """Rows by number, in this order: a task for every block that has some of them."""
+        job, name = _job(source, None, {}, {}), f"rows-{uuid4().hex}"
+        places = [np.arange(index.size)] * len(source.blocks)
+        numbers = range(len(source.blocks))
+        if source.axis == 0:
+            owner = np.searchsorted([stop for _, stop in source.blocks], index, side="right")
+            numbers = np.unique(owner).tolist()
+            places = [np.flatnonzero(owner == i) for i in numbers]
+
+        def graph(operands: Any) -> Any:
+            from dask import delayed
+
+            take = delayed(_take, pure=False)
+            return [
+                take(operands, i, index[place], _lazy(source, i), dask_key_name=f"block-{i}-{name}")
+                for i, place in zip(numbers, places, strict=True)
+            ]
+
+        pieces = join(self._computed(job, graph), source.axis)
+        if source.axis == 1:
+            return pieces
+        return take_rows(pieces, np.argsort(np.concatenate(places)))
+
+    def _computed(self, job: Job, graph: Callable[[Any], Any]) -> Any:
+        """What the graph comes to; begun again if all copies of the operands were lost."""
+        reason = ""
+        for _ in range(ATTEMPTS):
+            try:
+                operands = sent(self.client, job, self.timeout)
+                futures = self.client.compute(graph(operands), retries=RETRIES)
+                return finished(self.client, futures, self.timeout)
+            except LostError as lost:
+                reason = str(lost)
+        raise RuntimeError(
+            f"all workers of {self.client.scheduler.address} were lost {ATTEMPTS} times within one "
+            f"pass ({reason}); look at their logs: most often they ran out of memory."
+        )
+
+    def __deepcopy__(self, memo: Any) -> DaskEngine:
+        return self  # there is one cluster, and a client cannot be copied
+
+
+@cache
+def _client_of(address: str) -> Any:
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise ImportError(
+            f"`engine`={address!r} needs Dask: pip install 'primedpca[dask]'."
+        ) from error
+    try:
+        return Client(address, timeout=ANSWER, set_as_default=False)
+    except (OSError, TimeoutError) as error:
+        raise ConnectionError(
+            f"`engine`={address!r}: no Dask scheduler answers there within {ANSWER:g} s; start "
+            "one, or leave `engine` at None for this machine."
+        ) from error
+
+
+def dask_engine(engine: Any) -> DaskEngine:
+    """The engine of a client, or of the scheduler at an address."""
+    if not isinstance(engine, str):
+        return DaskEngine(engine)
+    client = _client_of(engine)
+    if client.status != "running":  # closed since
+        _client_of.cache_clear()
+        client = _client_of(engine)
+    return DaskEngine(client)
+
+
+def _job(source: Any, kernel: Any, whole: dict[str, Any], mine: dict[str, Any]) -> Job:
+    across = source.shape[1 - source.axis]
+    held = None if hasattr(source, "lazy") else _portable(source)
+    return Job(held, source.blocks, source.axis, across, kernel, whole, mine)
+
+
+def _lazy(source: Any, i: int) -> Any:
+    return source.lazy(i) if hasattr(source, "lazy") else None
+
+
+def _tree(source: Any, job: Job, operands: Any, name: str) -> Any:
+    """The graph of a pass: every block's part, then sums of sixteen, and so on.
+
+    Where sixteen parts are too many for a worker's memory, each is added to the sum of those
+    before it as soon as it is made: the same additions, and less that can be done side by side.
+    """
+    from dask import delayed
+
+    work, fold = delayed(_work, pure=False), delayed(_fold, pure=False)
+    chained = FAN_IN * _part_bytes(source, job) > SPREAD_BYTES
+    level, parts = 0, list[Any]()
+    for i in range(len(source.blocks)):
+        before = parts.pop() if chained and i % FAN_IN else None
+        parts.append(work(operands, i, _lazy(source, i), before, dask_key_name=f"block-{i}-{name}"))
+    while len(parts) > 1 or level == 0:
+        level += 1
+        parts = [
+            fold(parts[a : a + FAN_IN], dask_key_name=f"sum-{level}-{a}-{name}")
+            for a in range(0, len(parts), FAN_IN)
+        ]
+    return parts[0]
+
+
+def _part_bytes(source: Any, job: Job) -> float:
+    """About how many bytes one block adds to the sums."""
+    operands = {**job.whole, **job.mine}
+    factor = next((operands[name] for name in ("vectors", "left") if name in operands), None)
+    columns = job.across if job.kernel is kernels.covariance else 8
+    return 8.0 * job.across * (columns if factor is None else factor.shape[1])
+
+
+def _portable(source: Any) -> Any:
+    """``source`` if it can be read by others: sent by path, not by content."""
+    from distributed.protocol.pickle import dumps
+
+    inside = "it lies in the memory of this process"
+    if not hasattr(source, "array"):
+        try:
+            size, data = len(dumps(source)), source.shape[0] * source.shape[1]
+        except Exception as error:
+            inside = f"it cannot be sent ({type(error).__name__}: {error})"
+        else:
+            if size <= SMALL_SOURCE + data // 10:
+                return source
+    raise ValueError(
+        f"`X`, {source!r}, cannot be read by the workers of `engine`, as {inside}; save it to a "
+        "file that they can read and pass its path, pass a Dask array, or leave `engine` at None."
+    )
+
+
+# -- what workers do --------------------------------------------------------------------------
+
+
+def _block(job: Job, i: int, chunks: Any) -> Block:
+    if chunks is None:
+        return job.source.read(i)
+    return strip_of(chunks, job.axis, job.blocks[i], job.across)
+
+
+def _work(job: Job, i: int, chunks: Any, before: Parts | None) -> Parts:
+    """What the kernel makes of block ``i``, added to what is there of those before it."""
+    start, stop = job.blocks[i]
+    with naming(i, (start, stop), job.axis), one_blas_thread(), np.errstate(all="ignore"):
+        own = {name: cut(value, start, stop) for name, value in job.mine.items()}
+        parts: Parts = job.kernel(_block(job, i, chunks), **job.whole, **own)
+    return parts if before is None else _fold([before, parts])
+
+
+def _fold(parts: list[Parts]) -> Parts:
+    """Sums from left to right, in float64; stacks end to end."""
+    edges = np.cumsum([0, *(part.stacks[0].shape[0] if part.stacks else 1 for part in parts)])
+    tree = FixedTree(tuple(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)))
+    with np.errstate(all="ignore"):
+        for part in parts:
+            tree.add(part)
+        return tree.total()
+
+
+def _take(job: Job, i: int, index: np.ndarray, chunks: Any) -> Block:
+    """Some rows of block ``i``."""
+    with naming(i, job.blocks[i], job.axis):
+        if chunks is None and job.axis == 0:
+            return job.source.rows(index)
+        start = job.blocks[i][0] if job.axis == 0 else 0
+        return take_rows(_block(job, i, chunks), index - start)
