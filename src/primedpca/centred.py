@@ -204,8 +204,7 @@ class Centred:
     ) -> Iterator[Centred]:
         """Mini-batches as small operators that share mean and scale; every row once an epoch."""
         self.learn()
-        found = batches_of(self.engine, self.source, size, seed, epoch, start)
-        for i, (index, block) in enumerate(found, start):
+        for i, (index, block) in enumerate(batches_of(self, size, seed, epoch, start), start):
             self.passes += len(index) / self.shape[0]
             self.position = (epoch, i + 1)
             part = self.part(OneBlock(block), index, LocalEngine(1))

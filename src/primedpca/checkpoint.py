@@ -63,7 +63,6 @@ class Checkpoint:
     folder : path
         New, empty, or with a checkpoint in it.
     engine : Engine, optional
-    source : DataSource, optional
 
     Attributes
     ----------
@@ -74,11 +73,9 @@ class Checkpoint:
     interrupts : Interrupts
     """
 
-    def __init__(
-        self, folder: str | os.PathLike[str], engine: Any = None, source: Any = None
-    ) -> None:
+    def __init__(self, folder: str | os.PathLike[str], engine: Any = None) -> None:
         self.folder = Path(folder)
-        self.engine: Engine = RecordedEngine(as_engine(engine, source), self)
+        self.engine: Engine = RecordedEngine(as_engine(engine), self)
         self.history: list[dict[str, Any]] = []
         self.interrupts = Interrupts()
         self._made, self._depth = 0, 0  # passes; of those that are made of several
@@ -279,8 +276,8 @@ class Checkpoint:
 class Unkept:
     """A fit that keeps nothing: the same methods as a :class:`Checkpoint`."""
 
-    def __init__(self, engine: Any, source: DataSource) -> None:
-        self.engine: Engine = as_engine(engine, source)
+    def __init__(self, engine: Any) -> None:
+        self.engine: Engine = as_engine(engine)
 
     def begin(self, plan: Plan, seed: int) -> tuple[Plan, int]:
         """These."""
@@ -312,9 +309,9 @@ def kept_fit(
         Directions to start from.
     """
     if folder is None:
-        yield Unkept(options["engine"], source)
+        yield Unkept(options["engine"])
         return
-    kept = Checkpoint(folder, options["engine"], source)
+    kept = Checkpoint(folder, options["engine"])
     with kept.opened(agreement(source, options, sample_weight, start), source):
         yield kept
 

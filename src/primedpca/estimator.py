@@ -221,6 +221,8 @@ class PrimedPCA(
         preparation = {name: options[name] for name in ("center", "scale", "missing")}
         preparation["sample_weight"] = sample_weight
         source, start = self._source(X, reset=True), self._warm_directions()
+        if self.engine is None:  # a Dask array goes to the client in scope
+            options["engine"] = getattr(source, "client", None)
         with kept_fit(self.checkpoint, source, options, sample_weight, start) as fit:
             data = Centred(source, fit.engine, **preparation)
             check_rows(data)

@@ -85,7 +85,7 @@ class Projecting(TransformerMixin):
         weights = self.components_ * self._stretch()
         back = weights if self.scale_ is None else weights * self.scale_
         xp = namespace(scores)
-        where = {} if xp is np else {"device": scores.device}
+        where = {"device": scores.device} if hasattr(scores, "device") and xp is not np else {}
         return scores @ xp.asarray(back, **where) + xp.asarray(self.mean_, **where)
 
     def _stretch(self) -> Any:

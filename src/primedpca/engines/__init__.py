@@ -40,8 +40,14 @@ def _is_client(engine: Any) -> bool:
 
 
 def batches_of(
-    engine: Engine, source: Any, size: int, seed: int | None, epoch: int, start: int
+    data: Any, size: int, seed: int | None, epoch: int, start: int
 ) -> Iterator[tuple[Any, Block]]:
-    """Mini-batches of a source, their rows read where the engine reads."""
-    held = engine.gathering(source) if hasattr(engine, "gathering") else source
-    yield from held.batches(size, seed, epoch, start)
+    """Mini-batches of the source of a Centred, their rows read where its engine reads."""
+    if not hasattr(data.engine, "gathering"):
+        return data.source.batches(size, seed, epoch, start)
+    near: Any
+    known, near = getattr(data, "near", (None, None))
+    if known is not data.source:
+        near = data.engine.gathering(data.source)
+        data.near = data.source, near  # what it holds of the last epoch
+    return near.batches(size, seed, epoch, start)

@@ -107,41 +107,38 @@ class DaskEngine:
         if hasattr(source, "source"):  # a view of another
             held.source = self.gathering(source.source)
         else:
-            held.rows = lambda index: self._rows(source, np.asarray(index))
+            held.rows = Gathered(self, source)
         return held
 
-    def _rows(self, source: Any, index: np.ndarray) -> Block:
-        """Rows by number, in this order: a task for every block that has some of them."""
+    def rows(self, source: Any, index: np.ndarray) -> Block:
+        """Rows by ascending number: a task for every block that has some of them."""
         job, name = _job(source, None, {}, {}), f"rows-{uuid4().hex}"
-        places = [np.arange(index.size)] * len(source.blocks)
-        numbers = range(len(source.blocks))
+        numbers, pieces = list(range(len(source.blocks))), [index] * len(source.blocks)
         if source.axis == 0:
             owner = np.searchsorted([stop for _, stop in source.blocks], index, side="right")
             numbers = np.unique(owner).tolist()
-            places = [np.flatnonzero(owner == i) for i in numbers]
+            pieces = [index[owner == i] for i in numbers]
 
         def graph(operands: Any) -> Any:
             from dask import delayed
 
             take = delayed(_take, pure=False)
             return [
-                take(operands, i, index[place], _lazy(source, i), dask_key_name=f"block-{i}-{name}")
-                for i, place in zip(numbers, places, strict=True)
+                take(operands, i, piece, _lazy(source, i), dask_key_name=f"block-{i}-{name}")
+                for i, piece in zip(numbers, pieces, strict=True)
             ]
 
-        pieces = join(self._computed(job, graph), source.axis)
-        if source.axis == 1:
-            return pieces
-        return take_rows(pieces, np.argsort(np.concatenate(places)))
+        return join(self._computed(job, graph), source.axis)
 
     def _computed(self, job: Job, graph: Callable[[Any], Any]) -> Any:
         """What the graph comes to; begun again if all copies of the operands were lost."""
         reason = ""
         for _ in range(ATTEMPTS):
             try:
-                operands = sent(self.client, job, self.timeout)
-                futures = self.client.compute(graph(operands), retries=RETRIES)
-                return finished(self.client, futures, self.timeout)
+                with self.client.as_current():  # futures ask for who is in scope
+                    operands = sent(self.client, job, self.timeout)
+                    futures = self.client.compute(graph(operands), retries=RETRIES)
+                    return finished(self.client, futures, self.timeout)
             except LostError as lost:
                 reason = str(lost)
         raise RuntimeError(
@@ -151,6 +148,24 @@ class DaskEngine:
 
     def __deepcopy__(self, memo: Any) -> DaskEngine:
         return self  # there is one cluster, and a client cannot be copied
+
+
+class Gathered:
+    """Rows by number, of which those asked for last are held: small data are fetched once."""
+
+    def __init__(self, engine: DaskEngine, source: Any) -> None:
+        self.engine, self.source = engine, source
+        self.index, self.block = np.arange(0), None
+
+    def __call__(self, index: np.ndarray) -> Block:
+        """In the order of ``index``."""
+        order = np.argsort(index)
+        if not np.array_equal(index[order], self.index):
+            self.block = None  # before the next are read
+            self.index, self.block = index[order], self.engine.rows(self.source, index[order])
+        places = np.empty_like(order)
+        places[order] = np.arange(order.size)
+        return take_rows(self.block, places)
 
 
 @cache
