@@ -29,10 +29,9 @@ def bits(pca: Any) -> bytes:
     return b"".join(np.ascontiguousarray(part).tobytes() for part in found if part is not None)
 
 
-def low_rank(n: int, d: int, dtype: Any = np.float32, mean: float = 3.0) -> np.ndarray:
-    """A spectrum that falls by a fifth from one component to the next, and noise."""
+def low_rank(n: int, d: int, fall: float = 0.8) -> np.ndarray:
+    """Float32 rows, each deviation so much smaller than the one before, and noise."""
     rng = np.random.default_rng(n)
     scores, axes = rng.standard_normal((n, 30)), rng.standard_normal((30, d))
-    return (
-        scores * 0.8 ** np.arange(30) @ axes + 0.02 * rng.standard_normal((n, d)) + mean
-    ).astype(dtype)
+    values = scores * fall ** np.arange(30) @ axes + 0.02 * rng.standard_normal((n, d)) + 3
+    return values.astype(np.float32)

@@ -20,11 +20,9 @@ import numpy as np
 from primedpca.engines import kernels
 from primedpca.engines.dask_waiting import (
     ANSWER,
-    LostError,
     check_client,
     finished,
     naming,
-    sent,
     threads_of,
 )
 from primedpca.engines.local import FAN_IN, FixedTree, cut, one_blas_thread
@@ -35,9 +33,9 @@ from primedpca.sources.dask import strip_of
 __all__ = ["DaskEngine", "dask_engine"]
 
 RETRIES = 2  # of a task that raises, before its error is the fit's
-ATTEMPTS = 3  # at a pass, if all workers that held its operands were lost
 SPREAD_BYTES = 2**26  # of parts that may lie on a worker until sixteen are added
 SMALL_SOURCE = 2**20
+LARGE_GRAPH = 10**7
 
 
 class Job(NamedTuple):
@@ -131,20 +129,21 @@ class DaskEngine:
         return join(self._computed(job, graph), source.axis)
 
     def _computed(self, job: Job, graph: Callable[[Any], Any]) -> Any:
-        """What the graph comes to; begun again if all copies of the operands were lost."""
-        reason = ""
-        for _ in range(ATTEMPTS):
-            try:
-                with self.client.as_current():  # futures ask for who is in scope
-                    operands = sent(self.client, job, self.timeout)
-                    futures = self.client.compute(graph(operands), retries=RETRIES)
-                    return finished(self.client, futures, self.timeout)
-            except LostError as lost:
-                reason = str(lost)
-        raise RuntimeError(
-            f"all workers of {self.client.scheduler.address} were lost {ATTEMPTS} times within one "
-            f"pass ({reason}); look at their logs: most often they ran out of memory."
-        )
+        """What the graph comes to, its operands in it.
+
+        They are not scattered: what was, is lost for good with the last worker that held it.
+        """
+        import dask
+        from distributed.protocol.pickle import dumps
+
+        packed = dumps(job)
+        # Dask warns of graphs that hold data; of these it need not.
+        limit = {"distributed.admin.large-graph-warning-threshold": LARGE_GRAPH + len(packed)}
+        with self.client.as_current(), dask.config.set(limit):
+            opened = dask.delayed(_opened, pure=False, traverse=False)
+            operands = opened(packed, dask_key_name=f"operands-{uuid4().hex}")
+            futures = self.client.compute(graph(operands), retries=RETRIES)
+            return finished(self.client, futures, self.timeout)
 
     def __deepcopy__(self, memo: Any) -> DaskEngine:
         return self  # there is one cluster, and a client cannot be copied
@@ -257,6 +256,13 @@ def _portable(source: Any) -> Any:
 
 
 # -- what workers do --------------------------------------------------------------------------
+
+
+def _opened(packed: bytes) -> Job:
+    from distributed.protocol.pickle import loads
+
+    job: Job = loads(packed)
+    return job
 
 
 def _block(job: Job, i: int, chunks: Any) -> Block:

@@ -9,14 +9,10 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["LostError", "check_client", "finished", "naming", "sent", "threads_of"]
+__all__ = ["check_client", "finished", "naming", "threads_of"]
 
 LOOK = 2.0  # seconds between two looks at the cluster
 ANSWER = 30.0  # seconds in which a scheduler must answer
-
-
-class LostError(Exception):
-    """What a pass needs is gone from the cluster, but the cluster is there."""
 
 
 def check_client(client: Any) -> None:
@@ -36,33 +32,11 @@ def threads_of(client: Any) -> int:
     return max(found.values(), default=1)
 
 
-def sent(client: Any, value: Any, timeout: float) -> Any:
-    """``value`` in the memory of every worker, as a future."""
-
-    async def send() -> Any:
-        # In a list, or the parts of a tuple would be sent one by one.
-        return await client.scatter(
-            [value], broadcast=True, hash=False, timeout=timeout, asynchronous=True
-        )
-
-    try:
-        (future,) = client.sync(send, callback_timeout=timeout + ANSWER)
-    except TimeoutError:
-        _check_reachable(client)
-        raise TimeoutError(_nobody(client, timeout)) from None
-    except (OSError, CancelledError, KeyError) as error:  # a worker went while it was sent
-        _check_reachable(client)
-        raise LostError(str(error)) from error
-    return future
-
-
 def finished(client: Any, futures: Any, timeout: float) -> Any:
     """The values of one future or of a list of them, as soon as all are there.
 
     Raises
     ------
-    LostError
-        If workers took with them what cannot be made again from the graph.
     TimeoutError
         If for ``timeout`` seconds there was no worker, or no task came to its end.
     ConnectionError
@@ -83,7 +57,11 @@ def finished(client: Any, futures: Any, timeout: float) -> Any:
             watch.look()
         except CancelledError as error:
             _check_reachable(client)
-            raise LostError(str(error)) from error
+            raise RuntimeError(
+                f"the pass was cancelled on {client.scheduler.address}: by somebody, or because "
+                "data that were scattered went with their worker; fit again, and pass data that "
+                "can be read again."
+            ) from error
         except KilledWorker as error:
             raise RuntimeError(
                 f"{_block_of(error.task)} could not be worked on: {error.allowed_failures + 1} "
