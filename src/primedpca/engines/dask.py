@@ -1,4 +1,4 @@
-"""On a Dask cluster: one task for every block, sums in the fixed tree, on whichever worker.
+"""On a Dask cluster: a task for every block or sixteen, sums in the fixed tree, on any worker.
 
 A pass is one graph.  What all its tasks need (kernel, operands, where the data are) is sent to
 every worker once.  A task reads its own block, so the data do not go through the client; one that
@@ -34,6 +34,7 @@ __all__ = ["DaskEngine", "dask_engine"]
 
 RETRIES = 2  # of a task that raises, before its error is the fit's
 SPREAD_BYTES = 2**26  # of parts that may lie on a worker until sixteen are added
+AHEAD = 4  # sixteens for every thread, if one of them is to be a task
 SMALL_SOURCE = 2**20
 LARGE_GRAPH = 10**7
 
@@ -84,7 +85,7 @@ class DaskEngine:
     @property
     def threads(self) -> int:
         """The most that one worker has: so many blocks are in its memory at a time."""
-        return threads_of(self.client)
+        return max(threads_of(self.client), default=1)
 
     def sweep(
         self,
@@ -96,7 +97,10 @@ class DaskEngine:
         """One pass over all blocks; see :class:`primedpca.protocols.Engine`."""
         job = _job(source, kernel, dict(whole), dict(mine))
         name = f"{getattr(kernel, '__name__', 'kernel')}-{uuid4().hex}"
-        parts: Parts = self._computed(job, lambda operands: _tree(source, job, operands, name))
+        threads = sum(threads_of(self.client))
+        parts: Parts = self._computed(
+            job, lambda operands: _tree(source, job, operands, name, threads)
+        )
         return parts
 
     def gathering(self, source: Any) -> Any:
@@ -205,20 +209,28 @@ def _lazy(source: Any, i: int) -> Any:
     return source.lazy(i) if hasattr(source, "lazy") else None
 
 
-def _tree(source: Any, job: Job, operands: Any, name: str) -> Any:
+def _tree(source: Any, job: Job, operands: Any, name: str, threads: int) -> Any:
     """The graph of a pass: every block's part, then sums of sixteen, and so on.
 
     Where sixteen parts are too many for a worker's memory, each is added to the sum of those
     before it as soon as it is made: the same additions, and less that can be done side by side.
+    Where there are sixteens enough for everybody, one is one task: a task costs milliseconds.
     """
     from dask import delayed
 
     work, fold = delayed(_work, pure=False), delayed(_fold, pure=False)
-    chained = FAN_IN * _part_bytes(source, job) > SPREAD_BYTES
-    level, parts = 0, list[Any]()
-    for i in range(len(source.blocks)):
+    count, level, parts = len(source.blocks), 0, list[Any]()
+    if count >= FAN_IN * AHEAD * threads and not hasattr(source, "lazy"):
+        run, level = delayed(_run, pure=False), 1
+        for i in range(0, count, FAN_IN):
+            last = min(i + FAN_IN, count)
+            parts.append(run(operands, i, last, dask_key_name=f"block-{i}-{name}"))
+        count = 0
+    chained = FAN_IN * _part_bytes(job) > SPREAD_BYTES
+    for i in range(count):
         before = parts.pop() if chained and i % FAN_IN else None
-        parts.append(work(operands, i, _lazy(source, i), before, dask_key_name=f"block-{i}-{name}"))
+        chunks = _lazy(source, i)
+        parts.append(work(operands, i, chunks, before, dask_key_name=f"block-{i}-{name}"))
     while len(parts) > 1 or level == 0:
         level += 1
         parts = [
@@ -228,7 +240,7 @@ def _tree(source: Any, job: Job, operands: Any, name: str) -> Any:
     return parts[0]
 
 
-def _part_bytes(source: Any, job: Job) -> float:
+def _part_bytes(job: Job) -> float:
     """About how many bytes one block adds to the sums."""
     operands = {**job.whole, **job.mine}
     factor = next((operands[name] for name in ("vectors", "left") if name in operands), None)
@@ -278,6 +290,14 @@ def _work(job: Job, i: int, chunks: Any, before: Parts | None) -> Parts:
         own = {name: cut(value, start, stop) for name, value in job.mine.items()}
         parts: Parts = job.kernel(_block(job, i, chunks), **job.whole, **own)
     return parts if before is None else _fold([before, parts])
+
+
+def _run(job: Job, first: int, last: int) -> Parts:
+    """Neighbouring blocks one after the other, added up."""
+    parts = _fold([_work(job, first, None, None)])
+    for i in range(first + 1, last):
+        parts = _work(job, i, None, parts)
+    return parts
 
 
 def _fold(parts: list[Parts]) -> Parts:

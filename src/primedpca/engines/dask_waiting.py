@@ -26,10 +26,14 @@ def check_client(client: Any) -> None:
         )
 
 
-def threads_of(client: Any) -> int:
-    """The most threads that one worker has."""
-    found = client.sync(client.scheduler.ncores, workers=None, callback_timeout=ANSWER)
-    return max(found.values(), default=1)
+def threads_of(client: Any) -> list[int]:
+    """How many threads each worker has."""
+    try:
+        found = client.sync(client.scheduler.ncores, workers=None, callback_timeout=ANSWER)
+    except (OSError, TimeoutError, CancelledError, AttributeError):
+        _check_reachable(client)
+        raise
+    return list(found.values())
 
 
 def finished(client: Any, futures: Any, timeout: float) -> Any:
