@@ -435,13 +435,17 @@ def failing(x, number, error):
 def test_a_block_that_always_fails_is_named(client, tmp_path):
     np.save(tmp_path / "x.npy", TALL)
 
-    def odd(rows):
-        if rows.shape[0] < 9 or rows[0, 0] == TALL[0, 0]:
-            return rows  # while it is tried
-        raise ArithmeticError("no such rows")
+    bad = TALL[100, 0]
 
-    with pytest.raises(RuntimeError, match=r"block 1, rows \d+:\d+ .*ArithmeticError: no such"):
-        PrimedPCA(2, engine=client).fit(as_source(tmp_path / "x.npy", map=odd))
+    def odd(rows):
+        if bad in rows[:, 0]:
+            raise ArithmeticError("no such rows")
+        return rows
+
+    source = as_source(tmp_path / "x.npy", map=odd)
+    number = next(i for i, (start, stop) in enumerate(source.blocks) if start <= 100 < stop)
+    with pytest.raises(RuntimeError, match=f"block {number}, rows .*ArithmeticError: no such"):
+        PrimedPCA(2, engine=client).fit(source)
 
 
 @pytest.mark.usefixtures("many_blocks")
