@@ -124,8 +124,8 @@ PHASES = {
     "left": ({"priming": BlockKrylov(side="left"), "certificate": "none"}, "forward", 2, kill_one),
     "refine": (
         {"priming": SubspaceIteration(), "certificate": "none", "max_passes": 3, "tol": 1.0},
-        "product",
-        2,
+        "product-inside",
+        1,
         kill_one,
     ),
     "certify": ({"priming": Oja(steps=5)}, "product", 2, kill_one),
