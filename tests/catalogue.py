@@ -10,6 +10,8 @@ from typing import Any
 
 import anndata
 import av
+import dask
+import dask.array as da
 import h5py
 import numpy as np
 import pandas as pd
@@ -317,6 +319,15 @@ def _field(X: np.ndarray) -> xr.DataArray:
     return xr.DataArray(X.reshape(shape), dims=("time", "lat", "lon"))
 
 
+def sparse_chunks(X: Any, rows: int) -> da.Array:
+    """A Dask array of compressed rows, so many in a chunk."""
+    kind = sp.csr_array((0, X.shape[1]), dtype=X.dtype)
+    pieces = [sp.csr_array(X[a : a + rows]) for a in range(0, X.shape[0], rows)]
+    return da.concatenate(
+        [da.from_delayed(dask.delayed(piece), piece.shape, meta=kind) for piece in pieces]
+    )
+
+
 #: The same for kinds of data that end up in the same few readers: fewer tests run on them.
 KINDS = {
     "npz, csr": lambda X, folder: _saved(sp.csr_array(X), folder / "a.npz", compressed=False),
@@ -341,6 +352,9 @@ KINDS = {
     "xarray, transposed": lambda X, folder: (
         _field(X).transpose("lon", "time", "lat").transpose("time", "lat", "lon")
     ),
+    "dask": lambda X, folder: da.from_array(X, chunks=(5, 4)),
+    "dask, uneven": lambda X, folder: da.from_array(X, chunks=((1, 0, X.shape[0] - 1), -1)),
+    "dask, csr": lambda X, folder: sparse_chunks(X, 5),
     "blocks": lambda X, folder: Blocks(X),
     "blocks, sparse": lambda X, folder: Blocks(sp.csr_array(X)),
     "mapped": lambda X, folder: as_source(X, map=np.positive),

@@ -43,6 +43,7 @@ LAYERS = [
         "bounds",
         "probes",
         "certify",
+        "lazy_scores",
         "proofs",
         "score_file",
         "score_table",

@@ -15,7 +15,7 @@ import numpy as np
 
 from primedpca import frame as frames
 from primedpca.arrays import is_sparse, like_block, subtract_outer, to_numpy
-from primedpca.engines import LocalEngine, as_engine, kernels
+from primedpca.engines import LocalEngine, as_engine, batches_of, kernels
 from primedpca.engines.prepare import Columns, prepare
 from primedpca.frame import Frame
 from primedpca.gram import HELD_BYTES, adjoint_of_rows, are_wide_rows, by_slices, gram_of_rows
@@ -71,7 +71,7 @@ class Centred:
         if missing not in ("error", "mean"):
             raise ValueError(f"`missing`={missing!r} must be 'error' or 'mean'.")
         self.source: DataSource = as_source(x)
-        self.engine = as_engine(engine)
+        self.engine = as_engine(engine, self.source)
         if missing == "error" and getattr(self.source, "missing", None) == "mean":
             missing = "mean"  # the custom of this kind of data
         self.center, self.missing = center, missing
@@ -204,7 +204,7 @@ class Centred:
     ) -> Iterator[Centred]:
         """Mini-batches as small operators that share mean and scale; every row once an epoch."""
         self.learn()
-        for i, (index, block) in enumerate(self.source.batches(size, seed, epoch, start), start):
+        for i, (index, block) in enumerate(batches_of(self, size, seed, epoch, start), start):
             self.passes += len(index) / self.shape[0]
             self.position = (epoch, i + 1)
             part = self.part(OneBlock(block), index, LocalEngine(1))

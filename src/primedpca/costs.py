@@ -22,6 +22,7 @@ __all__ = ["Load", "Way", "exact_way", "krylov_way", "ways"]
 PROBES, RIDES, LONGEST_RIDE = 16, 4, 9
 DISK = 2e9  # bytes a second of a local disk, or a network's, where the system keeps some of it
 ALLOCATOR = 1.1  # what is kept of blocks that are free again
+WAITING_BYTES = 2.0**27
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,10 @@ class Load:
     rates : Rates
     cache : float
         Bytes that the source itself keeps of what it has decoded.
+    busy : int
+        Blocks that are worked on at a time in one process.
+    remote : bool
+        Whether these are other processes, on a cluster: each keeps to the budget by itself.
     """
 
     n: int
@@ -60,6 +65,8 @@ class Load:
     rate: float
     rates: Rates = CORE
     cache: float = 0.0
+    busy: int = 1
+    remote: bool = False
 
     @classmethod
     def of(cls, data: Centred, proven: bool) -> Load:
@@ -71,7 +78,8 @@ class Load:
         entries = int(counted) if data.sparse and counted is not None else n * d
         size = int(getattr(source.dtype, "itemsize", 8))
         item = 8 if proven or "64" in dtype_name(data.like.dtype) else 4
-        workers = getattr(data.engine, "workers", 1)
+        engine: Any = data.engine
+        workers, remote = getattr(engine, "workers", 1), getattr(engine, "remote", False)
         stored = entries * (size + 4 * data.sparse)
         cache = getattr(source, "cache_bytes", 0)
         in_memory = held is not None or cache >= stored
@@ -90,6 +98,9 @@ class Load:
             math.inf if in_memory else rate,
             CORE if source.device in (None, "cpu") else DEVICE,
             cache,
+            # One more than threads: the sum that a part is added to.
+            min(engine.threads + 1 if remote else workers, len(source.blocks)),
+            remote,
         )
 
     @property
@@ -97,12 +108,13 @@ class Load:
         """Bytes of the blocks that are being worked on, and of those that the source keeps."""
         ready = self.stored if self.sparse else self.entries * self.item
         each = max(2.0**23, ready / self.blocks) + 2 * self.stored / self.blocks
-        return self.cache + self.workers * each
+        # A worker may hold parts that wait for being added: see the engine.
+        return self.cache + self.busy * each + self.remote * WAITING_BYTES
 
     @property
     def wide_rows(self) -> bool:
         """Whether the Gram matrix is made of rows that are held: see :mod:`primedpca.gram`."""
-        return self.axis == 0 and not self.sparse and self.n < self.d
+        return self.axis == 0 and not self.sparse and self.n < self.d and not self.remote
 
     @property
     def overhead(self) -> float:
@@ -181,9 +193,9 @@ def exact_way(load: Load, p: int, budget: float = math.inf) -> Way:
         + m**3 * (rates.few if few else rates.full)
         + (load.product(p) if load.d > load.n else 0.0)
     )
-    memory = 8.0 * m * m * (2 + load.workers) + 3 * load.item * load.d * p + load.buffers
+    memory = 8.0 * m * m * (2 + load.busy) + 3 * load.item * load.d * p + load.buffers
     if budget < math.inf:  # LAPACK's own matrices, and what the threads keep of their blocks
-        memory = ALLOCATOR * (memory + 16.0 * m * m) + load.buffers / 2 + load.workers * 2.0**23
+        memory = ALLOCATOR * (memory + 16.0 * m * m) + load.buffers / 2 + load.busy * 2.0**23
     return Way(Exact(), 1, passes, flops + 4 * m**3, passes * load.stored, memory, seconds)
 
 
@@ -191,8 +203,8 @@ def _way_of_rows(load: Load, p: int, budget: float) -> Way:
     """The Gram matrix of wide rows, held whole or two groups at a time."""
     n, rates, vectors = load.n, load.rates, 8.0 * load.d * p
     # Read, then worked on in strips; the mean and one more vector are as long as a row.
-    strips = load.cache + load.workers * (2.0**25 + 2.0 * load.stored / load.blocks)
-    fixed = 8.0 * n * n * (2 + load.workers) + 16.0 * load.d + strips
+    strips = load.cache + load.busy * (2.0**25 + 2.0 * load.stored / load.blocks)
+    fixed = 8.0 * n * n * (2 + load.busy) + 16.0 * load.d + strips
     room, groups = budget - fixed - vectors, 1
     if budget == math.inf:
         room = HELD_BYTES
@@ -247,7 +259,7 @@ def krylov_way(
     if side == "left":
         passes, seconds = passes + 1, seconds + load.product(p)
     fixed = load.item * (3.0 * length * block + 3.0 * load.d * p) + load.buffers
-    fixed += 8.0 * (load.workers + 3) * length * (block + PROBES * proven)
+    fixed += 8.0 * (load.busy + 3) * length * (block + PROBES * proven)
     if budget < math.inf:
         fixed = ALLOCATOR * (fixed + _at_worst(load, length, p, block, basis, proven))
     priming = BlockKrylov(block_size=block, side=side)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -92,12 +93,14 @@ class PrimedPCA(
         The probability that a probabilistic certificate is false.
     device : str, optional
         Where to compute, such as ``"cuda"``: dense data are moved there with PyTorch.
-    engine : Engine or str, optional
-        Where blocks are worked on; ``None`` is this machine, ``"torch_distributed"`` the ranks
-        that ``torchrun`` has started: see docs/clusters.md.
+    engine : None, distributed.Client, str or Engine
+        Where blocks are worked on: ``None`` is this machine, and for a Dask array the client in
+        scope; a Dask client or the address of its scheduler is that cluster;
+        ``"torch_distributed"`` the ranks that ``torchrun`` has started: see docs/clusters.md.
     max_memory : int, str or None
         Bytes, or words such as ``"2GB"``, by which the memory of the process may grow: the
-        basis, the blocks and the sketch of a stream are kept to it, beside the data.
+        basis, the blocks and the sketch of a stream are kept to it, beside the data.  On a
+        cluster every process keeps to it.
     checkpoint : path or None
         A folder in which the fit keeps what it has found after every pass.  One that was killed
         goes on from there when it is begun again, and ends as it would have, to the bit; one
@@ -232,6 +235,8 @@ class PrimedPCA(
         if hasattr(source, "of_all"):  # rows on several ranks, each with weights of its own
             sample_weight = source.of_all(sample_weight)
         preparation["sample_weight"] = sample_weight
+        if self.engine is None:  # a Dask array goes to the client in scope
+            options["engine"] = getattr(source, "client", None)
         rows, self.history_ = source.shape[0], []
         with (
             begun_fit(source, options, sample_weight, start) as fit,
@@ -328,6 +333,14 @@ class PrimedPCA(
             ensure_all_finite=False,
         )
         return on_device(as_source(checked), self.device)
+
+    def __sklearn_clone__(self) -> PrimedPCA:
+        """A fresh estimator on the same engine: there is one cluster, and no client is copied."""
+        bare = copy(self)
+        bare.engine = None
+        fresh: PrimedPCA = super(PrimedPCA, bare).__sklearn_clone__()
+        fresh.engine = self.engine
+        return fresh
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

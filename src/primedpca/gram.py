@@ -34,8 +34,9 @@ PIECE_BYTES = 2**26  # of a long result that is added to
 
 
 def are_wide_rows(data: Centred) -> bool:
-    """Whether the data are dense, wide and read in rows."""
-    return data.source.axis == 0 and not data.sparse and data.shape[0] < data.shape[1]
+    """Whether the data are dense, wide and read in rows that this process can hold."""
+    near = not getattr(data.engine, "remote", False)
+    return near and data.source.axis == 0 and not data.sparse and data.shape[0] < data.shape[1]
 
 
 def gram_of_rows(data: Centred) -> Array:

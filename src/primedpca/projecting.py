@@ -13,8 +13,10 @@ from primedpca.arrays import is_dense, namespace, to_numpy
 from primedpca.attributes import deviations, write_scores
 from primedpca.centred import Centred
 from primedpca.gaussian import Model
+from primedpca.lazy_scores import Seen, lazy_scores
 from primedpca.orthonormal import orthonormalise
 from primedpca.score_file import check_path, write_scores_file
+from primedpca.sources.dask import is_dask
 
 __all__ = ["Projecting"]
 
@@ -46,8 +48,14 @@ class Projecting(TransformerMixin, ABC):
         -------
         array of shape (n_samples, n_components_)
             Of the library of ``X``; NumPy for sparse data and frames; ``out`` if that is an
-            array, and a read-only memory map if it is a path.
+            array, and a read-only memory map if it is a path.  Of a Dask array a Dask array,
+            which is not computed yet.
         """
+        if out is None and is_dask(X):
+            self._check_fitted()
+            self._source(X, reset=False)  # looks at names and numbers of columns
+            weights = self.components_ / self._stretch()
+            return lazy_scores(X, Seen(weights, self.mean_, self.scale_, self.missing))
         path = check_path(out) if isinstance(out, (str, os.PathLike)) else None
         data = self._seen(X)
         weights = self.components_ / self._stretch()
@@ -101,7 +109,7 @@ class Projecting(TransformerMixin, ABC):
         weights = self.components_ * self._stretch()
         back = weights if self.scale_ is None else weights * self.scale_
         xp = namespace(scores)
-        where = {} if xp is np else {"device": scores.device}
+        where = {"device": scores.device} if hasattr(scores, "device") and xp is not np else {}
         return scores @ xp.asarray(back, **where) + xp.asarray(self.mean_, **where)
 
     def _stretch(self) -> Any:

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 import torch
 from catalogue import BYTE_SOURCES, FILES, KINDS, SOURCES, TEXT_FILES
+from distributed.protocol import pickle  # as sources go to workers
 
 from primedpca import PrimedPCA, as_source, prime
 from primedpca.arrays import dtype_name, is_sparse, to_numpy
 from primedpca.priming import FrequentDirections, Oja, SubspaceIteration
 from primedpca.protocols import DataSource
+from primedpca.sources import files
 
 SHAPES = {"tall": (75, 6), "wide": (6, 75)}
 
@@ -154,6 +156,47 @@ def test_numpy_blocks_are_read_only(source):
         if isinstance(values, np.ndarray):
             with pytest.raises(ValueError, match="read-only"):
                 values[...] = 1
+
+
+IN_MEMORY = ("AnnData", "blocks", "mapped", "npz, co", "torch", "xarray", "dask")
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in [*FILES, *TEXT_FILES, *KINDS] if not name.startswith(IN_MEMORY)]
+)
+def test_files_travel_by_path_and_not_by_content(name, tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((1500, 6)).astype(np.float32) * (rng.random((1500, 6)) < 0.5)
+    monkeypatch.setattr(files, "READ_BYTES", 2**13)
+    source = as_source((FILES | TEXT_FILES | KINDS)[name](X, tmp_path))
+    source.read(0)  # what it keeps of a block does not travel
+    sent = pickle.dumps(source)
+    again = pickle.loads(sent)
+    assert again.blocks == source.blocks
+    np.testing.assert_array_equal(assembled(again), X)
+    if name not in MANY_PIECES:
+        assert len(sent) < X.nbytes / 2
+
+
+#: Chunks or groups of a few numbers each, so that to say where they are takes more than they do.
+MANY_PIECES = (
+    "zarr 3",
+    "zarr 3, shards",
+    "zarr 2",
+    "parquet",
+    "parquet, vectors",
+    "parquet, folder",
+)
+
+
+@pytest.mark.parametrize("name", BYTE_SOURCES)
+def test_pictures_travel_by_path_and_not_by_content(name, tmp_path):
+    X = np.random.default_rng(0).integers(0, 255, (30, 400)).astype(np.uint8)
+    source = as_source(BYTE_SOURCES[name](X, tmp_path))
+    source.read(0)
+    sent = pickle.dumps(source)
+    np.testing.assert_array_equal(assembled(pickle.loads(sent)), X)
+    assert len(sent) < X.nbytes / 2
 
 
 # -- X stays as it is -------------------------------------------------------------------------

@@ -2,33 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from primedpca.engines.local import LocalEngine
-from primedpca.protocols import Engine
+from primedpca.protocols import Block, Engine
 
-__all__ = ["LocalEngine", "as_engine", "together"]
+__all__ = ["LocalEngine", "as_engine", "batches_of", "together"]
 
 
-def as_engine(engine: Any = None) -> Engine:
-    """The engine that ``engine`` names: ``None`` is this machine; an Engine is itself."""
+def as_engine(engine: Any = None, source: Any = None) -> Engine:
+    """The engine that ``engine`` names.
+
+    ``None`` is this machine, or for a Dask array the client in scope; a client or the address of
+    a scheduler is that Dask cluster; an Engine is itself.
+    """
     if engine is None:
-        return LocalEngine()
+        engine = source.client if hasattr(source, "lazy") else None
+        if engine is None:
+            return LocalEngine()
     if isinstance(engine, str) and engine == "torch_distributed":
         from primedpca.engines.torch_distributed import TorchDistributed
 
         return TorchDistributed()
     if isinstance(engine, Engine):
         return engine
+    if _is_client(engine) or (isinstance(engine, str) and ":" in engine):
+        from primedpca.engines.dask import dask_engine
+
+        return dask_engine(engine)
     raise ValueError(
         f"`engine`={engine!r} is not available; use None for this machine, "
-        "'torch_distributed' for the ranks of torchrun, or pass an object with the `sweep` "
-        "method of primedpca.protocols.Engine."
+        "'torch_distributed' for the ranks of torchrun, a Dask client or the address of its "
+        "scheduler such as 'tcp://127.0.0.1:8786', or pass an object with the `sweep` method of "
+        "primedpca.protocols.Engine."
     )
 
 
 def together(engine: Any, task: str) -> AbstractContextManager[None]:
     """Where several processes make a fit: errors inside reach all of them."""
-    found: Any = as_engine(engine) if isinstance(engine, str) else engine
+    found: Any = as_engine(engine) if engine == "torch_distributed" else engine
     return found.together(task) if hasattr(found, "together") else nullcontext()
+
+
+def _is_client(engine: Any) -> bool:
+    """Whether this is a Dask client (nothing is imported to find out)."""
+    return any(kind.__module__.split(".")[0] == "distributed" for kind in type(engine).__mro__)
+
+
+def batches_of(
+    data: Any, size: int, seed: int | None, epoch: int, start: int
+) -> Iterator[tuple[Any, Block]]:
+    """Mini-batches of the source of a Centred, their rows read where its engine reads."""
+    if not hasattr(data.engine, "gathering"):
+        return data.source.batches(size, seed, epoch, start)
+    near: Any
+    known, near = getattr(data, "near", (None, None))
+    if known is not data.source:
+        near = data.engine.gathering(data.source)
+        data.near = data.source, near  # what it holds of the last epoch
+    return near.batches(size, seed, epoch, start)

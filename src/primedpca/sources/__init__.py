@@ -18,6 +18,7 @@ from primedpca.arrays import describe, is_dense, is_sparse, work_dtype
 from primedpca.protocols import DataSource
 from primedpca.sources.base import BlockSource
 from primedpca.sources.blocks import is_iterable_of_blocks, iterated
+from primedpca.sources.dask import DaskSource, is_dask
 from primedpca.sources.dense import DenseSource
 from primedpca.sources.fields import Fields, is_xarray
 from primedpca.sources.frames import column_names, frame_source, is_frame
@@ -65,6 +66,7 @@ def _is_array_of(library: str) -> Callable[[Any], bool]:
 REGISTRY: list[tuple[Callable[[Any], bool], Callable[..., DataSource]]] = [
     (_is_file_backed, memmap_source),
     (is_sparse, _sparse_source),
+    (is_dask, DaskSource),
     (is_frame, frame_source),
     (_is_array_of("h5py"), _hdf5_source),
     (_is_array_of("zarr"), _zarr_source),
@@ -89,12 +91,12 @@ def as_source(
     ----------
     x : array, sparse matrix, data frame, path, DataSource or nested list
         NumPy arrays (any layout, any real dtype, memory-mapped), SciPy sparse matrices and
-        arrays, PyTorch tensors and CuPy arrays, pandas and polars frames, h5py datasets, Zarr
-        arrays, AnnData, xarray's DataArray, PyTorch datasets and data loaders, any object that
-        gives 2-d blocks of rows whenever it is iterated over; the path of a file (`.npy`, `.npz`
-        dense or sparse, HDF5, Zarr, Parquet, Arrow, CSV, `.h5ad`, Matrix Market, PLINK `.bed`,
-        raw binary, a video) or of a folder of tables or of images of one size (or a pattern such as
-        ``"photographs/*.jpg"``).  ``"file.h5::name"`` is one array of several.
+        arrays, PyTorch tensors and CuPy arrays, Dask arrays, pandas and polars frames, h5py
+        datasets, Zarr arrays, AnnData, xarray's DataArray, PyTorch datasets and data loaders, any
+        object that gives 2-d blocks of rows whenever it is iterated over; the path of a file
+        (`.npy`, `.npz` dense or sparse, HDF5, Zarr, Parquet, Arrow, CSV, `.h5ad`, Matrix Market,
+        PLINK `.bed`, raw binary, a video) or of a folder of tables or of images of one size (or a
+        pattern such as ``"photographs/*.jpg"``).  ``"file.h5::name"`` is one array of several.
     map : callable, optional
         Applied to every block of rows as it is read; see :class:`primedpca.sources.mapped.Mapped`
         and the ready ones in :mod:`primedpca.sources.maps`.

@@ -115,6 +115,16 @@ class DecodedRows(MemorySource):
         out.flags.writeable = False
         return out
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the rows that are kept: another process decodes its own."""
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"} | {
+            "_kept": {}
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.Lock()
+
     def __repr__(self) -> str:
         n, (h, w, c) = self.shape[0], self.image_shape
         return f"{type(self).__name__}({n} x {h} x {w} x {c}, {self.dtype.name})"

@@ -91,6 +91,18 @@ class HDF5Source(FileSource):
         block.flags.writeable = False
         return block
 
+    def __getstate__(self) -> dict[str, Any]:
+        """By path and name: another process opens the file for itself."""
+        name = self._dataset.name if self._dataset else None
+        return self.__dict__ | {"_dataset": None, "_name": name}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        name = state.pop("_name")
+        self.__dict__.update(state)
+        if name is not None:
+            with reading(self.path, "opening"):
+                self._dataset = need("h5py", "HDF5").File(self.path, "r")[name]
+
 
 def hdf5_source(given: Any, part: str | None = None, *, strict: bool = False) -> HDF5Source:
     """A dataset, by ``path`` and name or as an h5py object.

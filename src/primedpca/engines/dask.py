@@ -1,0 +1,319 @@
+"""On a Dask cluster: a task for every block or sixteen, sums in the fixed tree, on any worker.
+
+A pass is one graph.  What all its tasks need (kernel, operands, where the data are) is sent to
+every worker once.  A task reads its own block, so the data do not go through the client; one that
+was lost with its worker is made again from the same, to the same bits.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import numpy as np
+
+from primedpca.engines import kernels
+from primedpca.engines.dask_waiting import (
+    ANSWER,
+    check_client,
+    finished,
+    naming,
+    threads_of,
+)
+from primedpca.engines.local import FAN_IN, FixedTree, cut, one_blas_thread
+from primedpca.protocols import Block, DataSource, Kernel, Parts
+from primedpca.sources.base import join, take_rows
+from primedpca.sources.dask import strip_of
+
+__all__ = ["DaskEngine", "dask_engine"]
+
+RETRIES = 2  # of a task that raises, before its error is the fit's
+SPREAD_BYTES = 2**26  # of parts that may lie on a worker until sixteen are added
+AHEAD = 4  # sixteens for every thread, if one of them is to be a task
+SMALL_SOURCE = 2**20
+LARGE_GRAPH = 10**7
+
+
+class Job(NamedTuple):
+    """What every task of a pass needs; of the source only if workers read it themselves."""
+
+    source: Any
+    blocks: tuple[tuple[int, int], ...]
+    axis: int
+    across: int
+    kernel: Any
+    whole: dict[str, Any]
+    mine: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class DaskEngine:
+    """Work on blocks in the workers of a Dask cluster.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        Of a cluster that somebody else started, and closes.
+    timeout : float
+        Seconds without any worker, or without any task that ends, after which a pass is given up.
+
+    Attributes
+    ----------
+    remote : bool
+        That blocks are in other processes.
+    """
+
+    client: Any
+    timeout: float = 300.0
+    remote = True
+
+    def __post_init__(self) -> None:
+        check_client(self.client)
+        if not self.timeout > 0:
+            raise ValueError(f"`timeout`={self.timeout!r} must be a number of seconds above 0.")
+
+    @property
+    def workers(self) -> int:
+        """What plans are made for: as here, so that they do not depend on who is at work."""
+        return len(os.sched_getaffinity(0))
+
+    @property
+    def threads(self) -> int:
+        """The most that one worker has: so many blocks are in its memory at a time."""
+        return max(threads_of(self.client), default=1)
+
+    def sweep(
+        self,
+        source: DataSource,
+        kernel: Kernel,
+        whole: Mapping[str, Any],
+        mine: Mapping[str, Any],
+    ) -> Parts:
+        """One pass over all blocks; see :class:`primedpca.protocols.Engine`."""
+        job = _job(source, kernel, dict(whole), dict(mine))
+        name = f"{getattr(kernel, '__name__', 'kernel')}-{uuid4().hex}"
+        threads = sum(threads_of(self.client))
+        parts: Parts = self._computed(
+            job, lambda operands: _tree(source, job, operands, name, threads)
+        )
+        return parts
+
+    def gathering(self, source: Any) -> Any:
+        """``source`` with its rows, and so its mini-batches, read by the workers."""
+        held = copy(source)
+        if hasattr(source, "source"):  # a view of another
+            held.source = self.gathering(source.source)
+        else:
+            held.rows = Gathered(self, source)
+        return held
+
+    def rows(self, source: Any, index: np.ndarray) -> Block:
+        """Rows by ascending number: a task for every block that has some of them."""
+        job, name = _job(source, None, {}, {}), f"rows-{uuid4().hex}"
+        numbers, pieces = list(range(len(source.blocks))), [index] * len(source.blocks)
+        if source.axis == 0:
+            owner = np.searchsorted([stop for _, stop in source.blocks], index, side="right")
+            numbers = np.unique(owner).tolist()
+            pieces = [index[owner == i] for i in numbers]
+
+        def graph(operands: Any) -> Any:
+            from dask import delayed
+
+            take = delayed(_take, pure=False)
+            return [
+                take(operands, i, piece, _lazy(source, i), dask_key_name=f"block-{i}-{name}")
+                for i, piece in zip(numbers, pieces, strict=True)
+            ]
+
+        return join(self._computed(job, graph), source.axis)
+
+    def _computed(self, job: Job, graph: Callable[[Any], Any]) -> Any:
+        """What the graph comes to, its operands in it.
+
+        They are not scattered: what was, is lost for good with the last worker that held it.
+        """
+        import dask
+        from distributed.protocol.pickle import dumps
+
+        packed = dumps(job)
+        # Dask warns of graphs that hold data; of these it need not.
+        limit = {"distributed.admin.large-graph-warning-threshold": LARGE_GRAPH + len(packed)}
+        with self.client.as_current(), dask.config.set(limit):
+            opened = dask.delayed(_opened, pure=False, traverse=False)
+            operands = opened(packed, dask_key_name=f"operands-{uuid4().hex}")
+            futures = self.client.compute(graph(operands), retries=RETRIES)
+            return finished(self.client, futures, self.timeout)
+
+    def __deepcopy__(self, memo: Any) -> DaskEngine:
+        return self  # there is one cluster, and a client cannot be copied
+
+
+class Gathered:
+    """Rows by number, of which those asked for last are held: small data are fetched once."""
+
+    def __init__(self, engine: DaskEngine, source: Any) -> None:
+        self.engine, self.source = engine, source
+        self.index, self.block = np.arange(0), None
+
+    def __call__(self, index: np.ndarray) -> Block:
+        """In the order of ``index``."""
+        order = np.argsort(index)
+        if not np.array_equal(index[order], self.index):
+            self.block = None  # before the next are read
+            self.index, self.block = index[order], self.engine.rows(self.source, index[order])
+        places = np.empty_like(order)
+        places[order] = np.arange(order.size)
+        return take_rows(self.block, places)
+
+
+@cache
+def _client_of(address: str) -> Any:
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise ImportError(
+            f"`engine`={address!r} needs Dask: pip install 'primedpca[dask]'."
+        ) from error
+    try:
+        return Client(address, timeout=ANSWER, set_as_default=False)
+    except (OSError, TimeoutError) as error:
+        raise ConnectionError(
+            f"`engine`={address!r}: no Dask scheduler answers there within {ANSWER:g} s; start "
+            "one, or leave `engine` at None for this machine."
+        ) from error
+
+
+def dask_engine(engine: Any) -> DaskEngine:
+    """The engine of a client, or of the scheduler at an address."""
+    if not isinstance(engine, str):
+        return DaskEngine(engine)
+    client = _client_of(engine)
+    if client.status != "running":  # closed since
+        _client_of.cache_clear()
+        client = _client_of(engine)
+    return DaskEngine(client)
+
+
+def _job(source: Any, kernel: Any, whole: dict[str, Any], mine: dict[str, Any]) -> Job:
+    across = source.shape[1 - source.axis]
+    held = None if hasattr(source, "lazy") else _portable(source)
+    return Job(held, source.blocks, source.axis, across, kernel, whole, mine)
+
+
+def _lazy(source: Any, i: int) -> Any:
+    return source.lazy(i) if hasattr(source, "lazy") else None
+
+
+def _tree(source: Any, job: Job, operands: Any, name: str, threads: int) -> Any:
+    """The graph of a pass: every block's part, then sums of sixteen, and so on.
+
+    Where sixteen parts are too many for a worker's memory, each is added to the sum of those
+    before it as soon as it is made: the same additions, and less that can be done side by side.
+    Where there are sixteens enough for everybody, one is one task: a task costs milliseconds.
+    """
+    from dask import delayed
+
+    work, fold = delayed(_work, pure=False), delayed(_fold, pure=False)
+    count, level, parts = len(source.blocks), 0, list[Any]()
+    if count >= FAN_IN * AHEAD * threads and not hasattr(source, "lazy"):
+        run, level = delayed(_run, pure=False), 1
+        for i in range(0, count, FAN_IN):
+            last = min(i + FAN_IN, count)
+            parts.append(run(operands, i, last, dask_key_name=f"block-{i}-{name}"))
+        count = 0
+    chained = FAN_IN * _part_bytes(job) > SPREAD_BYTES
+    for i in range(count):
+        before = parts.pop() if chained and i % FAN_IN else None
+        chunks = _lazy(source, i)
+        parts.append(work(operands, i, chunks, before, dask_key_name=f"block-{i}-{name}"))
+    while len(parts) > 1 or level == 0:
+        level += 1
+        parts = [
+            fold(parts[a : a + FAN_IN], dask_key_name=f"sum-{level}-{a}-{name}")
+            for a in range(0, len(parts), FAN_IN)
+        ]
+    return parts[0]
+
+
+def _part_bytes(job: Job) -> float:
+    """About how many bytes one block adds to the sums."""
+    operands = {**job.whole, **job.mine}
+    factor = next((operands[name] for name in ("vectors", "left") if name in operands), None)
+    columns = job.across if job.kernel is kernels.covariance else 8
+    return 8.0 * job.across * (columns if factor is None else factor.shape[1])
+
+
+def _portable(source: Any) -> Any:
+    """``source`` if it can be read by others: sent by path, not by content."""
+    from distributed.protocol.pickle import dumps
+
+    inside = "it lies in the memory of this process"
+    if not hasattr(source, "array"):
+        try:
+            size, data = len(dumps(source)), source.shape[0] * source.shape[1]
+        except Exception as error:
+            inside = f"it cannot be sent ({type(error).__name__}: {error})"
+        else:
+            if size <= SMALL_SOURCE + data // 10:
+                return source
+    raise ValueError(
+        f"`X`, {source!r}, cannot be read by the workers of `engine`, as {inside}; save it to a "
+        "file that they can read and pass its path, pass a Dask array, or leave `engine` at None."
+    )
+
+
+# -- what workers do --------------------------------------------------------------------------
+
+
+def _opened(packed: bytes) -> Job:
+    from distributed.protocol.pickle import loads
+
+    job: Job = loads(packed)
+    return job
+
+
+def _block(job: Job, i: int, chunks: Any) -> Block:
+    if chunks is None:
+        return job.source.read(i)
+    return strip_of(chunks, job.axis, job.blocks[i], job.across)
+
+
+def _work(job: Job, i: int, chunks: Any, before: Parts | None) -> Parts:
+    """What the kernel makes of block ``i``, added to what is there of those before it."""
+    start, stop = job.blocks[i]
+    with naming(i, (start, stop), job.axis), one_blas_thread(), np.errstate(all="ignore"):
+        own = {name: cut(value, start, stop) for name, value in job.mine.items()}
+        parts: Parts = job.kernel(_block(job, i, chunks), **job.whole, **own)
+    return parts if before is None else _fold([before, parts])
+
+
+def _run(job: Job, first: int, last: int) -> Parts:
+    """Neighbouring blocks one after the other, added up."""
+    parts = _fold([_work(job, first, None, None)])
+    for i in range(first + 1, last):
+        parts = _work(job, i, None, parts)
+    return parts
+
+
+def _fold(parts: list[Parts]) -> Parts:
+    """Sums from left to right, in float64; stacks end to end."""
+    edges = np.cumsum([0, *(part.stacks[0].shape[0] if part.stacks else 1 for part in parts)])
+    tree = FixedTree(tuple(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)))
+    with np.errstate(all="ignore"):
+        for part in parts:
+            tree.add(part)
+        return tree.total()
+
+
+def _take(job: Job, i: int, index: np.ndarray, chunks: Any) -> Block:
+    """Some rows of block ``i``."""
+    with naming(i, job.blocks[i], job.axis):
+        if chunks is None and job.axis == 0:
+            return job.source.rows(index)
+        start = job.blocks[i][0] if job.axis == 0 else 0
+        return take_rows(_block(job, i, chunks), index - start)

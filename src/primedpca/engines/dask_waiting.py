@@ -1,0 +1,146 @@
+"""Waiting for a Dask cluster, never for ever, and what goes wrong there in words."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from typing import Any
+
+__all__ = ["check_client", "finished", "naming", "threads_of"]
+
+LOOK = 2.0  # seconds between two looks at the cluster
+ANSWER = 30.0  # seconds in which a scheduler must answer
+
+
+def check_client(client: Any) -> None:
+    """Refuse what is no client, or one that cannot be waited for."""
+    if not all(hasattr(client, name) for name in ("scatter", "compute", "sync")):
+        raise TypeError(f"`client`={client!r} must be a distributed.Client.")
+    if client.asynchronous:
+        raise ValueError(
+            "`engine` is an asynchronous client, which cannot be waited for; pass "
+            "distributed.Client(address) without `asynchronous`."
+        )
+
+
+def threads_of(client: Any) -> list[int]:
+    """How many threads each worker has."""
+    try:
+        found = client.sync(client.scheduler.ncores, workers=None, callback_timeout=ANSWER)
+    except (OSError, TimeoutError, CancelledError, AttributeError):
+        _check_reachable(client)
+        raise
+    return list(found.values())
+
+
+def finished(client: Any, futures: Any, timeout: float) -> Any:
+    """The values of one future or of a list of them, as soon as all are there.
+
+    Raises
+    ------
+    TimeoutError
+        If for ``timeout`` seconds there was no worker, or no task came to its end.
+    ConnectionError
+        If the scheduler is gone.
+    """
+    from distributed import KilledWorker, wait
+
+    wanted = futures if isinstance(futures, list) else [futures]
+    watch = _Watch(client, timeout)
+    while True:
+        try:
+            wait(wanted, timeout=LOOK)
+            values = [future.result(timeout=timeout) for future in wanted]
+            return values if isinstance(futures, list) else values[0]
+        except TimeoutError:
+            if any(future.status == "error" for future in wanted):
+                raise  # a task's own
+            watch.look()
+        except CancelledError as error:
+            _check_reachable(client)
+            raise RuntimeError(
+                f"the pass was cancelled on {client.scheduler.address}: by somebody, or because "
+                "data that were scattered went with their worker; fit again, and pass data that "
+                "can be read again."
+            ) from error
+        except KilledWorker as error:
+            raise RuntimeError(
+                f"{_block_of(error.task)} could not be worked on: {error.allowed_failures + 1} "
+                "workers died of it, one after the other, most often for want of memory; give "
+                "them more, or cut the data into smaller chunks."
+            ) from error
+
+
+class _Watch:
+    """Looks whether tasks come and go."""
+
+    def __init__(self, client: Any, timeout: float) -> None:
+        self.client, self.timeout = client, timeout
+        self.state: Any = None
+        self.since = time.monotonic()
+
+    def look(self) -> None:
+        """Raise if nothing has changed for too long."""
+        _check_reachable(self.client)
+        ask = self.client.scheduler.processing
+        now = self.client.sync(ask, workers=None, callback_timeout=ANSWER)
+        now = {worker: sorted(map(str, keys)) for worker, keys in now.items()}
+        if now != self.state:
+            self.state, self.since = now, time.monotonic()
+        elif time.monotonic() - self.since > self.timeout:
+            if not now:
+                raise TimeoutError(_nobody(self.client, self.timeout))
+            keys = [key for held in now.values() for key in held]
+            what = _block_of(keys[0]) if keys else "the pass"
+            raise TimeoutError(
+                f"{what} has not come to its end in {self.timeout:g} s, nor has any other task; "
+                "look at the workers' logs, or allow more with DaskEngine(client, timeout=...)."
+            )
+
+
+def _check_reachable(client: Any) -> None:
+    """Refuse a cluster whose scheduler does not answer."""
+    where = client.scheduler.address if client.scheduler is not None else "the cluster"
+    try:
+        if client.status == "running":
+            client.sync(client.scheduler.identity, n_workers=0, callback_timeout=ANSWER)
+            return
+        error: Exception | None = None
+    except (OSError, TimeoutError, CancelledError) as found:
+        error = found
+    raise ConnectionError(
+        f"the Dask scheduler at {where} is gone or does not answer; start it again and fit again: "
+        "with `checkpoint` the fit goes on after the last pass that was finished."
+    ) from error
+
+
+def _nobody(client: Any, timeout: float) -> str:
+    return (
+        f"the Dask cluster at {client.scheduler.address} has had no worker for {timeout:g} s; "
+        "start some, or allow more time with DaskEngine(client, timeout=...)."
+    )
+
+
+def _block_of(key: Any) -> str:
+    """The block that a task is about, in words."""
+    found = re.match(r"block-(\d+)-", str(key))
+    return f"block {found[1]}" if found else f"task {key!r}"
+
+
+@contextmanager
+def naming(i: int, place: tuple[int, int], axis: int) -> Iterator[None]:
+    """What is raised while block ``i`` is worked on names it."""
+    try:
+        yield
+    except Exception as error:
+        words = f"block {i}"
+        if re.search(rf"\b{words}\b", str(error)):
+            raise
+        where = f"{words}, {('rows', 'columns')[axis]} {place[0]}:{place[1]}"
+        kind = next((k for k in (OSError, ValueError, MemoryError) if isinstance(error, k)), None)
+        raise (kind or RuntimeError)(
+            f"{where} could not be worked on: {type(error).__name__}: {error}"
+        ) from error
