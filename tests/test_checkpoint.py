@@ -614,11 +614,11 @@ class Job:
         self.reads, self.words = 0, []
 
     def run(self, until=None, number=None, delay=0.0):
-        """Follow it to its end, or send a signal after so many reads."""
+        """Follow it to its end, or send one signal after so many reads."""
         for line in self.process.stdout:
             self.reads += line == "read\n"
             self.words.append(line.strip())
-            if self.reads == until:
+            if line == "read\n" and self.reads == until:  # not again at its last words
                 time.sleep(delay)
                 self.process.send_signal(number)
         self.process.stdout.close()

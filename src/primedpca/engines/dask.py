@@ -7,7 +7,6 @@ was lost with its worker is made again from the same, to the same bits.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from primedpca.engines.dask_waiting import (
     naming,
     threads_of,
 )
-from primedpca.engines.local import FAN_IN, FixedTree, cut, one_blas_thread
+from primedpca.engines.local import FAN_IN, FixedTree, LocalEngine, cut, one_blas_thread
 from primedpca.protocols import Block, DataSource, Kernel, Parts
 from primedpca.sources.base import join, take_rows
 from primedpca.sources.dask import strip_of
@@ -80,7 +79,7 @@ class DaskEngine:
     @property
     def workers(self) -> int:
         """What plans are made for: as here, so that they do not depend on who is at work."""
-        return len(os.sched_getaffinity(0))
+        return LocalEngine().workers
 
     @property
     def threads(self) -> int:
