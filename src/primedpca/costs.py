@@ -121,7 +121,8 @@ class Load:
         """What a pass costs whatever its width, in columns: see :mod:`primedpca.extra`."""
         _, each = (self.rates.sparse if self.sparse else self.rates.dense)[self.item]
         reading = self.stored / self.rate
-        return reading * self.workers / (self.entries * each) + (0.0 if self.sparse else MEMORY)
+        columns = reading * self.workers / (max(1, self.entries) * each)
+        return columns + (0.0 if self.sparse else MEMORY)
 
     def product(self, columns: int, readings: int = 1) -> float:
         """Seconds to multiply all data with so many columns, and back."""
