@@ -105,6 +105,14 @@ def test_bad_places(tmp_path):
         load(tmp_path)
 
 
+@pytest.mark.skipif(os.name != "posix", reason="rights are those of POSIX")
+def test_a_file_has_the_rights_that_any_other_gets(tmp_path):
+    (tmp_path / "plain").touch()
+    PrimedPCA(2).fit(np.eye(5)).save(tmp_path / "model.safetensors")
+    wanted = (tmp_path / "plain").stat().st_mode
+    assert (tmp_path / "model.safetensors").stat().st_mode == wanted
+
+
 def test_every_flipped_or_missing_byte_is_found(tmp_path):
     path = tmp_path / "m"
     PrimedPCA(2).fit(X[:, :4]).save(path)

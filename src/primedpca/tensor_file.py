@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 import os
-import tempfile
+import secrets
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
@@ -50,15 +50,17 @@ def write_file(
     target = Path(path)
     if not target.parent.is_dir():
         raise FileNotFoundError(f"{target.parent} is no folder, so nothing can be saved there.")
-    handle, draft = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    os.close(handle)
+    draft = target.parent / f".{target.name}.{secrets.token_hex(6)}"
     try:
+        with open(draft, "xb") as file:
+            rights = os.fstat(file.fileno()).st_mode
         save_file(tensors, draft, metadata=head)
+        draft.chmod(rights)  # those of any other file of the user's, not of a private one
         with open(draft, "rb") as file:
             os.fsync(file.fileno())
         os.replace(draft, target)
     except BaseException as error:
-        Path(draft).unlink(missing_ok=True)
+        draft.unlink(missing_ok=True)
         if isinstance(error, OSError) or type(error).__name__ == "SafetensorError":
             raise OSError(f"{target} could not be written: {error}") from error
         raise
@@ -67,6 +69,8 @@ def write_file(
 
 def _sync_folder(folder: Path) -> None:
     """So that the new name survives a loss of power."""
+    if os.name != "posix":  # folders cannot be opened there
+        return
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
