@@ -271,6 +271,7 @@ class Ranks:
             lost = [r for r in others if not self.store.check([f"here/{r}"])]
         except RuntimeError:
             return f"the process that keeps the ranks in touch (often rank 0) is gone ({why})"
+        self._let_others_look(set(others) - set(lost))
         if not lost:
             return f"the connection between the ranks broke although all are there ({why})"
         names = ", ".join(map(str, lost))
@@ -283,6 +284,18 @@ class Ranks:
             f"rank {names} of {self.size} is gone: it was killed, ran out of memory or lost its "
             "network; see its own last words, and go on from a `checkpoint`."
         )
+
+    def _let_others_look(self, others: set[int]) -> None:
+        """Wait until they know as well: the store ends with the process that keeps it."""
+        end = time.monotonic() + GRACE
+        try:
+            self.store.set(f"told/{self.rank}", "yes")
+            while time.monotonic() < end:
+                if all(self.store.check([f"told/{r}"]) for r in others):
+                    return
+                time.sleep(0.05)
+        except RuntimeError:
+            return  # it has ended, and this rank knows
 
 
 def as_tensor(x: Array) -> Any:
