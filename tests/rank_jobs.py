@@ -77,7 +77,9 @@ FITS = {
     "tall": lambda: (noise(1700, 18), {}),
     "wide": lambda: (noise(18, 700), {"priming": "block_krylov"}),
     "few blocks": lambda: (noise(90, 6), {}),  # fewer than ranks
+    "one block": lambda: (noise(21, 5), {}),  # which the first rank has whole
     "float32": lambda: (noise(700, 18).astype("f4"), {"priming": "block_krylov"}),
+    "float32 sums": lambda: (noise(700, 18).astype("f4"), {"priming": "subspace_iteration"}),
     "sparse": lambda: (sp.csr_array(thinned(noise(700, 40))), {"priming": "block_krylov"}),
     "sparse columns": lambda: (sp.csc_array(thinned(noise(200, 90))), {"priming": "block_krylov"}),
     "torch": lambda: (torch.tensor(noise(700, 18)), {"priming": "block_krylov"}),
@@ -173,9 +175,9 @@ class Fails(base.MemorySource):
         return self.source.rows(index)
 
 
-def spoiled():
-    X = noise(700, 18)
-    X[650, 7] = np.nan
+def spoiled(n=700, d=18):
+    X = noise(n, d)
+    X[n - 50, d // 2] = np.nan
     return X
 
 
@@ -205,6 +207,9 @@ ERRORS = {
     "no such file": lambda: PrimedPCA(3, **WITH).fit("/none.npy" if last() else noise(700, 18)),
     "NaN": lambda: PrimedPCA(3, **WITH).fit(spoiled()),
     "NaN in own rows": lambda: PrimedPCA(3, **WITH).fit(RankRows(mine(spoiled()), WITH["engine"])),
+    "NaN in one block": lambda: PrimedPCA(1, **WITH).fit(
+        RankRows(mine(spoiled(60, 2)), WITH["engine"])
+    ),
     "unreadable block": lambda: PrimedPCA(3, **WITH).fit(Fails(OSError("block 7 is torn"), 20)),
     "memory": lambda: PrimedPCA(3, **WITH).fit(Fails(MemoryError("too much"), 20)),
     "memory between passes": algebra_fails,

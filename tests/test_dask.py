@@ -86,9 +86,7 @@ def test_an_array_gives_the_bits_of_the_local_engine(client, name, priming):
 
 @pytest.mark.usefixtures("many_blocks")
 @pytest.mark.parametrize("name", ["npy, rows", "hdf5, chunks", "zarr 3", "h5ad, csr", "npz, csc"])
-def test_a_file_gives_the_bits_of_the_local_engine(client, tmp_path, monkeypatch, name):
-    if name in ("npy, rows", "npz, csc"):  # sixteen blocks are a task
-        monkeypatch.setattr(dask_module, "AHEAD", 0)
+def test_a_file_gives_the_bits_of_the_local_engine(client, tmp_path, name):
     path = (FILES | KINDS)[name](TALL, tmp_path)
     here, there = (
         PrimedPCA(4, priming="block_krylov", random_state=0, engine=engine).fit(path)
@@ -121,6 +119,28 @@ def test_every_product_has_the_bits_of_the_local_engine(client, monkeypatch, nam
         found.append([to_numpy(make(data, right, left)) for make in PRODUCTS.values()])
     for product, here, there in zip(PRODUCTS, *found, strict=True):
         assert here.tobytes() == there.tobytes(), product
+
+
+@pytest.mark.usefixtures("many_blocks")
+@pytest.mark.parametrize("span", [1, 16, 256])
+@pytest.mark.parametrize("spread", [True, False])
+def test_runs_of_blocks_add_up_to_the_same_bits(client, tmp_path, monkeypatch, span, spread):
+    monkeypatch.setattr(dask_module, "span_of", lambda count, threads: span)
+    if not spread:
+        monkeypatch.setattr(dask_module, "SPREAD_BYTES", 0)
+    path, rng = tmp_path / "x.npy", np.random.default_rng(3)
+    np.save(path, low_rank(9000, 40))
+    right = rng.standard_normal((40, 3))
+    here, there = (Centred(path, engine) for engine in (LocalEngine(2), DaskEngine(client)))
+    assert len(here.source.blocks) > 300
+    for product in ("covariance_product", "scores"):
+        one, two = (to_numpy(PRODUCTS[product](data, right, None)) for data in (here, there))
+        assert one.tobytes() == two.tobytes()
+
+
+def test_tasks_are_runs_of_blocks_if_all_have_several():
+    spans = [dask_module.span_of(count, 2) for count in (1, 127, 128, 2047, 2048, 40_000)]
+    assert spans == [1, 1, 16, 16, 256, 4096]
 
 
 @pytest.mark.usefixtures("many_blocks")

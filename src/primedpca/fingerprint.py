@@ -14,6 +14,7 @@ import numpy as np
 import primedpca
 from primedpca.arrays import dtype_name, is_dense, is_sparse, to_numpy
 from primedpca.protocols import DataSource
+from primedpca.sources.base import is_spread
 
 __all__ = ["agreement", "digest", "fingerprint"]
 
@@ -74,7 +75,7 @@ def fingerprint(source: DataSource, sample_weight: Any = None) -> dict[str, Any]
     """
     last = len(source.blocks) - 1
     chosen = [0]
-    if hasattr(source, "read") and len(source.local) == last + 1:  # of others, their own word
+    if hasattr(source, "read") and not is_spread(source):  # of others, their own word
         some = np.random.default_rng(last).integers(0, last + 1, BLOCKS - 2)
         chosen = sorted({0, last, *some.tolist()})
     hashes = []

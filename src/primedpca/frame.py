@@ -18,6 +18,7 @@ from primedpca.arrays import dtype_name, is_sparse, namespace, to_numpy
 from primedpca.engines import kernels
 from primedpca.engines.prepare import Columns, positions, stored_means
 from primedpca.protocols import Array
+from primedpca.sources.base import is_spread
 
 if TYPE_CHECKING:
     from primedpca.centred import Centred
@@ -310,7 +311,7 @@ def _refuse(data: Centred, count: int) -> None:
             found.append((row + start * rows, column + start * (not rows), kind))
         if len(found) == min(SHOWN, count):
             break
-    if len(source.local) < len(source.blocks):  # the others have the rest
+    if is_spread(source):  # the others have the rest
         everywhere: Any = data.engine
         found = sorted({place for part in everywhere.collect(found) for place in part})[:SHOWN]
     row, column, kind = found[0]

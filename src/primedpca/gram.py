@@ -20,7 +20,7 @@ from primedpca.engines import kernels
 from primedpca.engines.local import cut
 from primedpca.engines.recorded import recorded
 from primedpca.protocols import Array, Block
-from primedpca.sources.base import BlockSource, cut_evenly
+from primedpca.sources.base import BlockSource, cut_evenly, is_spread
 from primedpca.sources.dense import block_length
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def groups(source: Any, room: float) -> list[tuple[int, int]]:
 
 def _held(data: Centred, first: int, last: int) -> Array:
     """The rows of some blocks, as they are stored."""
-    if last == first + 1 and len(data.source.local) == len(data.source.blocks):
+    if last == first + 1 and not is_spread(data.source):
         return data.source.read(first)
     return data.engine.sweep(Span(data.source, first, last), kernels.stored, {}, {}).stacks[0]
 
@@ -156,6 +156,7 @@ class Span(BlockSource):
         self.blocks = tuple((a - begin, b - begin) for a, b in source.blocks[first:last])
         self.shape = (self.blocks[-1][1], source.shape[1])
         self.dtype, self.device = source.dtype, source.device
+        self.spread = is_spread(source)
 
     @property
     def local(self) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""On a Dask cluster: a task for every block or sixteen, sums in the fixed tree, on any worker.
+"""On a Dask cluster: a task for every block or run of them, sums in the fixed tree, on any worker.
 
 A pass is one graph.  What all its tasks need (kernel, operands, where the data are) is sent to
 every worker once.  A task reads its own block, so the data do not go through the client; one that
@@ -29,11 +29,11 @@ from primedpca.protocols import Block, DataSource, Kernel, Parts
 from primedpca.sources.base import join, take_rows
 from primedpca.sources.dask import strip_of
 
-__all__ = ["DaskEngine", "dask_engine"]
+__all__ = ["DaskEngine", "dask_engine", "span_of"]
 
 RETRIES = 2  # of a task that raises, before its error is the fit's
 SPREAD_BYTES = 2**26  # of parts that may lie on a worker until sixteen are added
-AHEAD = 4  # sixteens for every thread, if one of them is to be a task
+AHEAD = 4  # runs of blocks for every thread, if one of them is to be a task
 SMALL_SOURCE = 2**20
 LARGE_GRAPH = 10**7
 
@@ -208,32 +208,52 @@ def _lazy(source: Any, i: int) -> Any:
     return source.lazy(i) if hasattr(source, "lazy") else None
 
 
+def span_of(count: int, threads: int) -> int:
+    """How many blocks a task takes: a power of sixteen that leaves several tasks to everybody.
+
+    A task costs milliseconds, and what it comes to is sent; a sixteen is a node of the tree.
+    """
+    span = 1
+    while span < count >= span * FAN_IN * AHEAD * threads:
+        span *= FAN_IN
+    return span
+
+
 def _tree(source: Any, job: Job, operands: Any, name: str, threads: int) -> Any:
-    """The graph of a pass: every block's part, then sums of sixteen, and so on.
+    """The graph of a pass: the parts of blocks or of runs of them, sums of sixteen, and so on.
 
     Where sixteen parts are too many for a worker's memory, each is added to the sum of those
     before it as soon as it is made: the same additions, and less that can be done side by side.
-    Where there are sixteens enough for everybody, one is one task: a task costs milliseconds.
     """
     from dask import delayed
 
-    work, fold = delayed(_work, pure=False), delayed(_fold, pure=False)
-    count, level, parts = len(source.blocks), 0, list[Any]()
-    if count >= FAN_IN * AHEAD * threads and not hasattr(source, "lazy"):
-        run, level = delayed(_run, pure=False), 1
-        for i in range(0, count, FAN_IN):
-            last = min(i + FAN_IN, count)
-            parts.append(run(operands, i, last, dask_key_name=f"block-{i}-{name}"))
-        count = 0
+    work, run, fold = (delayed(each, pure=False) for each in (_work, _run, _fold))
+    count, parts = len(source.blocks), list[Any]()
+    span = 1 if hasattr(source, "lazy") else span_of(count, threads)
     chained = FAN_IN * _part_bytes(job) > SPREAD_BYTES
-    for i in range(count):
+    for i in range(0, count, span):
+        if span > 1:
+            last = min(i + span, count)
+            key = f"block-{i}..{last - 1}-{name}"
+            parts.append(run(operands, i, last, dask_key_name=key))
+            continue
         before = parts.pop() if chained and i % FAN_IN else None
         chunks = _lazy(source, i)
         parts.append(work(operands, i, chunks, before, dask_key_name=f"block-{i}-{name}"))
+
+    def added(few: list[Any], key: str) -> Any:
+        if not chained:
+            return fold(few, dask_key_name=key)
+        total = fold(few[:1], dask_key_name=f"{key}-first")
+        for j, part in enumerate(few[1:]):
+            total = fold([total, part], dask_key_name=f"{key}-{j}")
+        return total
+
+    level = 0
     while len(parts) > 1 or level == 0:
         level += 1
         parts = [
-            fold(parts[a : a + FAN_IN], dask_key_name=f"sum-{level}-{a}-{name}")
+            added(parts[a : a + FAN_IN], f"sum-{level}-{a}-{name}")
             for a in range(0, len(parts), FAN_IN)
         ]
     return parts[0]
@@ -292,11 +312,12 @@ def _work(job: Job, i: int, chunks: Any, before: Parts | None) -> Parts:
 
 
 def _run(job: Job, first: int, last: int) -> Parts:
-    """Neighbouring blocks one after the other, added up."""
-    parts = _fold([_work(job, first, None, None)])
-    for i in range(first + 1, last):
-        parts = _work(job, i, None, parts)
-    return parts
+    """Neighbouring blocks one after the other, added up in the order of the tree."""
+    begin = job.blocks[first][0]
+    tree = FixedTree(tuple((a - begin, b - begin) for a, b in job.blocks[first:last]))
+    for i in range(first, last):
+        tree.add(_work(job, i, None, None))
+    return tree.total()
 
 
 def _fold(parts: list[Parts]) -> Parts:

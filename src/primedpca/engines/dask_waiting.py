@@ -126,8 +126,10 @@ def _nobody(client: Any, timeout: float) -> str:
 
 def _block_of(key: Any) -> str:
     """The block that a task is about, in words."""
-    found = re.match(r"block-(\d+)-", str(key))
-    return f"block {found[1]}" if found else f"task {key!r}"
+    found = re.match(r"block-(\d+)(?:\.\.(\d+))?-", str(key))
+    if not found:
+        return f"task {key!r}"
+    return f"one of blocks {found[1]} to {found[2]}" if found[2] else f"block {found[1]}"
 
 
 @contextmanager

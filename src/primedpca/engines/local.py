@@ -182,7 +182,7 @@ class FixedTree:
                 return
             self._levels[level], carried = (0, ()), held
             level, number = level + 1, number // FAN_IN
-        self._loose.append(Node(level, 1, carried))
+        self._loose.append(Node(level, 1, tuple(map(_wide, carried))))
 
     def _grow(self, level: int) -> None:
         while len(self._levels) <= level:

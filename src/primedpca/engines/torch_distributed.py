@@ -30,6 +30,7 @@ from primedpca.engines.local import FixedTree, LocalEngine, Node
 from primedpca.engines.ranks import Ranks
 from primedpca.packing import lies_in_columns
 from primedpca.protocols import Array, DataSource, Kernel, Parts
+from primedpca.sources.base import is_spread
 
 __all__ = ["TorchDistributed", "checksum", "shares"]
 
@@ -132,7 +133,7 @@ def shares(blocks: int, ranks: int) -> list[range]:
 
 def _numbers(source: DataSource, ranks: Ranks) -> range:
     """The blocks that this rank works on: those it alone holds, or its share of all."""
-    if len(source.local) == len(source.blocks):
+    if not is_spread(source):
         return shares(len(source.blocks), ranks.size)[ranks.rank]
     own = source.local
     return range(own[0], own[-1] + 1) if own else range(0)

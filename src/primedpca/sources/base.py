@@ -19,6 +19,7 @@ __all__ = [
     "OneBlock",
     "Subset",
     "cut_evenly",
+    "is_spread",
     "join",
     "take_rows",
     "whole",
@@ -49,6 +50,8 @@ class BlockSource(ABC):
         What columns are divided by where the estimator is given no scale.
     sequential : bool
         Whether blocks are cheap in order only.
+    spread : bool
+        Whether each of several ranks has some of the blocks, even if one of them has all.
     """
 
     shape: tuple[int, int]
@@ -59,6 +62,7 @@ class BlockSource(ABC):
     missing: str | None = None
     scale: Any = None
     sequential: bool = False
+    spread: bool = False
 
     @property
     def local(self) -> tuple[int, ...]:
@@ -137,6 +141,14 @@ class MemorySource(BlockSource):
             yield order[a:b], self.rows(order[a:b])
 
 
+def is_spread(source: DataSource) -> bool:
+    """Whether blocks lie on several ranks, so that all must ask for what one of them needs.
+
+    Every rank gives the same answer, also where one happens to have all blocks.
+    """
+    return getattr(source, "spread", False) or len(source.local) < len(source.blocks)
+
+
 class Subset(BlockSource):
     """Some rows of another source."""
 
@@ -145,6 +157,7 @@ class Subset(BlockSource):
         self.shape = (index.size, source.shape[1])
         self.dtype, self.device, self.axis = source.dtype, source.device, source.axis
         self.missing, self.scale, self.sequential = source.missing, source.scale, source.sequential
+        self.spread = source.spread
         if source.axis == 1:
             self.blocks, self._owner = source.blocks, list(range(len(source.blocks)))
             return

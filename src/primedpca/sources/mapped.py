@@ -40,7 +40,7 @@ class Mapped(BlockSource):
             raise ValueError(
                 f"`map` cannot follow {source!r}, whose columns have a scale; leave one out."
             )
-        for name in ("missing", "sequential", "row_names", "labels"):
+        for name in ("missing", "sequential", "spread", "row_names", "labels"):
             if getattr(source, name, None) is not None:
                 setattr(self, name, getattr(source, name))
         self._totals: Any = None

@@ -14,6 +14,7 @@ from primedpca.sources.base import BlockSource, cut_evenly
 __all__ = ["Genotypes", "is_plink"]
 
 READ_BYTES = 2**22  # as float32
+LEAST = 64  # variants, below which adding up what individuals get costs more than the products
 MAGIC = b"\x6c\x1b\x01"
 
 
@@ -55,7 +56,7 @@ class Genotypes(BlockSource):
         n, d = (_lines(Path(self.path).with_suffix(end)) for end in (".fam", ".bim"))
         self.shape, self.dtype, self.axis = (n, d), np.dtype(np.float32), 1
         self._check_file()
-        self.blocks = cut_evenly(d, max(1, READ_BYTES // (4 * max(n, 1))))
+        self.blocks = cut_evenly(d, max(LEAST, READ_BYTES // (4 * max(n, 1))))
         self.scale: np.ndarray | None = None
         if standardise:
             means = [_means(block) for _, block in self.scan()]

@@ -65,6 +65,7 @@ class RankRows(MemorySource):
             self.missing = getattr(self.own, "missing", None)
             notes = self._agreed()
         counts, d = [note["rows"] for note in notes], self.own.shape[1]
+        self.spread = self._ranks.size > 1
         self.edges = (0, *np.cumsum(counts).tolist())
         self.shape = (self.edges[-1], d)
         self.nnz: int | None = None
