@@ -19,8 +19,8 @@ from primedpca.arrays import namespace
 from primedpca.engines import kernels
 from primedpca.engines.local import cut
 from primedpca.engines.recorded import recorded
-from primedpca.protocols import Array, Block
-from primedpca.sources.base import BlockSource, cut_evenly, is_spread
+from primedpca.protocols import Array, Block, is_spread
+from primedpca.sources.base import BlockSource, cut_evenly
 from primedpca.sources.dense import block_length
 
 if TYPE_CHECKING:
@@ -164,9 +164,13 @@ class Span(BlockSource):
         last = self.first + len(self.blocks)
         return tuple(i - self.first for i in self.source.local if self.first <= i < last)
 
+    def below(self, i: int) -> int:
+        """The block of the source below that block ``i`` is."""
+        return self.first + i
+
     def read(self, i: int) -> Block:
         """A block of the source below."""
-        return self.source.read(self.first + i)
+        return self.source.read(self.below(i))
 
 
 class Strips(BlockSource):

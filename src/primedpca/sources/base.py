@@ -19,7 +19,6 @@ __all__ = [
     "OneBlock",
     "Subset",
     "cut_evenly",
-    "is_spread",
     "join",
     "take_rows",
     "whole",
@@ -141,14 +140,6 @@ class MemorySource(BlockSource):
             yield order[a:b], self.rows(order[a:b])
 
 
-def is_spread(source: DataSource) -> bool:
-    """Whether blocks lie on several ranks, so that all must ask for what one of them needs.
-
-    Every rank gives the same answer, also where one happens to have all blocks.
-    """
-    return getattr(source, "spread", False) or len(source.local) < len(source.blocks)
-
-
 class Subset(BlockSource):
     """Some rows of another source."""
 
@@ -171,6 +162,10 @@ class Subset(BlockSource):
         """Those of its blocks that this process can read."""
         known = set(self.source.local)
         return tuple(i for i, owner in enumerate(self._owner) if owner in known)
+
+    def below(self, i: int) -> int:
+        """The block of the source below that block ``i`` is made of."""
+        return self._owner[i]
 
     def read(self, i: int) -> Block:
         """Those of the rows that lie in one block of the source below."""
