@@ -103,7 +103,8 @@ def test_gzipped_tabs_are_a_table_to_every_command(folder):
 def test_a_model_keeps_its_map(folder):
     logs = PCA(2).fit(np.log1p(X))
     words = ("fit", "x.npy", "-k", "2", "--map", "log1p", "-o", "m.safetensors")
-    assert answer(*words, "--report", "page.html", cwd=folder)["map"] == "log1p"
+    assert answer(*words, cwd=folder)["map"] == "log1p"
+    answer("report", "m.safetensors", "x.npy", "-o", "page.html", cwd=folder)
     page = (folder / "page.html").read_text()
     assert "each through log1p first" in page
     assert "as_source(X, map=maps.log1p)" in page
@@ -112,7 +113,6 @@ def test_a_model_keeps_its_map(folder):
     np.testing.assert_allclose(scores, logs.transform(np.log1p(X)), atol=1e-9)
     found = answer("certify", "x.npy", "m.safetensors", "--tol", "pi/1024", cwd=folder)
     assert found["met"] is True
-    answer("report", "m.safetensors", "x.npy", "-o", "again.html", cwd=folder)
     assert "Rows: each through log1p" in primedpca("inspect", "m.safetensors", cwd=folder).stdout
     words = ("transform", "x.npy", "m.safetensors", "-o", "t.npy", "--map", "sqrt")
     assert "fitted with: rows with --map log1p; leave it out" in error(*words, cwd=folder)
@@ -143,12 +143,12 @@ def test_a_device_takes_data_in_memory_and_nothing_else_has_to(folder):
     # One that every machine has, and that has to be brought to PyTorch.
     words = ("fit", "x.npy", "-k", "2", "--map", "log1p", "--device", "cpu:0")
     answer(*words, "-o", "m.safetensors", "--report", "page.html", cwd=folder)
-    assert "this machine, on cpu:0" in (folder / "page.html").read_text()
+    assert "cpu:0" in (folder / "page.html").read_text()
     answer("transform", "x.npy", "m.safetensors", "-o", "s.npy", cwd=folder)
     wanted = PCA(2).fit_transform(np.log1p(X))
     np.testing.assert_allclose(np.load(folder / "s.npy"), wanted, atol=1e-6)
     answer("report", "m.safetensors", "x.npy", "-o", "again.html", cwd=folder)
-    assert "this machine, on cpu:0" in (folder / "again.html").read_text()
+    assert "cpu:0" in (folder / "again.html").read_text()
     parameters = answer("inspect", "m.safetensors", cwd=folder)["parameters"]
     assert parameters["device"] == "cpu:0"
 
