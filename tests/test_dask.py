@@ -26,6 +26,7 @@ from primedpca.engines import LocalEngine, as_engine, dask_waiting
 from primedpca.engines import dask as dask_module
 from primedpca.engines.dask import DaskEngine
 from primedpca.priming import FrequentDirections, MuEigenGame, Oja
+from primedpca.report.page import report_html
 from primedpca.sources import base, files, raw_file
 
 # Dask says so of data that were put into a graph, as small tests do.
@@ -552,3 +553,12 @@ def test_a_task_that_hangs_is_named(client, monkeypatch):
     x = ARRAYS["rows"]().map_blocks(hang, dtype=np.float32)
     with dask.config.set(scheduler="synchronous"), pytest.raises(TimeoutError, match="not come to"):
         Centred(x, DaskEngine(client, timeout=1.5)).forward(np.ones((40, 1), np.float32))
+
+
+@pytest.mark.parametrize("how", ["in scope", "by address"])
+def test_a_model_and_its_page_say_where_it_was_fitted(client, how):
+    x, address = ARRAYS["rows"](), client.scheduler.address
+    with client.as_current():
+        model = PrimedPCA(2, engine=None if how == "in scope" else address).fit(x)
+    assert model.where_ == f"Dask, {address}"
+    assert f"Dask, {address}" in report_html(model)

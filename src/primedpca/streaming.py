@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from primedpca.arrays import to_numpy
-from primedpca.attributes import attributes
+from primedpca.attributes import attributes, map_of
 from primedpca.budget import as_bytes
 from primedpca.centred import Centred
 from primedpca.options import check_options
@@ -35,6 +35,7 @@ LEARNT = (
     *("components_", "mean_", "scale_", "n_components_", "n_samples_", "explained_variance_"),
     *("explained_variance_ratio_", "singular_values_", "noise_variance_", "status_"),
     *("converged_", "certificate_", "angle_bounds_", "n_passes_", "plan_", "history_"),
+    "where_",
 )
 
 
@@ -87,6 +88,7 @@ class Streaming(ABC):
         weights = as_weights(sample_weight, source.shape[0])
         seen = taken_in(known, source, weights, self.center)
         self._set_stream(seen)
+        self.map_ = map_of(source)
         return self
 
     def merge(self, other: Any) -> Any:
@@ -240,6 +242,7 @@ class Streaming(ABC):
             "certificate_": proof if asked else None,
             "angle_bounds_": proof.angle_bounds if asked else None,
             "n_passes_": 1.0,
+            "where_": "this machine",
             "history_": [],
             "plan_": Plan(
                 FrequentDirections(known.size),
