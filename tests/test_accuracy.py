@@ -46,7 +46,9 @@ def test_a_share_that_a_tie_decides_is_still_captured():
     scores -= scores.mean(axis=0)
     X = np.linalg.qr(scores)[0]  # four equal variances
     for way in ("exact", "block_krylov"):
-        pca = PrimedPCA(0.5, priming=way, random_state=0).fit(X)
+        with warnings.catch_warnings():  # of the tie that is cut through
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            pca = PrimedPCA(0.5, priming=way, random_state=0).fit(X)
         assert pca.n_components_ in (2, 3)  # which of the two is below rounding
         assert pca.explained_variance_ratio_.sum() >= 0.5 - 1e-12
 
@@ -126,10 +128,38 @@ def test_ties_leave_no_component_out(make, certificate):
         pca = PrimedPCA(8, priming="exact", certificate=certificate).fit(make(X))
         assert pca.components_.shape == (8, X.shape[1])
         assert pca.status_.name == "EXACT"  # and no warning: more nobody can tell
+        assert pca.converged_ == (certificate == "none")  # but what was to be proven is not
         np.testing.assert_allclose(pca.components_ @ pca.components_.T, np.eye(8), atol=1e-12)
         if certificate == "auto":
             assert (pca.angle_bounds_ == np.pi / 2).all()
     assert certify(make(X), np.eye(8, 120)).streak(0.1) == 0
+
+
+@pytest.mark.parametrize("way", ["exact", "block_krylov"])
+def test_a_tie_that_k_cuts_through_is_not_certified(way):
+    tied = planted("tied", 300, 40, np.r_[9, 5, 5, 5, 1 / np.arange(2.0, 38)])
+    for k in (2, 3):
+        pca = PrimedPCA(k, priming=way, random_state=0)
+        if way == "exact":
+            assert pca.fit(tied.X).status_.name == "EXACT"
+        else:
+            with pytest.warns(ConvergenceWarning, match="ask for more components to have all"):
+                assert pca.fit(tied.X).status_.name == "CUT"
+        assert not pca.converged_
+        assert pca.certificate_.met(pca.tol).tolist() == [True] + [False] * (k - 1)
+        ((start, stop, angle),) = pca.certificate_.clusters  # and still it is reported, whole
+        assert (start, stop) == (1, 4)
+        assert angle <= pca.tol
+        assert not certify(tied.X, pca.components_, random_state=0).met(pca.tol).all()
+    for k in (1, 4, 5):
+        assert PrimedPCA(k, priming=way, random_state=0).fit(tied.X).status_.name == "CERTIFIED"
+
+
+def test_a_group_that_may_still_come_apart_is_given_time():
+    close = planted("close", 300, 40, np.r_[9, 5, 5 * (1 - 1e-6), 1 / np.arange(2.0, 39)])
+    pca = PrimedPCA(2, priming="block_krylov", random_state=0).fit(close.X)
+    assert pca.status_.name == "CERTIFIED"
+    assert pca.angle_bounds_.max() <= pca.tol
 
 
 @pytest.mark.parametrize("data", BUNDLED)
@@ -223,9 +253,7 @@ def test_a_certificate_in_words():
     assert "nothing useful is proven of 0 to 2" in str(wrong)
     tied = planted("tied", 300, 12, np.r_[5, 3, 3, 2, np.full(8, 0.5)])
     pca = PrimedPCA(4, priming="block_krylov", random_state=0).fit(tied.X)
-    assert "1 to 2 have (nearly) tied variances; their span is proven within" in str(
-        pca.certificate_
-    )
+    assert "1 to 2 are not told apart; their span is proven within" in str(pca.certificate_)
     assert str(pca.certificate_).startswith("2 of 4 components are proven")
 
 

@@ -165,7 +165,8 @@ class Certified(NamedTuple):
     def at_floor(self, tol: float) -> bool:
         """Whether what is short of ``tol`` is so because of rounding, which no pass removes."""
         values, e = self.evidence.values, self.evidence.rounding
-        short = np.flatnonzero(~self.certificate.met(tol))
+        # What a cluster that reaches past k has to do with is no rounding.
+        short = np.flatnonzero(~self.certificate.met(tol, cut=True))
         if short.size == 0 or short[-1] >= values.size:
             return False
         sizes = np.linalg.norm(self.evidence.residual[:, short], axis=0)
@@ -174,7 +175,7 @@ class Certified(NamedTuple):
         missed = min(self.evidence.missed, float(values[-1]))
         ideal = Evidence(values, 0 * self.evidence.residual, missed, e)
         best = certificate_of(ideal, self.certificate.angle_bounds.size, 1.0, "", 0.0)
-        return not best.met(tol)[short].any()
+        return not best.met(tol, cut=True)[short].any()
 
 
 def _settling(state: KrylovState, k: int) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -25,31 +25,11 @@ from primedpca.protocols import Array
 from primedpca.refine import decomposition, in_unit_of_data, refine_span
 from primedpca.result import Certificate, Decomposition, Plan, Snapshot, Status
 from primedpca.sketches import missed_by, refined_certificate, sketch_certificate
+from primedpca.solution import Solution
 
-__all__ = ["Solution", "solve"]
+__all__ = ["solve"]
 
-
-@dataclass(frozen=True)
-class Solution:
-    """A decomposition, how it was reached, and what happened on the way."""
-
-    decomposition: Decomposition
-    status: Status
-    passes: float
-    history: list[dict[str, Any]]
-    certificate: Certificate | None = None
-
-    def shortfall(self, tol: float) -> str:
-        """The status, and the components that are not proven."""
-        if self.certificate is None:
-            return str(self.status)
-        short = np.flatnonzero(~self.certificate.met(tol))
-        if short.size == 0:
-            return f"{self.status} How many components are needed is not proven."
-        names = ", ".join(map(str, short[:8])) + (" ..." if short.size > 8 else "")
-        words = f"{self.status} Not proven: component(s) {names}, counted from 0."
-        bound = float(self.certificate.angle_bounds[short].max())
-        return words if bound >= np.pi / 2 else f"{words} They are within {bound:.2g} rad."
+LATER = 3  # passes in which a group that reaches past k may still come apart
 
 
 def solve(
@@ -211,6 +191,7 @@ class _Proof:
                     "passes": self.wide.passes,
                     "seconds": self.before["seconds"] + time.perf_counter() - clock,
                     "angle_bounds": self.certificate.angle_bounds,
+                    "counted_bounds": self.certificate.counted_bounds(),
                     "variances": self.found.explained_variance,
                 },
                 lambda: self.found,
@@ -219,7 +200,7 @@ class _Proof:
 
     def _krylov(self, **options: Any) -> bool:
         """Block Krylov; whether it was not given up for a full decomposition."""
-        krylov = replace(self.plan.priming, side="right")
+        krylov, late = replace(self.plan.priming, side="right"), 0
         for certified in certified_krylov(
             self.wide,
             krylov,
@@ -235,11 +216,14 @@ class _Proof:
             for name in ("step", "passes", "seconds"):
                 row[name] += self.before[name]
             row["angle_bounds"] = certificate.angle_bounds
+            row["counted_bounds"] = certificate.counted_bounds()
             row["variances"] = in_unit_of_data(self.wide, evidence.values[:k])
             find = partial(self._refined, krylov, snapshot, min(k, evidence.values.size))
             stopped = self.record(row, find)
             self.floor = certified.at_floor(self.reach)
-            met = self.counted and bool(certificate.met(self.reach).all())
+            spans = self.counted and bool(certificate.met(self.reach, cut=True).all())
+            late += spans
+            met = spans and (late > LATER or bool(certificate.met(self.reach).all()))
             if self.floor or met or stopped:
                 break
             if self.plan.patience is not None and snapshot.step >= self.plan.patience:
@@ -270,6 +254,8 @@ class _Proof:
             found = replace(found, components=components, mean=mean, scale=scale)
         short = Status.STOPPED if self.record.stopped else Status.NOT_CERTIFIED
         short = Status.FLOOR if self.floor else short
+        if self.counted and certificate.met(self.tol, cut=True).all():
+            short = Status.CUT
         if self.exact and self.tol >= DEFAULTS["tol"]:
             short = Status.EXACT  # ties, and variances that are lost in rounding: nobody can more
         proven = self.counted and certificate.met(self.tol).all()

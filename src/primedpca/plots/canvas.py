@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from primedpca.outward import degrees_up
+
 __all__ = [
     *("BLUE", "GREEN", "PURPLE", "RED", "SETTINGS"),
     *("canvas", "check_component", "degrees", "feature_names", "fitted", "ink", "is_scaled"),
@@ -145,8 +147,8 @@ def number_components(ax: Any, k: int) -> None:
 
 
 def degrees(angle: float) -> str:
-    """An angle in radians as text with two figures: ``0.18°``, ``1.2e-08°``, ``90°``."""
-    value = math.degrees(angle)
+    """An angle in radians in words, two figures, rounded up: ``0.18°``, ``1.2e-08°``, ``90°``."""
+    value = degrees_up(angle)
     return f"{value:.0f}°" if value >= 10 else f"{value:.2g}°"
 
 

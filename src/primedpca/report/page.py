@@ -163,22 +163,22 @@ def _code(model: Any, model_path: str | os.PathLike[str] | None) -> list[tuple[s
     k, d = model.n_components_, model.n_features_in_
     where = os.fspath(model_path) if model_path is not None else "model.safetensors"
     kept = "" if model_path is not None else f"pca.save({where!r})  # once, after the fit\n\n"
-    python = (
-        f"{kept}from primedpca import load\n\n"
-        f"pca = load({where!r})\n"
+    python = f"{kept}from primedpca import load\n\npca = load({where!r})\n"
+    if k == 0:
+        more = "X stands for more rows with the same columns; then there are components to use."
+        return [("In Python", more, f"{python}pca.partial_fit(X)\n")]
+    python += (
         f"scores = pca.transform(X)               # (rows, {k})\n"
         f"back = pca.inverse_transform(scores)    # (rows, {d}), what {k} components hold\n"
         f"first = pca.components_[0]              # component 1: Python counts from 0\n"
-        f"bounds = pca.certificate_.angle_bounds  # radians, proven\n"
     )
     if model.certificate_ is None:
-        python = python.replace(
-            "bounds = pca.certificate_.angle_bounds  # radians, proven\n",
+        python += (
             "\nfrom primedpca import certify\n\n"
-            "print(certify(X, pca.components_))      # how right they are\n",
+            "print(certify(X, pca.components_))      # how right they are\n"
         )
-    if model.explained_variance_.size == 0:
-        python = python.replace("first = pca.components_[0]              # component 1", "")
+    else:
+        python += "bounds = pca.certificate_.angle_bounds  # radians, proven\n"
     shell = f"primedpca transform DATA {_quoted(where)} -o scores.npy\n"
     return [
         ("In Python", "X stands for rows with the same columns as the data above.", python),
