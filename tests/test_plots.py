@@ -305,7 +305,7 @@ def test_certificate_tells_groups_apart_by_their_marks():
 
 def test_certificate_of_an_audit_of_a_file_and_of_none(tmp_path):
     audited = certify(X, PCA(3).fit(X).components_, tol=1e-3, random_state=0)
-    assert legend(plots.certificate(audited, tol=1e-3))[-1] == "tol = 0.057°"
+    assert legend(plots.certificate(audited, tol=1e-3))[-1] == "tol = 0.058°"
     model = PrimedPCA(3, random_state=0).fit(X)
     model.save(tmp_path / "m.safetensors")
     drawn = [
