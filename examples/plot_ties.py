@@ -16,6 +16,7 @@ from sklearn.preprocessing import StandardScaler
 
 from primedpca import PrimedPCA, plots
 from primedpca.metrics import angles
+from primedpca.outward import round_up
 
 wine = StandardScaler().fit_transform(load_wine().data)
 X = block_diag(wine, wine)
@@ -27,7 +28,8 @@ print(one.certificate_)
 # The certificate knows: it proves the planes, and claims nothing of the single vectors.
 
 for start, stop, angle in one.certificate_.clusters:
-    print(f"components {start} to {stop - 1}: their span is within {angle:.1e} rad of the truth")
+    near = f"{round_up(angle):.1e} rad"  # a bound is never rounded down
+    print(f"components {start} to {stop - 1}: their span is within {near} of the truth")
 
 # %%
 # The same rows in another order round otherwise, which is enough to turn vectors in their planes.

@@ -187,6 +187,31 @@ def test_a_planted_miss_is_refused():
     assert swapped.angle_bounds[3] <= 1e-3
 
 
+def test_a_component_with_variance_is_not_said_to_have_none():
+    X = np.zeros((6, 4))
+    X[:, 0] = range(6)  # varies along the first axis only
+    one, two, *_ = np.eye(4)
+    wrong = certify(X, [two, one], random_state=0)
+    assert not wrong.zero.any()
+    assert not wrong.met(1.0).any()
+    assert "no variance" not in str(wrong)
+    for order in ([one, two], [-one, np.eye(4)[3], two]):
+        right = certify(X, order, tol=1e-6, random_state=0)
+        assert right.zero.tolist() == [False] + [True] * (len(order) - 1)
+        assert right.met(1e-6).all()
+
+
+def test_no_variance_in_an_audit_by_block_krylov():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2)) * [3, 2] @ np.linalg.qr(rng.normal(size=(30, 2)))[0].T
+    truth = np.linalg.svd(X - X.mean(axis=0))[2]
+    for order, met in (([0, 1, 2, 3], True), ([0, 2, 1, 3], False), ([2, 1, 0, 3], False)):
+        vectors = np.ascontiguousarray(truth[order].T)
+        found = audit(Centred(X, float64=True), vectors, 1e-3, 1e-6, 0, 20)
+        assert found.zero.tolist() == [False, False, met, met]
+        assert found.met(1e-3).all() == met
+
+
 def test_certify_deterministically():
     problem = PROBLEMS[0]
     assert certify(problem.X, problem.components[:3], failure_probability=0).kind == "exact"

@@ -13,7 +13,9 @@ from sklearn.datasets import load_iris
 from sklearn.decomposition import PCA
 
 from primedpca import as_source, load
+from primedpca.cli.demo import _show_proofs
 from primedpca.cli.options import as_angle, as_count
+from primedpca.experiments.demo import Proven
 
 IRIS = load_iris()
 
@@ -152,6 +154,49 @@ def test_what_is_not_proven_ends_with_3_and_is_kept(folder):
     assert "`--max-passes` were used up" in done.stdout
     assert done.stderr.count("primedpca: step") == 2
     assert "0 of 4 proven within" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("size", "k", "status", "words"),
+    [
+        (10, 1, "certified", "As components 2 to 9 were not kept, ask for 9 components"),
+        (30, 3, "exact", "Nothing useful is proven about components 1 to 3."),
+        (10, 9, "certified", "Components 1 to 9 form a group of 9 whose common space is certified"),
+        (10, 10, "certified", "Component 10 has no variance to speak of."),
+    ],
+)
+def test_a_tie_is_met_by_its_span_and_audited_if_all_of_it_is_there(size, k, status, words, folder):
+    np.save(folder / "eye.npy", np.eye(size))  # all variances are tied, but for one that is zero
+    found = answer("fit", "eye.npy", "-k", k, "-o", "m.safetensors", cwd=folder)
+    assert found["status"] == status
+    assert found["converged"]
+    assert found["certificate"]["zero"] == [i == 9 for i in range(k)]
+    done = primedpca("fit", "eye.npy", "-k", k, cwd=folder)
+    assert done.returncode == 0
+    assert words in done.stdout
+    assert done.stdout.count("(span)") == (min(k, 9) if status == "certified" else 0)
+    assert ("no variance\n" in done.stdout) == (k == 10)
+    assert done.stderr == ""
+    audit = ("certify", "eye.npy", "m.safetensors", "--tol", "pi/1024")
+    assert answer(*audit, cwd=folder, code=0 if k > 8 else 3)["met"] is (k > 8)
+
+
+def test_what_is_proven_is_printed_outwards(folder):
+    right = PCA(2).fit(IRIS.data)
+    np.save(folder / "right.npy", right.components_)
+    proof = answer("certify", "flowers.npy", "right.npy", cwd=folder)["certificate"]
+    rows = primedpca("certify", "flowers.npy", "right.npy", cwd=folder).stdout.splitlines()[1:3]
+    for i, row in enumerate(rows):
+        _, low, high, bound = row.split()
+        assert float(low) <= proof["eigenvalue_bounds"][i][0]
+        assert proof["eigenvalue_bounds"][i][1] <= float(high)
+        assert math.degrees(proof["angle_bounds"][i]) <= float(bound.removesuffix("°"))
+        assert low != high
+
+
+def test_the_demo_rounds_what_is_proven_up(capsys):
+    _show_proofs([Proven("set", "plan", 0.5, 2.14e-7, 1.04e-8, "")])
+    assert capsys.readouterr().out.split()[-2:] == ["2.2e-07°", "1.0e-08°"]
 
 
 def test_fit_writes_a_page_and_goes_on_from_a_checkpoint(folder):

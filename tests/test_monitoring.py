@@ -158,6 +158,10 @@ def test_bad_requests_are_refused():
     assert limits(pca, 0.9, Statistics(np.ones(3), np.arange(3.0))).spe > 0
     with pytest.raises(ValueError, match=r"0 components with variance"):
         limits(PrimedPCA(2).fit(np.ones((9, 4))))
+    one = PrimedPCA(2).partial_fit(X[:1])
+    with pytest.raises(ValueError, match=r"no components yet, as `n_samples_`=1 .*`partial_fit`"):
+        limits(one)
+    assert statistics(one, X).t2.max() == 0  # and all of a row is SPE
     with pytest.raises(NotFittedError):
         limits(PrimedPCA(2))
     for ask in (limits, lambda model: statistics(model, X)):

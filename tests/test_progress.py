@@ -36,6 +36,29 @@ def test_verbose_prints_a_line_for_every_pass_and_one_at_the_end(capsys):
     assert end == f"primedpca: {pca.certificate_}"
 
 
+def test_what_a_group_and_no_variance_count_for_is_counted(capsys):
+    noise = np.random.default_rng(0).normal(size=(300, 12))
+    scores = np.linalg.qr(noise - noise.mean(axis=0))[0]
+    tied = scores * np.sqrt(np.r_[5, 3, 3, 2, 1.5, np.full(7, 0.5)])
+    low = scores[:, :2] * [3, 2] @ np.eye(2, 30)
+    for data, k in ((tied, 4), (low, 5)):
+        pca = PrimedPCA(k, verbose=1, **OPTIONS).fit(data)
+        assert pca.status_ is Status.CERTIFIED
+        last = capsys.readouterr().out.splitlines()[-2]
+        assert f"{k} of {k} proven within 0.0031 rad, all within " in last
+        assert pca.angle_bounds_.max() == np.pi / 2  # although not each by itself
+        counted = pca.history_[-1]["counted_bounds"]
+        assert (counted <= pca.tol).all()
+
+
+def test_bounds_on_the_way_are_never_rounded_down():
+    row = {"step": 2, "passes": 3.0, "seconds": 0.5, "angle_bounds": np.array([0.0021449, 1e-5])}
+    said = line(row, 0.00314)
+    assert "2 of 2 proven within 0.0032 rad, all within 2.15e-03 rad" in said
+    row["counted_bounds"] = np.array([0.0, 1e-5])
+    assert "all within 1.00e-05 rad" in line(row, 0.00314)
+
+
 def test_verbose_can_be_a_function(capsys, tmp_path):
     rows = []
     pca = PrimedPCA(4, verbose=rows.append, **OPTIONS).fit(X)

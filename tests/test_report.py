@@ -4,9 +4,10 @@ import math
 import re
 import subprocess
 import sys
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from html import unescape
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -64,10 +65,19 @@ def test_bounds_are_never_rounded_down(angle):
     assert math.degrees(angle) <= float(number) <= 1.11 * math.degrees(angle)
 
 
-@pytest.mark.parametrize("failure", [0.5, 0.05, 0.015, 1e-3, 9e-7, 1e-6, 3.3e-12])
+@pytest.mark.parametrize("failure", [0.5, 0.05, 0.015, 1e-3, 9e-7, 1e-6, 3.3e-12, 7e-29, 1e-31])
 def test_certainty_is_never_rounded_up(failure):
     said = Decimal(certainty_words(failure).removesuffix(" %"))
-    assert 100 - 1000 * Decimal(failure) <= said <= 100 * (1 - Decimal(repr(failure)))
+    with localcontext(prec=60):
+        assert 100 - 1000 * Decimal(failure) <= said <= 100 * (1 - Decimal(repr(failure)))
+
+
+def test_a_certainty_beyond_all_reason_is_still_said():
+    said = certificate_sentences(proof([1e-4], failure=1e-300), 1e-3)
+    assert f"with certainty 99.{'9' * 30} %, " in said[-1]
+    pca = PrimedPCA(1, failure_probability=1e-30, random_state=0).fit(X)
+    pca.certificate_ = proof([1e-4], failure=1e-30)
+    assert f"99.{'9' * 28} % or more" in words_of(report_html(pca))
 
 
 def test_the_certificate_in_words():
@@ -96,6 +106,52 @@ def test_the_certificate_in_words():
 def test_what_else_there_is_to_say(certificate, tol, words):
     said = " ".join(certificate_sentences(certificate, tol))
     assert all(part in said for part in words), said
+
+
+def test_a_group_is_not_said_to_be_tied():
+    for angle in (1e-4, 1.5):
+        said = certificate_sentences(proof([1.5, 1.5], [(0, 2, angle)]), 1e-3)[0]
+        assert said.endswith(": this certificate does not tell them apart.")
+        assert "variances" not in said
+
+
+def judged(certificate, tol=1e-3):
+    """A model that is as right as that."""
+    k = certificate.angle_bounds.size
+    known = {"certificate_": certificate, "n_components_": k, "tol": tol, "certificate": "auto"}
+    return SimpleNamespace(**known)
+
+
+@pytest.mark.parametrize(
+    ("certificate", "kind", "words"),
+    [
+        (proof([1e-4, 1e-5]), "certified", "All 2 components are proven to be right"),
+        (
+            proof([1e-4, 1.5, 1.5, 1.5], [(1, 3, 1e-4)], zero=[3]),
+            "certified",
+            "as asked (components 2 and 3 only in their common span; component 4 has no variance).",
+        ),
+        (
+            proof([1.5] * 4, [(0, 2, 1e-4), (2, 4, 1e-4)]),
+            "certified",
+            "(components 1 to 4 only in their common spans).",
+        ),
+        (
+            proof([1.5, 1.5, 0.1], [(0, 2, 1e-4)]),
+            "partly",
+            "2 of 3 components are proven to be right within 0.058°, as asked "
+            "(components 1 and 2 only in their common span); the rest not.",
+        ),
+        (proof([1e-4, 1.5], [(1, 3, 1e-4)]), "partly", "1 of 2 components are"),
+        (proof([1.5], [(0, 9, 1e-4)]), "unproven", "The component is not proven"),
+    ],
+)
+def test_the_verdict_tells_spans_from_components(certificate, kind, words):
+    found, sentence = verdict(judged(certificate))
+    assert found == kind
+    assert words in sentence
+    if not (certificate.clusters or certificate.zero.any()):
+        assert "(" not in sentence
 
 
 def test_where_nothing_is_proven_no_certainty_is_claimed():
@@ -219,6 +275,8 @@ def test_tied_variances():
     html = report_html(pca)
     assert "Components 4 and 5 form a pair whose plane is certified" in words_of(html)
     assert html.count("(span)</td><td>4 to 5</td>") == 2
+    assert "as asked (components 4 and 5 only in their common span)." in words_of(html)
+    assert "asked for (components 4 and 5 only in their common span)." in html  # of the picture
 
 
 def test_not_proven_says_why_and_what_to_try():
@@ -229,9 +287,19 @@ def test_not_proven_says_why_and_what_to_try():
     assert "raise max_passes" in said
 
 
-def test_a_stream_and_one_row_of_it():
+def test_a_stream_and_one_row_of_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     pca = PrimedPCA(3).partial_fit(X[:1])
-    assert "0 components" in words_of(report_html(pca))
+    for given in ({}, {"data": X}, {"data": X, "labels": np.arange(300) % 2}):
+        html = report_html(pca, **given)
+        assert "There are no components yet." in words_of(html)
+        assert "counts from 0" not in html
+        names = {"pca": pca, "X": X[1:]}
+        exec(compile(code_of(html), "page", "exec"), names)
+        assert names["pca"].n_components_ == 3
+        Path("model.safetensors").unlink()
+    with pytest.raises(ValueError, match="one entry for each of the 300 rows"):
+        report_html(pca, data=X, labels=[1, 2])
     pca.partial_fit(X[1:])
     said = words_of(report_html(pca, data=X[:50]))
     assert "rows come in batches and are seen once" in said
@@ -256,6 +324,10 @@ def test_images_are_drawn_as_images(tmp_path):
     assert "Entries of component" not in html
 
 
+def code_of(html):
+    return unescape(re.search(r"<pre[^>]*><code>(.*?)</code>", html, re.S)[1])
+
+
 def test_the_code_on_the_page_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pca = PrimedPCA(3, random_state=0).fit(X)
@@ -264,9 +336,8 @@ def test_the_code_on_the_page_runs(tmp_path, monkeypatch):
         if where:
             model.save(where)
         html = report_html(model, model_path=where)
-        code = unescape(re.search(r"<pre[^>]*><code>(.*?)</code>", html, re.S)[1])
         names = {"pca": model, "X": X}
-        exec(compile(code, "page", "exec"), names)
+        exec(compile(code_of(html), "page", "exec"), names)
         assert np.allclose(names["scores"], model.transform(X))
         Path("model.safetensors").unlink(missing_ok=True)
 

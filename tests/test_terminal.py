@@ -45,6 +45,20 @@ def test_a_terminal_has_colour_and_a_live_table(folder):
     assert "proven within" in last
 
 
+def test_a_live_table_counts_groups_and_components_without_variance(folder):
+    noise = np.random.default_rng(0).normal(size=(300, 6))
+    scores = np.linalg.qr(noise - noise.mean(axis=0))[0] * np.sqrt([5, 3, 3, 2, 1, 1])
+    np.save(folder / "tied.npy", scores @ np.eye(6, 20))
+    words = ("fit", "tied.npy", "-k", "8", "--priming", "block_krylov", "--seed", "0")
+    code, written = on_a_terminal(*words, cwd=folder)
+    assert code == 0
+    live, _, last = written.rpartition("\x1b[?25h")
+    for part in (live, last):
+        assert "(span)" in part
+        assert "no variance" in part
+    assert "8 of 8 proven" in live
+
+
 def test_no_color_is_respected(folder):
     code, written = on_a_terminal(*QUICK, cwd=folder, NO_COLOR="1")
     assert code == 0

@@ -18,7 +18,7 @@ from primedpca.prime import as_seed
 from primedpca.priming import BlockKrylov, Exact
 from primedpca.proofs import certified_exact, certified_krylov
 from primedpca.protocols import Array
-from primedpca.result import Certificate, Cluster
+from primedpca.result import USEFUL, Certificate, Cluster
 
 __all__ = ["audit", "certify"]
 
@@ -87,7 +87,7 @@ def certify(
     plan = make_plan(data, min(k, *data.shape), "auto", "auto")
     if isinstance(plan.priming, Exact) and k <= min(data.shape):
         found, certificate = certified_exact(data, k)
-        return _audit(vectors, found.components.T, certificate)[0]
+        return _audit(vectors, found.components.T, certificate, tol)[0]
     # Not the probes of a fit with the same seed, which may have ended when it did because of them.
     seed = int(np.random.SeedSequence((as_seed(random_state), 5)).generate_state(1)[0])
     return audit(data, vectors, tol, failure_probability, seed, max_passes)
@@ -117,21 +117,30 @@ def audit(
         start=vectors,
     ):
         known = complete(krylov.refined(snapshot.state, data)[0], data.like, k, 0)[:, :k]
-        audited, apart = _audit(vectors, known, certificate)
+        audited, apart = _audit(vectors, known, certificate, tol)
         stalled = best is not None and audited.angle_bounds.sum() > 0.99 * best.angle_bounds.sum()
         if best is None or audited.angle_bounds.sum() <= best.angle_bounds.sum():
             best = audited
         sharp = certificate.angle_bounds <= np.maximum(apart / 10, 1e-7)
         if tol is not None:
-            sharp = best.met(tol) | (apart - certificate.angle_bounds > tol)
+            # Whether those of no variance are met is a matter of the others.
+            sharp = best.met(tol) | certificate.zero | (apart - certificate.angle_bounds > tol)
         if sharp.all() or (stalled and certificate.met(1e-3).all()):
             break
     assert best is not None
     return best
 
 
-def _audit(vectors: Array, known: Array, certificate: Certificate) -> tuple[Certificate, Any]:
-    """What the certificate of ``known`` says of ``vectors``, both ``(d, k)``; how far apart."""
+def _audit(
+    vectors: Array, known: Array, certificate: Certificate, tol: float | None
+) -> tuple[Certificate, Any]:
+    """What the certificate of ``known`` says of ``vectors``, both ``(d, k)``; how far apart.
+
+    Let ``E`` be the span of the true components that have a variance, and ``V`` that of as many
+    given ones, which come first.  A given vector ``v`` beyond them is orthogonal to ``V``, so that
+    the part of it in ``E`` is no longer than the sine of the angle between ``V`` and ``E``: it has
+    no variance to speak of if all of ``V`` is right, and may be anything if one of ``V`` is not.
+    """
     apart = angles(vectors.T, known.T)
     turned = np.minimum(certificate.angle_bounds + apart, np.pi / 2)
     runs = []
@@ -139,7 +148,9 @@ def _audit(vectors: Array, known: Array, certificate: Certificate) -> tuple[Cert
         if stop <= apart.size:  # of a run past k the given components hold only a part
             between = _between(to_numpy(vectors[:, start:stop]), to_numpy(known[:, start:stop]))
             runs.append(Cluster(start, stop, min(bound + between, np.pi / 2)))
-    return replace(certificate, angle_bounds=turned, clusters=runs), apart
+    audited = replace(certificate, angle_bounds=turned, clusters=runs)
+    right = audited.met(np.nextafter(USEFUL, 0.0) if tol is None else tol).all()
+    return replace(audited, zero=audited.zero & right), apart
 
 
 def _between(a: np.ndarray, b: np.ndarray) -> float:

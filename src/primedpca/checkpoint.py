@@ -36,7 +36,7 @@ from primedpca.packing import Packed, as_columns, as_rows, pack, unpack
 from primedpca.priming import REGISTRY, Given
 from primedpca.protocols import DataSource, Engine, Parts
 from primedpca.result import Certificate, Cluster, Decomposition, Plan, Status
-from primedpca.solve import Solution
+from primedpca.solution import Solution
 from primedpca.tensor_file import read_file, write_file
 
 __all__ = ["TYPES", "Checkpoint"]

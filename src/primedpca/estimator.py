@@ -30,9 +30,9 @@ from primedpca.prime import as_seed
 from primedpca.projecting import Projecting
 from primedpca.protocols import DataSource
 from primedpca.refine import check_rows
-from primedpca.result import Status
 from primedpca.shared_fit import begun_fit
-from primedpca.solve import Solution, solve
+from primedpca.solution import Solution
+from primedpca.solve import solve
 from primedpca.sources import as_source
 from primedpca.sources.frames import is_frame
 from primedpca.sources.on_device import on_device
@@ -291,12 +291,12 @@ class PrimedPCA(
             k = likeliest_dimension(found.explained_variance, found.n_samples)
         for name, value in (attributes(found, k, data.shape) | circumstances(data)).items():
             setattr(self, name, value)
+        solution = solution.first(k)
         self.status_, self.n_passes_ = solution.status, solution.passes
-        self.converged_ = self.status_ in (Status.EXACT, Status.CONVERGED, Status.CERTIFIED)
-        proof = None if solution.certificate is None else solution.certificate.first(k)
+        self.converged_, proof = solution.converged, solution.certificate
         self.history_, self.certificate_ = solution.history, proof
         self.angle_bounds_: Any = None if proof is None else proof.angle_bounds
-        if not (self.converged_ or self.status_ in (Status.FINISHED, Status.STOPPED)):
+        if solution.warns:
             warnings.warn(solution.shortfall(self.tol), ConvergenceWarning, stacklevel=5)
 
     def _check_fitted(self) -> None:

@@ -130,6 +130,11 @@ def limits(
     if not 0 < level < 1:
         raise ValueError(f"`level`={level} must lie in (0, 1), such as 0.99.")
     _check(model)
+    if model.explained_variance_.size == 0:
+        raise ValueError(
+            f"this model has no components yet, as `n_samples_`={model.n_samples_} and a variance "
+            "needs 2 rows at least; show it more with `partial_fit`."
+        )
     n, k, mean = _rows_of_fit(model), int(_kept(model).sum()), int(bool(model.center))
     free = n - k - mean
     if k == 0 or free < 1:

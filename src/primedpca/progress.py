@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from primedpca.outward import round_up
 from primedpca.result import Decomposition
 
-__all__ = ["Find", "Listener", "Record", "Row", "line", "silent"]
+__all__ = ["Find", "Listener", "Record", "Row", "counted_bounds", "line", "silent"]
 
-#: step, passes, seconds, and what is known by then: change, variances, angle_bounds.
+#: step, passes, seconds, and what is known by then: change, variances, angle_bounds and, of a
+#: cluster its span's and of no variance 0, counted_bounds.
 Row = dict[str, Any]
 #: The components so far, where they cost no pass of their own, else None.
 Find = Callable[[], Decomposition | None]
@@ -68,9 +70,16 @@ def line(row: Row, tol: float) -> str:
         words.append(f"change {row['change']:.2e} rad")
     if "variances" in row and len(row["variances"]):
         words.append(f"variances {row['variances'][0]:.4g} to {row['variances'][-1]:.4g}")
-    if "angle_bounds" in row:
-        bounds = np.asarray(row["angle_bounds"])
-        words.append(f"{(bounds <= tol).sum()} of {bounds.size} proven within {tol:.2g} rad")
-        if bounds.max(initial=0.0) < np.pi / 2:
-            words.append(f"all within {bounds.max(initial=0.0):.2e} rad")
+    bounds = counted_bounds(row)
+    if bounds is not None:
+        met, worst = (bounds <= tol).sum(), float(bounds.max(initial=0.0))
+        words.append(f"{met} of {bounds.size} proven within {round_up(tol):.2g} rad")
+        if worst < np.pi / 2:
+            words.append(f"all within {round_up(worst, 3):.2e} rad")
     return "primedpca: " + ", ".join(words)
+
+
+def counted_bounds(row: Row) -> np.ndarray | None:
+    """The bounds that count by then, ``(k,)``; of a history from before they were kept, its own."""
+    known = row.get("counted_bounds", row.get("angle_bounds"))
+    return None if known is None else np.asarray(known)

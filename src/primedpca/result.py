@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from primedpca.outward import round_up
 from primedpca.protocols import Array, State
 
 __all__ = [
@@ -27,13 +28,19 @@ __all__ = [
 class Status(Enum):
     """How a fit ended; the value is the sentence the user reads."""
 
-    EXACT = "A full decomposition was made; nothing was approximated."
+    EXACT = (
+        "A full decomposition was made: nothing was approximated, and what ties and rounding leave "
+        "open no other way would tell."
+    )
     CONVERGED = "What the priming still expects to change in the components fell to `tol`."
     FINISHED = (
         "The priming came to its end and its span was refined; how right the components are is "
         "not known: ask for a `certificate`."
     )
-    CERTIFIED = "Every component is proven to lie within `tol` of the truth."
+    CERTIFIED = (
+        "Every component is proven to lie within `tol` of the truth: itself, or the span of the "
+        "group in which it is not told apart; where there is no variance, nothing is to be proven."
+    )
     NOT_CERTIFIED = (
         "`max_passes` were used up before every component was proven to lie within `tol` of the "
         "truth; raise `max_passes` or `tol`, or ask for more components if variances are tied "
@@ -79,11 +86,16 @@ def _runs(numbers: np.ndarray) -> str:
 
 
 class Cluster(NamedTuple):
-    """Components ``start:stop`` whose span is certified, but not the single vectors."""
+    """Components ``start:stop`` that a certificate bounds by their span: it tells no two apart."""
 
     start: int
     stop: int
     angle_bound: float
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether anything useful is known of the span."""
+        return self.angle_bound < USEFUL
 
 
 @dataclass(frozen=True)
@@ -98,7 +110,8 @@ class Certificate:
     eigenvalue_bounds : ndarray of shape (k, 2)
         Between which numbers each true variance lies.
     clusters : list of Cluster
-        Runs of components that are not told apart; the angle is that of their spans.
+        Runs of components that this certificate does not tell apart, past ``k`` if need be; the
+        angle is that of their spans.
     kind : {"exact", "deterministic", "probabilistic"}
     failure_probability : float
         The probability that any of this is false; 0 unless probabilistic.
@@ -113,13 +126,39 @@ class Certificate:
     failure_probability: float
     zero: np.ndarray
 
-    def met(self, tol: float) -> np.ndarray:
-        """Which components are proven to ``tol``, alone or in their cluster's span, ``(k,)``."""
-        proven = (self.angle_bounds <= tol) | self.zero
+    @property
+    def grouped(self) -> np.ndarray:
+        """Which components belong to a cluster, ``(k,)``."""
+        found = np.zeros(self.angle_bounds.size, dtype=bool)
+        for start, stop, _ in self.clusters:
+            found[start:stop] = True
+        return found
+
+    @property
+    def single(self) -> np.ndarray:
+        """Which components stand for themselves: of some variance, in no cluster, ``(k,)``."""
+        return ~self.zero & ~self.grouped
+
+    @property
+    def claims(self) -> bool:
+        """Whether anything useful is proven."""
+        near = self.single & (self.angle_bounds < USEFUL)
+        return bool((near | self.zero).any()) or any(run.is_proven for run in self.clusters)
+
+    def counted_bounds(self) -> np.ndarray:
+        """The bound that counts of each component, ``(k,)``.
+
+        Its own, or that of its cluster's span if that is smaller, also where the cluster reaches
+        past ``k``; 0 where there is no variance.
+        """
+        bounds = np.where(self.zero, 0.0, self.angle_bounds)
         for start, stop, angle in self.clusters:
-            if angle <= tol:
-                proven[start:stop] = True
-        return proven
+            bounds[start:stop] = np.minimum(bounds[start:stop], angle)
+        return bounds
+
+    def met(self, tol: float) -> np.ndarray:
+        """Which components are proven to ``tol``, by :meth:`counted_bounds`, ``(k,)``."""
+        return self.counted_bounds() <= tol
 
     def first(self, k: int) -> Certificate:
         """The same for the first ``k`` components only."""
@@ -144,33 +183,36 @@ class Certificate:
         return replace(self, angle_bounds=turned, clusters=runs)
 
     def __str__(self) -> str:
-        k = self.angle_bounds.size
-        grouped = np.zeros(k, dtype=bool)
-        for start, stop, _ in self.clusters:
-            grouped[start:stop] = True
-        single = ~self.zero & ~grouped
+        k, single = self.angle_bounds.size, self.single
         near = single & (self.angle_bounds < USEFUL)
         words = [f"{near.sum()} of {k} components are proven"]
         if near.any():
-            words[0] += (
-                f", each within {self.angle_bounds[near].max():.2g} rad of the truth or less"
-            )
-        for start, stop, angle in self.clusters:
-            name = f"{_runs(np.arange(start, stop))} have (nearly) tied variances"
-            words.append(f"{name}; their span is proven within {angle:.2g} rad")
+            worst = round_up(self.angle_bounds[near].max())
+            words[0] += f", each within {worst:.2g} rad of the truth or less"
+        words += [_together(run, k) for run in self.clusters]
         if self.zero.any():
             words.append(f"{_runs(np.flatnonzero(self.zero))} have no variance")
         if (single & ~near).any():
             words.append(f"nothing useful is proven of {_runs(np.flatnonzero(single & ~near))}")
         whole = "; ".join(words) + " (counted from 0)"
-        if self.kind == "probabilistic" and (near.any() or self.clusters):
-            whole += f". Wrong with probability {self.failure_probability:.1g} at most"
+        if self.kind == "probabilistic" and self.claims:
+            whole += f". Wrong with probability {round_up(self.failure_probability, 1):.1g} at most"
         return whole + "."
 
     def streak(self, threshold: float) -> int:
         """How many leading components are proven within ``threshold`` of the truth."""
         wrong = np.flatnonzero(self.angle_bounds > threshold)
         return int(wrong[0]) if wrong.size else self.angle_bounds.size
+
+
+def _together(run: Cluster, k: int) -> str:
+    """What is proven of a cluster, and how much of it is among the first ``k``."""
+    name = f"{_runs(np.arange(run.start, run.stop))} are not told apart"
+    if run.stop > k:
+        name += f" (only {_runs(np.arange(run.start, k))} kept)"
+    if not run.is_proven:
+        return f"{name}, and nothing useful is proven of their span"
+    return f"{name}; their span is proven within {round_up(run.angle_bound):.2g} rad"
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from primedpca.fingerprint import agreement
 from primedpca.packing import pack, unpack
 from primedpca.protocols import DataSource, Engine
 from primedpca.result import Plan
-from primedpca.solve import Solution
+from primedpca.solution import Solution
 
 __all__ = ["SharedFit", "Unkept", "begun_fit"]
 

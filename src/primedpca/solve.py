@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -25,31 +25,9 @@ from primedpca.protocols import Array
 from primedpca.refine import decomposition, in_unit_of_data, refine_span
 from primedpca.result import Certificate, Decomposition, Plan, Snapshot, Status
 from primedpca.sketches import missed_by, refined_certificate, sketch_certificate
+from primedpca.solution import Solution
 
-__all__ = ["Solution", "solve"]
-
-
-@dataclass(frozen=True)
-class Solution:
-    """A decomposition, how it was reached, and what happened on the way."""
-
-    decomposition: Decomposition
-    status: Status
-    passes: float
-    history: list[dict[str, Any]]
-    certificate: Certificate | None = None
-
-    def shortfall(self, tol: float) -> str:
-        """The status, and the components that are not proven."""
-        if self.certificate is None:
-            return str(self.status)
-        short = np.flatnonzero(~self.certificate.met(tol))
-        if short.size == 0:
-            return f"{self.status} How many components are needed is not proven."
-        names = ", ".join(map(str, short[:8])) + (" ..." if short.size > 8 else "")
-        words = f"{self.status} Not proven: component(s) {names}, counted from 0."
-        bound = float(self.certificate.angle_bounds[short].max())
-        return words if bound >= np.pi / 2 else f"{words} They are within {bound:.2g} rad."
+__all__ = ["solve"]
 
 
 def solve(
@@ -211,6 +189,7 @@ class _Proof:
                     "passes": self.wide.passes,
                     "seconds": self.before["seconds"] + time.perf_counter() - clock,
                     "angle_bounds": self.certificate.angle_bounds,
+                    "counted_bounds": self.certificate.counted_bounds(),
                     "variances": self.found.explained_variance,
                 },
                 lambda: self.found,
@@ -235,6 +214,7 @@ class _Proof:
             for name in ("step", "passes", "seconds"):
                 row[name] += self.before[name]
             row["angle_bounds"] = certificate.angle_bounds
+            row["counted_bounds"] = certificate.counted_bounds()
             row["variances"] = in_unit_of_data(self.wide, evidence.values[:k])
             find = partial(self._refined, krylov, snapshot, min(k, evidence.values.size))
             stopped = self.record(row, find)

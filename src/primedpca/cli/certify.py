@@ -12,6 +12,7 @@ from primedpca.cli.errors import DONE, NOT_CONVERGED
 from primedpca.cli.files import is_csv, open_data, open_like
 from primedpca.cli.groups import Reading, flat
 from primedpca.cli.printing import print_json, to_terminal
+from primedpca.outward import round_down, round_up
 
 __all__ = ["certify"]
 
@@ -96,13 +97,16 @@ def _components(path: str, reading: Reading) -> tuple[Any, Any]:
 
 
 def _show(proof: Any, tol: float | None) -> None:
-    from primedpca.cli.summary import MOST, bound_cell, empty_table, show_certificate
+    from primedpca.cli.summary import MOST, bound_cells, empty_table, show_certificate
 
     console = to_terminal()
     table = empty_table(console, "variance at least", "at most", "within")
-    for i, (low, high) in enumerate(proof.eigenvalue_bounds[:MOST]):
-        bound = bound_cell(float(proof.angle_bounds[i]), 0.02 if tol is None else tol)
-        table.add_row(str(i + 1), f"{low:.4g}", f"{high:.4g}", bound)
+    own, intervals = proof.angle_bounds, proof.eigenvalue_bounds[:MOST]
+    near = 0.02 if tol is None else tol
+    cells = bound_cells(own, proof.counted_bounds(), near, len(intervals))
+    for i, (low, high) in enumerate(intervals):
+        ends = (f"{round_down(low, 4):.4g}", f"{round_up(high, 4):.4g}")
+        table.add_row(str(i + 1), *ends, cells[i])
     console.print(table)
     more = len(proof.angle_bounds) - MOST
     if more > 0:

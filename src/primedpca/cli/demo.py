@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from primedpca.cli import options as opt
 from primedpca.cli.printing import print_json
+from primedpca.outward import round_up
 
 if TYPE_CHECKING:
     from primedpca.experiments.demo import Proven, Row
@@ -82,7 +83,7 @@ def _show_proofs(proofs: Iterable[Proven]) -> None:
     for name in ("data", "seconds", "proven", "true"):
         table.add_column(name, justify="left" if name == "data" else "right", no_wrap=True)
     for row in proofs:
-        angles = (f"{row.bound:.1e}°", f"{row.true:.1e}°")
+        angles = (f"{round_up(row.bound):.1e}°", f"{row.true:.1e}°")
         table.add_row(escape(row.data), f"{row.seconds:.2f}", *angles)
     console.print(table)
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from primedpca.cli.printing import angle, duration, size, to_terminal
-from primedpca.cli.summary import bound_cell, empty_table
+from primedpca.cli.summary import bound_cells, empty_table
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -126,15 +126,17 @@ class LiveTable:
         from rich.console import Group
         from rich.text import Text
 
+        from primedpca.progress import counted_bounds
+
         row = dict(self._row)
         table = empty_table(self.console, "variance", "bound now")
-        bounds, variances = row.get("angle_bounds"), row.get("variances", ())
+        bounds, variances, tol = counted_bounds(row), row.get("variances", ()), self.model.tol
         shown = len(variances)
         room = max(3, self.console.height - 6)
-        for i in range(min(shown, room)):
-            bound = None if bounds is None or i >= len(bounds) else float(bounds[i])
-            table.add_row(str(i + 1), f"{variances[i]:.4g}", bound_cell(bound, self.model.tol))
-        proven = 0 if bounds is None else int((bounds <= self.model.tol).sum())
+        cells = bound_cells(row.get("angle_bounds"), bounds, tol, min(shown, room))
+        for i, cell in enumerate(cells):
+            table.add_row(str(i + 1), f"{variances[i]:.4g}", cell)
+        proven = 0 if bounds is None else int((bounds <= tol).sum())
         parts: list[Any] = [table] if shown else []
         if shown > room:
             parts.append(Text(f"... and {shown - room} more", "dim"))

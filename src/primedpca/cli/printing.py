@@ -6,6 +6,8 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
+from primedpca.outward import degrees_up
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -44,13 +46,7 @@ def angle(radians: float) -> str:
     >>> angle(0.00351), angle(1.61e-12), angle(0.0), angle(2.0)
     ('0.21°', '9.3e-11°', '0°', 'not proven')
     """
-    if radians >= math.pi / 2:
-        return "not proven"
-    degrees = math.degrees(radians)
-    if degrees > 0:
-        last = 10.0 ** (math.floor(math.log10(degrees)) - 1)
-        degrees = math.ceil(degrees / last) * last
-    return f"{degrees:.2g}°"
+    return "not proven" if radians >= math.pi / 2 else f"{degrees_up(radians):.2g}°"
 
 
 def duration(seconds: float) -> str:

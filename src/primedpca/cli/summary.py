@@ -45,6 +45,7 @@ def certificate_json(proof: Any) -> dict[str, Any] | None:
         "angle_bounds": proof.angle_bounds,
         "eigenvalue_bounds": proof.eigenvalue_bounds,
         "clusters": [run._asdict() for run in proof.clusters],
+        "zero": proof.zero,
     }
 
 
@@ -77,15 +78,16 @@ def _status(model: Any) -> str:
 def component_table(console: Console, model: Any, tol: float) -> Table:
     """The first components, a row each; with less beside them on a narrow terminal."""
     shares, total = model.explained_variance_ratio_, 0.0
-    bounds = model.angle_bounds_
+    proof, shown = model.certificate_, min(model.n_components_, MOST)
+    counted = None if proof is None else proof.counted_bounds()
+    bounds = bound_cells(model.angle_bounds_, counted, tol, shown)
     table = empty_table(console, "variance", "share", "in all", "proven within")
-    for i in range(min(model.n_components_, MOST)):
+    for i in range(shown):
         total += float(shares[i])
-        bound = None if bounds is None else float(bounds[i])
         cells = [f"{model.explained_variance_[i]:.4g}", f"{100 * shares[i]:.2f} %"]
         if console.width >= NARROW:
             cells.append(f"{100 * total:.2f} %")
-        table.add_row(str(i + 1), *cells, bound_cell(bound, tol))
+        table.add_row(str(i + 1), *cells, bounds[i])
     return table
 
 
@@ -102,11 +104,23 @@ def empty_table(console: Console, *titles: str) -> Table:
     return table
 
 
-def bound_cell(bound: float | None, tol: float) -> Any:
-    """A bound, green where it is what was asked for."""
+def bound_cells(own: Any, counted: Any, tol: float, count: int) -> list[Any]:
+    """A cell for each of ``count`` components: what is proven, or a dash beyond what is known.
+
+    ``own`` are their angle bounds and ``counted`` those that count; both may be ``None``.
+    """
     from rich.text import Text
 
-    if bound is None:
-        return Text("-", "dim")
-    words = angle(bound)
-    return Text(words, "green" if bound <= tol else "dim" if words == "not proven" else "yellow")
+    known = [] if own is None else list(zip(own, counted, strict=True))[:count]
+    cells = [_bound_cell(alone, bound, tol) for alone, bound in known]
+    return cells + [Text("-", "dim")] * (count - len(cells))
+
+
+def _bound_cell(own: float, counted: float, tol: float) -> Any:
+    """The bound that counts, and of what it is one; green where it is what was asked for."""
+    from rich.text import Text
+
+    words = angle(counted)
+    if counted < own:
+        words = "no variance" if counted == 0 else f"{words} (span)"
+    return Text(words, "green" if counted <= tol else "dim" if words == "not proven" else "yellow")

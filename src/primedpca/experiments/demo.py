@@ -84,7 +84,7 @@ def prove_demo() -> Iterator[Proven]:
         clock = time.perf_counter()
         pca = PrimedPCA(N_COMPONENTS, random_state=0).fit(x)
         seconds = time.perf_counter() - clock
-        bound = float(np.degrees(np.max(pca.angle_bounds_)))
+        bound = float(np.degrees(pca.certificate_.counted_bounds().max()))
         true = _worst(pca.components_, _reference(x))
         yield Proven(name, str(pca.plan_), seconds, bound, true, str(pca.certificate_))
 

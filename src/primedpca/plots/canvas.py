@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from primedpca.outward import degrees_up
+
 __all__ = [
     *("BLUE", "GREEN", "PURPLE", "RED", "SETTINGS"),
     *("canvas", "check_component", "degrees", "feature_names", "fitted", "ink", "is_scaled"),
@@ -145,15 +147,20 @@ def number_components(ax: Any, k: int) -> None:
 
 
 def degrees(angle: float) -> str:
-    """An angle in radians as text with two figures: ``0.18°``, ``1.2e-08°``, ``90°``."""
-    value = math.degrees(angle)
-    return f"{value:.0f}°" if value >= 10 else f"{value:.2g}°"
+    """A bound in radians in words, two figures, rounded up: ``0.18°``, ``1.2e-08°``, ``90°``."""
+    return _two_figures(degrees_up(angle))
 
 
 def name_of_angle(angle: float) -> str:
-    """``π/8`` and the like where that is what it is, degrees elsewhere."""
+    """``π/8`` and the like where that is what it is, the nearest degrees elsewhere: no bound."""
     parts = math.pi / angle
-    return f"π/{round(parts)}" if abs(parts - round(parts)) < 1e-6 * parts else degrees(angle)
+    if abs(parts - round(parts)) < 1e-6 * parts:
+        return f"π/{round(parts)}"
+    return _two_figures(math.degrees(angle))
+
+
+def _two_figures(value: float) -> str:
+    return f"{value:.0f}°" if value >= 10 else f"{value:.2g}°"
 
 
 def feature_names(model: Any, chosen: np.ndarray, names: Any = None) -> list[str]:

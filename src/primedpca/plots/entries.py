@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from primedpca.outward import round_up
 from primedpca.plots.canvas import (
     BLUE,
     RED,
@@ -92,4 +93,4 @@ def _whiskers(ax: Any, places: np.ndarray, shown: np.ndarray, model: Any, i: int
         return ""
     error = 2 * math.sin(proof.angle_bounds[i] / 2)
     ax.hlines(places, shown - error, shown + error, color=ink(ax), linewidth=1.2)
-    return f"\nwhiskers: each is certified to ± {error:.1g}"
+    return f"\nwhiskers: each is certified to ± {round_up(error, 1):.1g}"

@@ -28,8 +28,9 @@ FEW = 8  # lines up to here are numbered one by one, more have a colour bar
 def certificate(model: Any, ax: Any = None, *, tol: float | None = None) -> Any:
     """Draw how far each component is from the true one, at most, in degrees.
 
-    Dots are components proven within ``tol``, crosses those that fall short.  Components of
-    tied variances, which cannot be told apart, are joined: their height is that of their span.
+    Dots are components proven within ``tol``, crosses those that fall short.  Components that the
+    certificate does not tell apart are joined, at the height of their span; squares are those of
+    them that are all here.
 
     Parameters
     ----------
@@ -52,7 +53,8 @@ def certificate(model: Any, ax: Any = None, *, tol: float | None = None) -> Any:
     """
     proof, tol = _proof(model, tol)
     ax = canvas(ax)
-    bounds, tied = _drawn_bounds(proof)
+    counted = np.where(proof.zero, proof.angle_bounds, proof.counted_bounds())
+    bounds, tied = np.maximum(np.degrees(counted), LEAST), counted < proof.angle_bounds
     met = proof.met(np.nextafter(np.pi / 2, 0.0) if tol is None else tol)
     within = "" if tol is None else " within tol"
     numbers = np.arange(1, bounds.size + 1)
@@ -89,17 +91,8 @@ def _proof(model: Any, tol: float | None) -> tuple[Certificate, float | None]:
     return found, model.tol if tol is None else tol
 
 
-def _drawn_bounds(proof: Certificate) -> tuple[np.ndarray, np.ndarray]:
-    """In degrees, the smaller of a component's own and that of its span; and where it is that."""
-    bounds, tied = proof.angle_bounds.copy(), np.zeros(proof.angle_bounds.size, dtype=bool)
-    for start, stop, angle in proof.clusters:
-        tied[start:stop] |= bounds[start:stop] >= angle
-        bounds[start:stop] = np.minimum(bounds[start:stop], angle)
-    return np.maximum(np.degrees(bounds), LEAST), tied
-
-
 def _join_clusters(ax: Any, proof: Certificate, k: int) -> None:
-    label: str | None = "tied variances"
+    label: str | None = "not told apart"
     for start, stop, angle in proof.clusters:
         height = max(math.degrees(angle), LEAST)
         # Beyond the components that were kept, as far as the picture goes.

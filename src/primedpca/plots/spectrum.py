@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from primedpca.outward import round_up
 from primedpca.plots.canvas import (
     BLUE,
     RED,
@@ -48,7 +49,7 @@ def scree(model: Any, ax: Any = None, *, log: bool = False) -> Any:
     numbers = np.arange(1, variances.size + 1)
     size = 5.0 if variances.size <= 40 else 2.5
     certificate = getattr(model, "certificate_", None)
-    top = variances.max()
+    top = variances.max(initial=0.0)
     ax.plot(numbers, variances, "o-", color=BLUE, markersize=size, linewidth=1, label="variance")
     if certificate is not None:
         top = max(top, _intervals(ax, numbers, certificate.eigenvalue_bounds, size))
@@ -76,7 +77,7 @@ def _intervals(ax: Any, numbers: np.ndarray, bounds: np.ndarray, size: float) ->
     # Most are too narrow to be seen, so the widest is told.
     width = float((high - low)[closed].max(initial=0.0))
     look: dict[str, Any] = {"color": RED, "zorder": 3}
-    label = f"certified, to {width:.1g}" if width > 0 else "certified"
+    label = f"certified, to {round_up(width, 1):.1g}" if width > 0 else "certified"
     ax.vlines(numbers[closed], low[closed], high[closed], linewidth=1.6, label=label, **look)
     for ends in (low[closed], high[closed]):
         ax.plot(numbers[closed], ends, "_", markersize=1.8 * size, markeredgewidth=size / 4, **look)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import platform
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
@@ -12,6 +11,7 @@ import numpy as np
 
 import primedpca
 from primedpca.options import DEFAULTS
+from primedpca.outward import round_down, round_up
 from primedpca.report.given import Given
 from primedpca.report.words import angle_words, bound_words, certainty_words
 
@@ -84,7 +84,8 @@ def figures(model: Any) -> list[tuple[str, str]]:
     if model.certificate_ is not None:
         met = model.certificate_.met(model.tol)
         if met.all():
-            said.append((_degrees(_worst(model.certificate_)), "the worst angle, at most"))
+            worst = float(model.certificate_.counted_bounds().max(initial=0.0))
+            said.append((_degrees(worst), "the worst angle, at most"))
         else:
             said.append((f"{met.sum()} of {k}", f"proven within {angle_words(model.tol)}"))
     said.append((f"{model.n_passes_:.3g}", "pass" if model.n_passes_ == 1 else "passes"))
@@ -106,7 +107,7 @@ def rows(model: Any) -> list[Row]:
             Row(
                 i + 1,
                 _six(variances[i]),
-                "–" if proof is None else f"{_outward(low, ROUND_FLOOR)} to {_outward(high)}",
+                "–" if proof is None else _interval(low, high),
                 f"{_percent(ratios[i])} %" if known else "–",
                 f"{_percent(sums[i])} %" if known else "–",
                 bound_words(nearest) + (" (span)" if span is not None else ""),
@@ -169,14 +170,6 @@ def _degrees(angle: float) -> str:
     return f"{words}\u202f°" if "×" in words else f"{words}°"
 
 
-def _worst(proof: Any) -> float:
-    """The largest of the bounds that count: a cluster's own for its members, none for zeros."""
-    bounds = np.where(proof.zero, 0.0, proof.angle_bounds)
-    for start, stop, angle in proof.clusters:
-        bounds[start:stop] = angle
-    return float(bounds.max(initial=0.0))
-
-
 def _cluster(proof: Any, i: int) -> tuple[float, str, float | None]:
     """Where the cluster of component ``i`` begins, how it is written, and its own bound."""
     for start, stop, angle in () if proof is None else proof.clusters:
@@ -189,10 +182,9 @@ def _percent(share: float) -> str:
     return f"{100 * share:.2f}" if share >= 0.0001 else f"{100 * share:.1g}"
 
 
-def _outward(value: float, way: str = ROUND_CEILING) -> str:
-    """Six digits, rounded so that an interval only grows."""
-    rounded = Context(prec=6, rounding=way).create_decimal(Decimal(float(value)))
-    return _six(float(rounded))
+def _interval(low: float, high: float) -> str:
+    """Six digits, rounded so that the interval only grows."""
+    return f"{_six(round_down(low, 6))} to {_six(round_up(high, 6))}"
 
 
 def _six(value: float) -> str:

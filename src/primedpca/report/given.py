@@ -59,12 +59,13 @@ def given(model: Any, data: Any, scores: Any, labels: Any, names: Any) -> Given:
         known = {"name": _name(data), "is_file": bool(data_paths(data))}
         known |= {"shape": source.shape, "dtype": dtype_name(source.dtype)}
         known["image_shape"] = getattr(source, "image_shape", None)
-        if scores is None:
+        if scores is None and model.n_components_ > 0:
             scores = _first_scores(model, data)
     if scores is not None:
         scores = _checked_scores(model, scores)
     if labels is not None:
-        labels = _checked_labels(labels, scores)
+        rows = known.get("shape") if scores is None else scores.shape
+        labels = _checked_labels(labels, rows)
     if names is None:
         names = getattr(model, "feature_names_in_", None)
     names = None if names is None else np.asarray(names, dtype=object)
@@ -115,13 +116,13 @@ def _checked_scores(model: Any, scores: Any) -> np.ndarray:
     return found
 
 
-def _checked_labels(labels: Any, scores: np.ndarray | None) -> np.ndarray:
+def _checked_labels(labels: Any, shape: tuple[int, ...] | None) -> np.ndarray:
     found = np.asarray(labels)
-    if scores is None:
+    if shape is None:
         raise ValueError("`labels` colour the scores; give `data` or `scores` as well.")
-    if found.shape != scores.shape[:1]:
+    if found.shape != shape[:1]:
         raise ValueError(
-            f"`labels` must have one entry for each of the {scores.shape[0]} rows, got shape "
+            f"`labels` must have one entry for each of the {shape[0]} rows, got shape "
             f"{found.shape}."
         )
     return found

@@ -169,22 +169,22 @@ def _code(model: Any, model_path: str | os.PathLike[str] | None) -> list[tuple[s
     if ready:
         imports = "from primedpca import as_source, load\nfrom primedpca.sources import maps\n"
         mapping = f"X = as_source(X, map=maps.{map_})\n"
-    python = (
-        f"{kept}{imports}\n"
-        f"pca = load({where!r})\n{mapping}"
+    python = f"{kept}{imports}\npca = load({where!r})\n{mapping}"
+    if k == 0:
+        more = "X stands for more rows with the same columns; then there are components to use."
+        return [("In Python", more, f"{python}pca.partial_fit(X)\n")]
+    python += (
         f"scores = pca.transform(X)               # (rows, {k})\n"
         f"back = pca.inverse_transform(scores)    # (rows, {d}), what {k} components hold\n"
         f"first = pca.components_[0]              # component 1: Python counts from 0\n"
-        f"bounds = pca.certificate_.angle_bounds  # radians, proven\n"
     )
     if model.certificate_ is None:
-        python = python.replace(
-            "bounds = pca.certificate_.angle_bounds  # radians, proven\n",
+        python += (
             "\nfrom primedpca import certify\n\n"
-            "print(certify(X, pca.components_))      # how right they are\n",
+            "print(certify(X, pca.components_))      # how right they are\n"
         )
-    if model.explained_variance_.size == 0:
-        python = python.replace("first = pca.components_[0]              # component 1", "")
+    else:
+        python += "bounds = pca.certificate_.angle_bounds  # radians, proven\n"
     own = f", each through your own {map_} first" if map_ is not None and not ready else ""
     ways = [
         ("In Python", f"X stands for rows with the same columns as the data above{own}.", python)

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from primedpca.progress import counted_bounds
 from primedpca.report.facts import spaced
 from primedpca.report.given import Given
 from primedpca.report.svg import drawing, inline_svg
-from primedpca.report.words import angle_words, numbered
+from primedpca.report.words import angle_words, how_proven, numbered
 
 __all__ = ["Picture", "pictures"]
 
@@ -105,7 +106,7 @@ def _proof(model: Any, plots: Any) -> Iterator[Picture]:
             "Certificate",
             "The angle to the exact component, at most. What is proven lies below the line.",
             f"Plot of error bounds: {words.lower()} proven within the "
-            f"{angle_words(model.tol)} asked for.",
+            f"{angle_words(model.tol)} asked for{how_proven(proof, model.tol)}.",
             partial(plots.certificate, model),
         )
     rows = [row for row in model.history_ if "angle_bounds" in row or "change" in row]
@@ -122,8 +123,9 @@ def _proof(model: Any, plots: Any) -> Iterator[Picture]:
 
 
 def _ending(row: dict[str, Any]) -> str:
-    worst = float(np.max(row["angle_bounds"])) if "angle_bounds" in row else row["change"]
-    what = "the largest bound" if "angle_bounds" in row else "the change still expected"
+    bounds = counted_bounds(row)
+    worst = row["change"] if bounds is None else float(bounds.max())
+    what = "the change still expected" if bounds is None else "the largest bound"
     return f"{what} ends at {angle_words(worst)}"
 
 

@@ -1,24 +1,27 @@
 """A certificate in words: for the report page, the command line, and anyone who reads aloud.
 
 Components are counted from 1 here, as people count.  What is claimed is never rounded in the
-claimant's favour: bounds are rounded up, certainties down.
+claimant's favour: bounds are rounded up, certainties down.  A group is a run of components that
+this certificate does not tell apart; whether their variances are tied, it does not know.
 """
 
 from __future__ import annotations
 
 import math
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from decimal import ROUND_FLOOR, Context, Decimal
 from typing import Any
 
 import numpy as np
 
+from primedpca.outward import degrees_up
 from primedpca.result import USEFUL, Certificate, Cluster
 
 __all__ = [
     *("angle_words", "bound_words", "certainty_words", "certificate_sentences"),
-    *("certificate_words", "numbered", "verdict"),
+    *("certificate_words", "how_proven", "numbered", "verdict"),
 ]
 
+MOST_NINES = 30  # of a certainty in per cent; who asks for more reads this much
 FINEST = 1e-6  # degrees; below, a sentence gains nothing from more zeros
 SIZES = ("", "", "pair", "trio", "group of four", "group of five", "group of six")
 
@@ -56,8 +59,8 @@ def certificate_sentences(certificate: Certificate | None, tol: float | None = N
         return ["Nothing is proven about these components: no certificate was made."]
     if certificate.angle_bounds.size == 0:
         return ["There are no components yet: a single row has no variance."]
-    single = ~certificate.zero & ~_grouped(certificate)
-    bounds, near = certificate.angle_bounds, single & (certificate.angle_bounds < USEFUL)
+    single, bounds = certificate.single, certificate.angle_bounds
+    near = single & (bounds < USEFUL)
     met = near & (bounds <= (USEFUL if tol is None else tol))
     said = [_within(part, bounds) for part in (met, near & ~met) if part.any()]
     said += [_together(run, bounds.size) for run in certificate.clusters]
@@ -66,8 +69,7 @@ def certificate_sentences(certificate: Certificate | None, tol: float | None = N
         said.append(f"{which} {_verb(certificate.zero, 'has', 'have')} no variance to speak of.")
     if (single & ~near).any():
         said.append(f"Nothing useful is proven about {numbered(single & ~near).lower()}.")
-    claims = near.any() or certificate.zero.any() or any(map(_is_proven, certificate.clusters))
-    return said + ([_how_certain(certificate)] if claims else [])
+    return said + ([_how_certain(certificate)] if certificate.claims else [])
 
 
 def verdict(model: Any) -> tuple[str, str]:
@@ -86,14 +88,34 @@ def verdict(model: Any) -> tuple[str, str]:
         why = "none was asked for" if model.certificate == "none" else "a share of rows has none"
         return "none", f"Nothing is proven about these components: {why}."
     met = int(proof.met(model.tol).sum())
-    asked = f"within {angle_words(model.tol)}, as asked"
+    asked, how = f"within {angle_words(model.tol)}, as asked", how_proven(proof, model.tol)
     if met == k:
         what = "The component is" if k == 1 else f"All {k} components are"
-        return "certified", f"{what} proven to be right {asked}."
+        return "certified", f"{what} proven to be right {asked}{how}."
     if met:
-        return "partly", f"{met} of {k} components are proven to be right {asked}; the rest not."
+        what = f"{met} of {k} components are proven to be right {asked}{how}"
+        return "partly", f"{what}; the rest not."
     what = "The component is not" if k == 1 else f"None of the {k} components is"
     return "unproven", f"{what} proven to be right {asked}."
+
+
+def how_proven(proof: Certificate, tol: float) -> str:
+    """What is counted as met without being proven of the single vector: nothing, or a clause.
+
+    >>> pair = Certificate(np.array([1.5, 1.5]), np.ones((2, 2)), [Cluster(0, 2, 1e-4)], "exact",
+    ...     0.0, np.zeros(2, dtype=bool))
+    >>> how_proven(pair, 1e-3)
+    ' (components 1 and 2 only in their common span)'
+    """
+    spans = proof.met(tol) & ~proof.zero & (proof.angle_bounds > tol)
+    zero = proof.zero & (proof.angle_bounds > tol)
+    said = []
+    if spans.any():
+        several = sum(bool(spans[start:stop].any()) for start, stop, _ in proof.clusters) > 1
+        said.append(f"{numbered(spans).lower()} only in their common span{'s' * several}")
+    if zero.any():
+        said.append(f"{numbered(zero).lower()} {_verb(zero, 'has', 'have')} no variance")
+    return f" ({'; '.join(said)})" if said else ""
 
 
 def angle_words(radians: float) -> str:
@@ -102,7 +124,7 @@ def angle_words(radians: float) -> str:
     >>> angle_words(0.00035), angle_words(1e-12), angle_words(0.2)
     ('0.021°', '0.000001°', '12°')
     """
-    degrees = _rounded(max(math.degrees(radians), FINEST), ROUND_CEILING)
+    degrees = Decimal(repr(max(degrees_up(radians), FINEST)))
     return f"{degrees.normalize():f}°"
 
 
@@ -114,8 +136,10 @@ def bound_words(radians: float) -> str:
     """
     if radians >= math.pi / 2:
         return "–"
-    degrees = _rounded(math.degrees(radians), ROUND_CEILING)
-    if degrees == 0 or degrees >= Decimal("0.0001"):
+    if radians == 0:
+        return "0"
+    degrees = Decimal(f"{degrees_up(radians):.1e}")
+    if degrees >= Decimal("0.0001"):
         return f"{degrees:f}"
     power = degrees.adjusted()
     return f"{degrees.scaleb(-power):f} × 10{str(power).translate(RAISED)}"
@@ -132,8 +156,10 @@ def certainty_words(failure_probability: float) -> str:
     """
     # The small addition keeps log10 of a power of ten from falling below it.
     nines = max(0, math.floor(-math.log10(failure_probability) + 1e-9) - 2)
-    held = 100 * (1 - Decimal(repr(float(failure_probability))))
-    return f"{held.quantize(Decimal(1).scaleb(-nines), ROUND_FLOOR):f} %"
+    nines = min(nines, MOST_NINES)
+    down = Context(prec=2 * MOST_NINES, rounding=ROUND_FLOOR)
+    held = down.multiply(100, down.subtract(1, Decimal(repr(float(failure_probability)))))
+    return f"{down.quantize(held, Decimal(1).scaleb(-nines)):f} %"
 
 
 def numbered(which: np.ndarray) -> str:
@@ -151,13 +177,6 @@ def numbered(which: np.ndarray) -> str:
     return f"Component{'s' if numbers.size > 1 else ''} {listed}"
 
 
-def _grouped(certificate: Certificate) -> np.ndarray:
-    grouped = np.zeros(certificate.angle_bounds.size, dtype=bool)
-    for start, stop, _ in certificate.clusters:
-        grouped[start:stop] = True
-    return grouped
-
-
 def _within(which: np.ndarray, bounds: np.ndarray) -> str:
     worst = angle_words(float(bounds[which].max()))
     exact = _verb(which, "is within {} of the exact one", "are each within {} of the exact ones")
@@ -171,18 +190,14 @@ def _together(run: Cluster, k: int) -> str:
     group = SIZES[count] if count < len(SIZES) else f"group of {count}"
     space = "plane" if count == 2 else "common space"
     proven = f"whose {space} is certified, within {angle_words(run.angle_bound)} of the exact one"
-    if not _is_proven(run):
+    if not run.is_proven:
         proven = f"whose {space} is not proven"
-    said = f"{named} form a {group} {proven}: their variances are too close to tell them apart."
+    said = f"{named} form a {group} {proven}: this certificate does not tell them apart."
     if run.stop > k:
         more = f"component {k + 1}" if run.stop == k + 1 else f"components {k + 1} to {run.stop}"
         said += f" As {more} {'was' if run.stop == k + 1 else 'were'} not kept, "
         said += f"ask for {run.stop} components to have all of it."
     return said
-
-
-def _is_proven(run: Cluster) -> bool:
-    return run.angle_bound < USEFUL
 
 
 def _how_certain(certificate: Certificate) -> str:
@@ -199,9 +214,3 @@ def _how_certain(certificate: Certificate) -> str:
 
 def _verb(which: np.ndarray, one: str, many: str) -> str:
     return many if which.sum() > 1 else one
-
-
-def _rounded(value: float, way: str) -> Decimal:
-    """Two significant digits; what only rounding put beyond them does not count."""
-    near = Context(prec=12).create_decimal(Decimal(float(value)))
-    return Context(prec=2, rounding=way).create_decimal(near)

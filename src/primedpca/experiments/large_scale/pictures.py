@@ -16,6 +16,7 @@ from primedpca.experiments.large_scale.curves import (
 from primedpca.experiments.large_scale.results import Evaluation, RunFolder, runs_in
 from primedpca.experiments.large_scale.thumbnails import shown
 from primedpca.experiments.records import streak_of
+from primedpca.outward import degrees_up
 from primedpca.plots.images import contrast, displayable
 
 __all__ = ["draw_figure_4", "draw_figure_5", "draw_lobsters"]
@@ -195,7 +196,7 @@ def _degrees(angle: float, proven: bool) -> str:
     """What is measured is known to a tenth of a degree: see :class:`Measured`."""
     degrees = np.degrees(angle)
     if proven:
-        return f"≤ {degrees:.1g}°"
+        return f"≤ {degrees_up(angle, 1):.1g}°"
     if degrees < 0.1:
         return "< 0.1°"
     return f"{degrees:.0f}°" if degrees >= 9.5 else f"{degrees:.1f}°"

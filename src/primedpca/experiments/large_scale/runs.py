@@ -21,7 +21,8 @@ from primedpca.planning import make_plan
 from primedpca.prime import prime
 from primedpca.priming import EigenGame
 from primedpca.protocols import Array
-from primedpca.solve import Solution, solve
+from primedpca.solution import Solution
+from primedpca.solve import solve
 from primedpca.sources import as_source
 from primedpca.sources.on_device import held_on, torch_on
 

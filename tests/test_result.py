@@ -1,0 +1,92 @@
+"""Certificates: what counts, and what they say of themselves."""
+
+import math
+
+import numpy as np
+import pytest
+
+from primedpca.result import Certificate, Cluster, Decomposition, Status
+from primedpca.solution import Solution
+
+RIGHT = math.pi / 2
+
+
+def proof(angles, clusters=(), zero=(), kind="probabilistic", failure=1e-6):
+    angles = np.asarray(angles, dtype=np.float64)
+    none = np.isin(np.arange(angles.size), zero)
+    pairs = np.ones((angles.size, 2))
+    return Certificate(angles, pairs, [Cluster(*run) for run in clusters], kind, failure, none)
+
+
+def solution(certificate, status):
+    k = certificate.angle_bounds.size
+    found = Decomposition(np.eye(k), np.ones(k), np.zeros(k), None, float(k), 9.0)
+    return Solution(found, status, 1.0, [], certificate)
+
+
+# -- what counts -----------------------------------------------------------------------------
+
+
+def test_the_bounds_that_count():
+    angles = [0.1, RIGHT, 1e-4, RIGHT, RIGHT, RIGHT]
+    found = proof(angles, [(1, 3, 0.01), (4, 7, 0.02)], zero=[3])
+    np.testing.assert_array_equal(found.counted_bounds(), [0.1, 0.01, 1e-4, 0, 0.02, 0.02])
+    np.testing.assert_array_equal(found.angle_bounds, angles)  # not written to
+    assert found.met(0.01).tolist() == [False, True, True, True, False, False]
+    assert found.grouped.tolist() == [False, True, True, False, True, True]
+    assert found.single.tolist() == [True, False, False, False, False, False]
+
+
+def test_a_cut_group_is_reported_whole():
+    found = proof([RIGHT] * 4, [(1, 4, 1e-3)])
+    assert found.first(3).met(0.01).tolist() == [False, True, True]
+    assert found.first(3).clusters == [Cluster(1, 4, 1e-3)]
+
+
+@pytest.mark.parametrize(
+    ("status", "converged", "warns"),
+    [
+        (Status.EXACT, True, False),
+        (Status.CERTIFIED, True, False),
+        (Status.CONVERGED, True, False),
+        (Status.FINISHED, False, False),
+        (Status.STOPPED, False, False),
+        (Status.FLOOR, False, True),
+    ],
+)
+def test_who_has_converged_and_who_warns(status, converged, warns):
+    found = solution(proof([1e-4, RIGHT, RIGHT], [(1, 3, 1e-4)]), status).first(2)
+    assert (found.converged, found.warns) == (converged, warns)
+    assert found.certificate.angle_bounds.size == 2
+
+
+# -- in words --------------------------------------------------------------------------------
+
+
+def test_bounds_are_rounded_up():
+    said = str(proof([0.00314, RIGHT, RIGHT], [(1, 3, 0.0213)], failure=1.2e-6))
+    assert "each within 0.0032 rad" in said
+    assert "their span is proven within 0.022 rad" in said
+    assert said.endswith("Wrong with probability 2e-06 at most.")
+    short = solution(proof([1e-4, 0.0214]), Status.NOT_CERTIFIED).shortfall(1e-3)
+    assert short.endswith("Not proven: component(s) 1, counted from 0. They are within 0.022 rad.")
+
+
+def test_a_group_is_said_to_be_no_more_than_that():
+    whole = str(proof([RIGHT] * 2, [(0, 2, 1e-4)]))
+    assert "0 to 1 are not told apart; their span is proven within 0.0001 rad" in whole
+    assert "tied" not in whole
+    part = str(proof([RIGHT] * 2, [(0, 5, 1e-4)]))
+    assert "0 to 4 are not told apart (only 0 to 1 kept)" in part
+
+
+def test_a_span_that_is_not_proven_is_not_called_proven():
+    said = str(proof([RIGHT] * 2, [(0, 2, 1.55)]))
+    assert "are not told apart, and nothing useful is proven of their span" in said
+    assert "rad" not in said
+    assert "probability" not in said  # nothing is claimed
+
+
+def test_the_status_tells_of_spans_and_of_no_variance():
+    assert "span of the group" in str(Status.CERTIFIED)
+    assert "no variance" in str(Status.CERTIFIED)
