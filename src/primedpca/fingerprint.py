@@ -13,8 +13,7 @@ import numpy as np
 
 import primedpca
 from primedpca.arrays import dtype_name, is_dense, is_sparse, to_numpy
-from primedpca.protocols import DataSource
-from primedpca.sources.base import is_spread
+from primedpca.protocols import DataSource, is_spread
 
 __all__ = ["agreement", "digest", "fingerprint"]
 

@@ -17,8 +17,7 @@ import numpy as np
 from primedpca.arrays import dtype_name, is_sparse, namespace, to_numpy
 from primedpca.engines import kernels
 from primedpca.engines.prepare import Columns, positions, stored_means
-from primedpca.protocols import Array
-from primedpca.sources.base import is_spread
+from primedpca.protocols import Array, is_spread
 
 if TYPE_CHECKING:
     from primedpca.centred import Centred

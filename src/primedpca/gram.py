@@ -19,8 +19,8 @@ from primedpca.arrays import namespace
 from primedpca.engines import kernels
 from primedpca.engines.local import cut
 from primedpca.engines.recorded import recorded
-from primedpca.protocols import Array, Block
-from primedpca.sources.base import BlockSource, cut_evenly, is_spread
+from primedpca.protocols import Array, Block, is_spread
+from primedpca.sources.base import BlockSource, cut_evenly
 from primedpca.sources.dense import block_length
 
 if TYPE_CHECKING:

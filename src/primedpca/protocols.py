@@ -21,7 +21,18 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
-__all__ = ["Array", "Block", "DataSource", "Engine", "Kernel", "Like", "Parts", "Priming", "State"]
+__all__ = [
+    "Array",
+    "Block",
+    "DataSource",
+    "Engine",
+    "Kernel",
+    "Like",
+    "Parts",
+    "Priming",
+    "State",
+    "is_spread",
+]
 
 #: An array of any library that follows the array API standard.
 Array = Any
@@ -82,6 +93,14 @@ class DataSource(Protocol):
 
     def sample(self, share: float, seed: int) -> DataSource:
         """A random share of the rows, itself a source."""
+
+
+def is_spread(source: DataSource) -> bool:
+    """Whether blocks lie on several ranks, so that all must ask for what one of them needs.
+
+    Every rank gives the same answer, also where one happens to have all blocks.
+    """
+    return getattr(source, "spread", False) or len(source.local) < len(source.blocks)
 
 
 class Parts(NamedTuple):

@@ -27,8 +27,7 @@ from primedpca.engines.joining import connect
 from primedpca.engines.local import FixedTree, LocalEngine, Node
 from primedpca.engines.ranks import Ranks
 from primedpca.packing import lies_in_columns
-from primedpca.protocols import Array, DataSource, Kernel, Parts
-from primedpca.sources.base import is_spread
+from primedpca.protocols import Array, DataSource, Kernel, Parts, is_spread
 
 __all__ = ["TorchDistributed", "shares"]
 

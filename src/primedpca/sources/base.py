@@ -19,7 +19,6 @@ __all__ = [
     "OneBlock",
     "Subset",
     "cut_evenly",
-    "is_spread",
     "join",
     "take_rows",
     "whole",
@@ -139,14 +138,6 @@ class MemorySource(BlockSource):
             order = np.random.default_rng((seed, 1, epoch)).permutation(n)
         for a, b in cut_evenly(n, size)[start:]:
             yield order[a:b], self.rows(order[a:b])
-
-
-def is_spread(source: DataSource) -> bool:
-    """Whether blocks lie on several ranks, so that all must ask for what one of them needs.
-
-    Every rank gives the same answer, also where one happens to have all blocks.
-    """
-    return getattr(source, "spread", False) or len(source.local) < len(source.blocks)
 
 
 class Subset(BlockSource):
