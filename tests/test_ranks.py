@@ -144,8 +144,8 @@ KEEPER = "the process that keeps the ranks in touch (often rank 0)"
     ("job", "size", "struck", "words"),
     [
         ("kill reduce", 3, 2, "rank 2 of 3 is gone"),
-        ("kill reduce", 4, 3, "rank 3 of 4 is gone"),  # who is no neighbour of 1 or 2 of a ring
-        ("kill reduce", 4, 1, "rank 1 of 4 is gone"),
+        ("kill pass", 4, 3, "rank 3 of 4 is gone"),  # of four in a ring, no neighbour of 1
+        ("kill pass", 4, 1, "rank 1 of 4 is gone"),
         ("kill pass", 3, 0, f"{KEEPER} is gone"),
         ("stop pass", 3, 2, "rank 2 of 3 did not answer for 4 s (`timeout`): it gives no sign"),
         ("stop pass", 3, 0, f"{KEEPER} does not answer"),

@@ -41,10 +41,10 @@ def test_every_fault_in_every_phase_is_named_on_the_others(ranks, stroke, phase,
 
 @pytest.mark.parametrize("time", range(3))
 @pytest.mark.parametrize("struck", range(1, 4))
-@pytest.mark.parametrize("stroke", ["kill", "memory"])
-def test_of_four_ranks_all_learn_which_one_is_lost(ranks, stroke, struck, time):
-    told = ranks.run(4, f"{stroke} reduce", struck=struck, limit=90, RANKS_LIMIT="600")
-    words = f"rank {struck} of 4 {'is gone' if stroke == 'kill' else 'failed: MemoryError'}"
+@pytest.mark.parametrize("job", ["kill pass", "kill reduce", "memory reduce"])
+def test_of_four_ranks_all_learn_which_one_is_lost(ranks, job, struck, time):
+    told = ranks.run(4, job, struck=struck, limit=90, RANKS_LIMIT="600")
+    words = f"rank {struck} of 4 {'is gone' if 'kill' in job else 'failed: MemoryError'}"
     assert all(f"RankError: {words}" in one["text"] for r, one in enumerate(told) if r != struck)
 
 

@@ -269,7 +269,8 @@ class Ranks:
         """End all connections of the group, so that nobody waits for this rank."""
         self.broken, group, self._group = True, self._group, None
         if group is not None:
-            group.abort()
+            with suppress(AttributeError, RuntimeError):  # early versions of PyTorch cannot
+                group.abort()
             _distributed().destroy_process_group(group)
 
 
