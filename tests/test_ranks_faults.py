@@ -59,8 +59,9 @@ def test_without_the_keeper_of_the_store_nobody_waits(ranks, stroke, word, time)
         )
 
 
+@pytest.mark.parametrize("time", range(3))
 @pytest.mark.parametrize("phase", PHASES)
-def test_a_fit_goes_on_wherever_a_rank_was_killed(ranks, tmp_path, phase):
+def test_a_fit_goes_on_wherever_a_rank_was_killed(ranks, tmp_path, phase, time):
     job, folder = f"nothing {phase}", str(tmp_path / "kept")
     whole = ranks.run(1, job)[0][job]["bits"]
     ranks.run(3, f"kill {phase}", struck=2, RANKS_FOLDER=folder)
