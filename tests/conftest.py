@@ -32,6 +32,7 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(files, "READ_BYTES", 2**9)
     monkeypatch.setattr(tables, "WHOLE", 1)
     monkeypatch.setattr(decoded, "BLOCK_BYTES", 2**6)
+    monkeypatch.setattr(plink, "LEAST", 1)
     for module in (h5ad, fields, plink):
         monkeypatch.setattr(module, "READ_BYTES", 2**9)
     for module in (blocks, torch_data):

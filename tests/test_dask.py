@@ -26,6 +26,7 @@ from primedpca.engines import LocalEngine, as_engine, dask_waiting
 from primedpca.engines import dask as dask_module
 from primedpca.engines.dask import DaskEngine
 from primedpca.priming import FrequentDirections, MuEigenGame, Oja
+from primedpca.report.page import report_html
 from primedpca.sources import base, files, raw_file
 
 # Dask says so of data that were put into a graph, as small tests do.
@@ -284,6 +285,33 @@ def test_persisted_chunks_are_worked_on_where_they_are(client, in_scope):
     assert bits(PrimedPCA(4, random_state=0).fit(x)) == expected
 
 
+def test_blocks_are_computed_by_the_cluster_that_was_named(client, tmp_path):
+    x = with_marks(ARRAYS["rows"](), tmp_path)
+    for priming in ("block_krylov", "frequent_directions"):
+        options = {"priming": priming, "checkpoint": tmp_path.with_name(priming)}
+        PrimedPCA(3, engine=client, random_state=0, **options).fit(x)
+    assert os.getpid() not in {pid for _, pid in marks(tmp_path)}
+
+
+@pytest.mark.parametrize("how", [{}, {"refine_share": 0.5, "priming": Oja(steps=9)}])
+def test_persisted_chunks_of_a_cluster_that_is_not_in_scope(client, how):
+    with client.as_current():
+        x = ARRAYS["rows"]().persist()
+    expected = PrimedPCA(3, random_state=0, engine=LocalEngine(1), **how).fit(ARRAYS["rows"]())
+    assert bits(PrimedPCA(3, random_state=0, engine=client, **how).fit(x)) == bits(expected)
+
+
+@pytest.mark.parametrize("name", ["rows", "csr"])
+def test_a_mapped_array_goes_to_the_client_in_scope(client, in_scope, tmp_path, name):
+    x = with_marks(ARRAYS[name](), tmp_path)
+    here, there = (
+        PrimedPCA(3, random_state=0, engine=engine).fit(as_source(x, map=abs))
+        for engine in (LocalEngine(2), None)
+    )
+    assert bits(there) == bits(here)
+    assert os.getpid() not in {pid for _, pid in marks(tmp_path)}
+
+
 def test_the_plan_does_not_depend_on_the_cluster_and_keeps_memory_per_worker(client, tmp_path):
     zarr.create_array(tmp_path / "x.zarr", shape=(4000, 3000), chunks=(500, 3000), dtype="f4")
     here = plan(tmp_path / "x.zarr", 10)
@@ -469,11 +497,25 @@ def test_a_block_that_always_fails_is_named(client, tmp_path):
 
 
 @pytest.mark.usefixtures("many_blocks")
-def test_a_chunk_that_always_fails_stops_the_fit(client):
-    with pytest.raises(ArithmeticError, match="chunk 7"):
+def test_a_chunk_that_always_fails_is_named(client):
+    with pytest.raises(RuntimeError, match=r"chunk \(7, 0\) .*ArithmeticError: it is broken"):
         PrimedPCA(2, engine=client).fit(
-            failing(ARRAYS["rows"](), 7, ArithmeticError("chunk 7 is broken"))
+            failing(ARRAYS["rows"](), 7, ArithmeticError("it is broken"))
         )
+
+
+@pytest.mark.usefixtures("many_blocks")
+def test_a_chunk_that_fails_is_named_while_others_are_worked_on(client, monkeypatch):
+    monkeypatch.setattr(dask_waiting, "LOOK", 0.2)
+
+    def slow(chunk, block_info=None):
+        if block_info and block_info[0]["chunk-location"][0] == 4:
+            time.sleep(3)
+        return chunk
+
+    x = failing(ARRAYS["rows"](), 3, ValueError("it is broken")).map_blocks(slow, dtype="f4")
+    with pytest.raises(ValueError, match=r"chunk \(3, 0\) .*it is broken"):
+        DaskEngine(client).rows(as_source(x), np.arange(660))
 
 
 def test_a_damaged_file_is_named(client, tmp_path, monkeypatch):
@@ -494,8 +536,10 @@ def test_no_worker_is_not_waited_for_for_ever(tmp_path, monkeypatch):
     monkeypatch.setattr(dask_waiting, "LOOK", 0.2)
     monkeypatch.setattr(dask_waiting, "ANSWER", 2.0)
     np.save(tmp_path / "x.npy", TALL)
-    with cluster(0) as client, pytest.raises(TimeoutError, match="no worker for 1 s"):
-        PrimedPCA(2, engine=DaskEngine(client, timeout=1)).fit(tmp_path / "x.npy")
+    with cluster(0) as client:
+        for x in (tmp_path / "x.npy", ARRAYS["rows"]()):
+            with pytest.raises(TimeoutError, match="no worker for 1 s"):
+                PrimedPCA(2, engine=DaskEngine(client, timeout=1)).fit(x)
 
 
 def test_a_task_that_hangs_is_named(client, monkeypatch):
@@ -509,3 +553,12 @@ def test_a_task_that_hangs_is_named(client, monkeypatch):
     x = ARRAYS["rows"]().map_blocks(hang, dtype=np.float32)
     with dask.config.set(scheduler="synchronous"), pytest.raises(TimeoutError, match="not come to"):
         Centred(x, DaskEngine(client, timeout=1.5)).forward(np.ones((40, 1), np.float32))
+
+
+@pytest.mark.parametrize("how", ["in scope", "by address"])
+def test_a_model_and_its_page_say_where_it_was_fitted(client, how):
+    x, address = ARRAYS["rows"](), client.scheduler.address
+    with client.as_current():
+        model = PrimedPCA(2, engine=None if how == "in scope" else address).fit(x)
+    assert model.where_ == f"Dask, {address}"
+    assert f"Dask, {address}" in report_html(model)

@@ -574,6 +574,49 @@ def test_csv_without_names_and_with_tabs(tmp_path):
     np.testing.assert_array_equal(values_of(as_source(tmp_path / "a.csv.gz")), X)
 
 
+NUMBERS_FIRST = {
+    "a row": "1.5,2.5\n3,4\n5,7\n",
+    "nearly counted": "0,1,3\n1,2,2\n2,2,2\n",
+    "too few to be counted": "0,1\n1,2\n2,2\n",
+    "missing": "1.5,,2\n1,2,2\n2,2,2\n",
+    "not a number": "nan,2.5\n3,4\n5,7\n",
+    "with a date": "2020-01-01,2.5,1\n2020-01-02,3,4\n2020-01-03,5,7\n",
+    "the only one": "1.5,2.5\n",
+}
+
+
+@pytest.mark.parametrize("text", NUMBERS_FIRST.values(), ids=NUMBERS_FIRST)
+def test_a_row_of_numbers_is_not_taken_for_names(text, tmp_path):
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(ValueError, match="`header`=False if it is a row"):
+        as_source(tmp_path / "a.csv")
+
+
+NAMES = {
+    "counted from 0": ("0,1,2", 3),
+    "counted from 1": ("1,2,3", 3),
+    "with an index": (",0,1,2", 4),
+    "some are words": ("age,1990,1991", 3),
+    "of a grid": ("1_1,1_2,2_1", 3),
+}
+
+
+@pytest.mark.parametrize(("names", "d"), NAMES.values(), ids=NAMES)
+def test_names_that_are_numbers(names, d, tmp_path):
+    X = numbers((20, d), "float64")
+    np.savetxt(tmp_path / "a.csv", X, delimiter=",", fmt="%.17g", header=names, comments="")
+    source = as_source(tmp_path / "a.csv")
+    assert source.column_names == tuple(names.split(","))
+    np.testing.assert_array_equal(values_of(source), X)
+
+
+def test_names_that_are_said_to_be_names(tmp_path):
+    (tmp_path / "a.csv").write_text("1990,1991\n3,4\n5,7\n")
+    source = as_source(tmp_path / "a.csv", header=True)
+    assert source.column_names == ("1990", "1991")
+    assert source.shape == (2, 2)
+
+
 @pytest.mark.usefixtures("small_blocks")
 def test_a_word_late_in_a_csv_is_named(tmp_path):
     path = tmp_path / "a.csv"

@@ -397,6 +397,14 @@ def test_missing_genotypes_can_be_refused(tmp_path):
         PrimedPCA(2).fit(as_source(bed_file(tmp_path), missing="error"))
 
 
+def test_streams_of_genotypes_need_what_is_known_of_all(tmp_path):
+    with pytest.raises(ValueError, match="means of all rows"):
+        PrimedPCA(2).partial_fit(bed_file(tmp_path))
+    scaled = as_source(bed_file(tmp_path, np.eye(9, 5)), missing="error", standardise=True)
+    with pytest.raises(ValueError, match="scale of its own"):
+        PrimedPCA(2).partial_fit(scaled)
+
+
 def test_names_of_genotypes(tmp_path):
     path = tmp_path / "a.bed"
     to_bed(path, genotypes()[:3, :2].copy(), {"iid": ["a", "b", "c"], "sid": ["rs1", "rs2"]})

@@ -14,11 +14,12 @@ from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 
 import primedpca
-from primedpca import PrimedPCA, load
+from primedpca import PrimedPCA, as_source, load
 from primedpca.priming import REGISTRY
 from primedpca.report import certificate_sentences, check_page_path, report_html, write_report
 from primedpca.report.words import angle_words, bound_words, certainty_words, verdict
 from primedpca.result import Certificate, Cluster
+from primedpca.sources import maps
 
 SPECTRUM = 1 / np.arange(1.0, 41)
 
@@ -268,6 +269,28 @@ def test_the_code_on_the_page_runs(tmp_path, monkeypatch):
         exec(compile(code, "page", "exec"), names)
         assert np.allclose(names["scores"], model.transform(X))
         Path("model.safetensors").unlink(missing_ok=True)
+
+
+def test_rows_that_went_through_a_map(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    roots = as_source(X**2, map=maps.sqrt)
+    pca = PrimedPCA(3).fit(roots)
+    pca.save("model.safetensors")
+    html = report_html(pca, model_path="model.safetensors")
+    assert "Rows each through sqrt first" in words_of(html)
+    code = unescape(re.search(r"<pre[^>]*><code>(.*?)</code>", html, re.S)[1])
+    names = {"X": X**2}
+    exec(compile(code, "page", "exec"), names)
+    np.testing.assert_array_equal(names["scores"], pca.transform(roots))
+    own = words_of(report_html(PrimedPCA(3).fit(as_source(X, map=np.tanh))))
+    assert "each through your own <" in own
+    assert "primedpca transform" not in own
+
+
+def test_the_engine_that_was_used_is_named():
+    ranks = PrimedPCA(2, engine="torch_distributed").fit(X)  # a single one, without torchrun
+    for model, where in ((ranks, "torch_distributed"), (PrimedPCA(2).fit(X), "this machine")):
+        assert f"Where {where} Ended" in words_of(report_html(model))
 
 
 # -- what is refused -------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from primedpca.arrays import to_numpy
 from primedpca.bounds import stream_bounds
 from primedpca.centred import Centred
 from primedpca.priming import FrequentDirections
-from primedpca.priming.frequent_directions import merge
+from primedpca.priming.sketch import merge
 from primedpca.sketches import missed_by, refined_certificate, sketch_certificate
 from primedpca.stream import stream
 

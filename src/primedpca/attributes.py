@@ -7,9 +7,14 @@ from typing import Any
 import numpy as np
 
 from primedpca.arrays import to_numpy
+from primedpca.centred import Centred
+from primedpca.engines.counted import CountedEngine
+from primedpca.engines.recorded import RecordedEngine
 from primedpca.result import Decomposition
+from primedpca.sources import maps
+from primedpca.sources.mapped import Mapped
 
-__all__ = ["attributes", "check_names", "deviations", "write_scores"]
+__all__ = ["attributes", "check_names", "circumstances", "deviations", "map_of", "write_scores"]
 
 MOST_NAMES = 2**20  # beyond, names of columns would take more room than they are worth
 
@@ -35,6 +40,33 @@ def attributes(found: Decomposition, k: int, shape: tuple[int, int]) -> dict[str
         "singular_values_": _fitting(found.singular_values[:k], dtype),
         "noise_variance_": rest / left if left else 0.0,
     }
+
+
+def circumstances(data: Centred) -> dict[str, Any]:
+    """The fitted attributes that say what the rows were and where they were worked on."""
+    engine: Any = data.engine
+    while isinstance(engine, (CountedEngine, RecordedEngine)):
+        engine = engine.engine
+    name, device = type(engine).__name__, data.source.device
+    known = {"LocalEngine": "this machine", "TorchDistributed": "torch_distributed"}
+    where = known.get(name, name)
+    if hasattr(engine, "client"):
+        where = f"Dask, {getattr(engine.client.scheduler, 'address', 'a cluster')}"
+    on = "" if device in (None, "cpu") else f", on {device}"
+    return {"map_": map_of(data.source), "where_": where + on}
+
+
+def map_of(source: Any) -> str | None:
+    """The name of what is done to the rows of a source before anything else, if anything is."""
+    own = getattr(source, "own", source)  # of rows on several ranks, this one's
+    if not isinstance(own, Mapped):
+        return None
+    function = own.function
+    name = getattr(function, "name", "")
+    if getattr(maps, name, None) == function:
+        return str(name)
+    # In brackets: it cannot be found by its name.
+    return f"<{getattr(function, '__qualname__', function)}>"
 
 
 def check_names(model: Any, source: Any, reset: bool) -> bool:

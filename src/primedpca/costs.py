@@ -74,8 +74,9 @@ class Load:
         source: Any = data.source
         n, d = data.shape
         held = getattr(source, "array", None)
-        counted = getattr(source if held is None else held, "nnz", None)
-        entries = int(counted) if data.sparse and counted is not None else n * d
+        below = source if held is None else held
+        counted = getattr(below, "nnz", None) if data.sparse else None
+        entries = n * d if counted is None else int(counted)
         size = int(getattr(source.dtype, "itemsize", 8))
         item = 8 if proven or "64" in dtype_name(data.like.dtype) else 4
         engine: Any = data.engine

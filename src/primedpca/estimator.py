@@ -18,7 +18,7 @@ from sklearn.utils.validation import (
 )
 
 from primedpca.arrays import is_sparse
-from primedpca.attributes import attributes, check_names
+from primedpca.attributes import attributes, check_names, circumstances
 from primedpca.callbacks import Watched, with_callbacks
 from primedpca.centred import Centred
 from primedpca.engines import together
@@ -139,6 +139,10 @@ class PrimedPCA(
         In radians; pi/2 where nothing is proven.  ``None`` without a certificate.
     n_passes_ : float
         How often the data were read.
+    map_ : str or None
+        What rows went through, in ``as_source(X, map=...)``; those to transform must, too.
+    where_ : str
+        Who made the passes: this machine, the ranks of torchrun, a Dask cluster.
     plan_ : Plan
     history_ : list of dict
         One row for every step of the priming: step, passes, seconds, the change it expects
@@ -248,12 +252,8 @@ class PrimedPCA(
             wide = Centred(source, fit.engine, float64=True, **preparation) if proven else None
             guess = isinstance(self.n_components, str) and self.n_components == "mle"
             wanted = all_for_mle(data) if guess else self.n_components
-            limits: dict[str, Any] = {
-                "tol": self.tol,
-                "max_memory": as_bytes(self.max_memory),
-                "batch_size": self.batch_size,
-            }
-            extra = self.extra_components
+            limits: dict[str, Any] = {"tol": self.tol, "batch_size": self.batch_size}
+            extra, limits["max_memory"] = self.extra_components, as_bytes(self.max_memory)
             plan = make_plan(data, wanted, self.priming, extra, proven=proven, **limits)
             self.plan_, seed = fit.begin(plan, as_seed(self.random_state))
             solution = fit.solution(
@@ -289,7 +289,7 @@ class PrimedPCA(
         k = found.explained_variance.size
         if guess:
             k = likeliest_dimension(found.explained_variance, found.n_samples)
-        for name, value in attributes(found, k, data.shape).items():
+        for name, value in (attributes(found, k, data.shape) | circumstances(data)).items():
             setattr(self, name, value)
         self.status_, self.n_passes_ = solution.status, solution.passes
         self.converged_ = self.status_ in (Status.EXACT, Status.CONVERGED, Status.CERTIFIED)

@@ -164,9 +164,13 @@ class Span(BlockSource):
         last = self.first + len(self.blocks)
         return tuple(i - self.first for i in self.source.local if self.first <= i < last)
 
+    def below(self, i: int) -> int:
+        """The block of the source below that block ``i`` is."""
+        return self.first + i
+
     def read(self, i: int) -> Block:
         """A block of the source below."""
-        return self.source.read(self.first + i)
+        return self.source.read(self.below(i))
 
 
 class Strips(BlockSource):

@@ -9,7 +9,7 @@ import numpy as np
 
 from primedpca.arrays import to_numpy, work_dtype
 from primedpca.centred import Centred
-from primedpca.sources.dask import DaskSource
+from primedpca.sources.dask import DaskSource, as_block
 
 __all__ = ["Seen", "lazy_scores"]
 
@@ -73,7 +73,7 @@ def _share(chunk: Any, seen: Any) -> np.ndarray:
     weights, mean, scale, missing = seen  # a graph may hold it as a plain tuple
     if 0 in chunk.shape:
         return np.zeros((chunk.shape[0], weights.shape[0]), work_dtype(chunk.dtype))
-    data = Centred.given(chunk, mean, scale, missing)
+    data = Centred.given(as_block(chunk, 0), mean, scale, missing)
     return to_numpy(data.forward(data.like.asarray(weights.T)))
 
 

@@ -13,7 +13,7 @@ from primedpca.arrays import to_numpy
 from primedpca.costs import Way
 from primedpca.estimator import PrimedPCA
 from primedpca.priming import REGISTRY, Given
-from primedpca.priming.frequent_directions import SketchState
+from primedpca.priming.sketch import SketchState
 from primedpca.result import Certificate, Cluster, Plan, Status
 from primedpca.sketching import Stream
 from primedpca.tensor_file import read_file, write_file

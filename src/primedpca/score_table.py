@@ -15,6 +15,7 @@ from primedpca.sources.files import need
 
 __all__ = ["FORMATS", "write_table"]
 
+#: Of files of scores; the first is no table, and :mod:`primedpca.score_file` writes it.
 FORMATS = (".npy", ".csv", ".tsv", ".parquet")
 ROWS = 65536  # at a time
 
@@ -30,7 +31,8 @@ def write_table(
     Parameters
     ----------
     path : Path
-        Its suffix says the format, one of :data:`FORMATS`.  What stands there is replaced.
+        Its suffix says the format, ``.csv``, ``.tsv`` or ``.parquet``.  What stands there is
+        replaced.
     scores : ndarray of shape (n, k)
         May be a memory map: a few rows are held at a time.
     names : list of k str
@@ -40,7 +42,7 @@ def write_table(
     """
     before = before or {}
     draft = path.parent / f".{path.name}.{secrets.token_hex(6)}"
-    write = {".npy": _npy, ".parquet": _parquet}.get(path.suffix, _text)
+    write = _parquet if path.suffix == ".parquet" else _text
     try:
         write(draft, path.suffix, scores, names, before)
         os.replace(draft, path)
@@ -52,11 +54,6 @@ def write_table(
 
 def _slabs(n: int) -> Iterator[slice]:
     return (slice(start, min(start + ROWS, n)) for start in range(0, n, ROWS))
-
-
-def _npy(draft: Path, suffix: str, scores: Any, names: list[str], before: Any) -> None:
-    with open(draft, "wb") as file:
-        np.save(file, scores)
 
 
 def _text(draft: Path, suffix: str, scores: Any, names: list[str], before: Any) -> None:

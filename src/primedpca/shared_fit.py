@@ -157,7 +157,7 @@ def begun_fit(
     start : array of shape (d, q), optional
         Directions to start from.
     """
-    engine: Any = as_engine(options["engine"])
+    engine: Any = as_engine(options["engine"], source)
     folder = options["checkpoint"]
     ranks: Any = getattr(engine, "ranks", None)
     alone = ranks is None or ranks.size == 1

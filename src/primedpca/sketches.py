@@ -10,7 +10,7 @@ import numpy as np
 from primedpca.arrays import dtype_name, namespace, to_numpy
 from primedpca.bounds import Evidence, stream_bounds
 from primedpca.orthonormal import complete, small_eigh
-from primedpca.priming.frequent_directions import UNIT, SketchState
+from primedpca.priming.sketch import UNIT, SketchState
 from primedpca.proofs import certificate_of, rounding_of
 from primedpca.protocols import Array
 from primedpca.refine import in_unit_of_data

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -11,8 +12,9 @@ import numpy as np
 from primedpca import frame as frames
 from primedpca.arrays import is_sparse, to_numpy, work_dtype
 from primedpca.centred import Centred
+from primedpca.engines.prepare import stored_means
 from primedpca.priming import FrequentDirections
-from primedpca.priming.frequent_directions import SketchState
+from primedpca.priming.sketch import SketchState, take_in
 from primedpca.protocols import DataSource
 from primedpca.refine import decomposition
 from primedpca.result import Certificate, Decomposition
@@ -60,7 +62,7 @@ def taken_in(known: Stream, source: DataSource, weights: np.ndarray | None, cent
     group = max(1, known.size - 1)  # with the row that leads from mean to mean, half a sketch
     for start, piece in _pieces(source, group):
         rows = np.array(to_numpy(piece.toarray() if is_sparse(piece) else piece), np.float64)
-        if not np.isfinite(rows).all():
+        if not math.isfinite(_peak(rows)):
             frames.refuse_non_finite(Centred(source, float64=True))
         here = np.ones(len(rows)) if weights is None else weights[start : start + len(rows)]
         if not (here > 0).all():  # rows of weight zero are not there
@@ -92,8 +94,15 @@ def worked_in(known: Stream, center: bool) -> Stream:
     """The stream with its waiting rows in the sketch."""
     if not known.waiting:
         return known
-    rows = known.waiting[0] if len(known.waiting) == 1 else np.concatenate(known.waiting)
-    here = np.concatenate(known.weights)
+    rows, here = np.concatenate(known.waiting), np.concatenate(known.weights)
+    low, high, _ = frames.SAFE["float64"]
+    ordinary = known.scale is None and known.sketch.unit == 1.0 and bool((here == 1).all())
+    if ordinary and low <= _peak(rows) <= high:  # the same as below, in place
+        shift = stored_means(rows, np.float64) if center else None
+        rows -= 0.0 if shift is None else shift
+        return known._replace(
+            sketch=take_in(known.sketch, rows, None, shift), waiting=(), weights=()
+        )
     data = Centred(OneBlock(rows), center=center, scale=known.scale, float64=True)
     if (here != 1).any():  # not by `sample_weight`, which asks for a sum above 1
         data.root, data.weight = np.sqrt(here), float(here.sum())
@@ -101,6 +110,11 @@ def worked_in(known: Stream, center: bool) -> Stream:
     for part in stream(data, len(rows)):
         sketch = priming.step(sketch, part)
     return known._replace(sketch=sketch, waiting=(), weights=())
+
+
+def _peak(rows: np.ndarray) -> float:
+    """The largest entry without its sign; what is no number is no number."""
+    return float(np.maximum(np.max(rows), -np.min(rows)))
 
 
 def as_weights(sample_weight: Any, n: int) -> np.ndarray | None:

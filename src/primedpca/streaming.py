@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from primedpca.arrays import to_numpy
-from primedpca.attributes import attributes
+from primedpca.attributes import attributes, map_of
 from primedpca.budget import as_bytes
 from primedpca.centred import Centred
 from primedpca.options import check_options
 from primedpca.priming import FrequentDirections
-from primedpca.priming.frequent_directions import merge
+from primedpca.priming.sketch import merge
 from primedpca.protocols import DataSource
 from primedpca.result import Plan, Status
 from primedpca.sketching import Stream, as_weights, found_by, same_scale, taken_in, worked_in
@@ -35,6 +35,7 @@ LEARNT = (
     *("components_", "mean_", "scale_", "n_components_", "n_samples_", "explained_variance_"),
     *("explained_variance_ratio_", "singular_values_", "noise_variance_", "status_"),
     *("converged_", "certificate_", "angle_bounds_", "n_passes_", "plan_", "history_"),
+    "where_",
 )
 
 
@@ -81,11 +82,13 @@ class Streaming(ABC):
         """
         known = self._stream_so_far()
         source = self._source(X, reset=known is None)
+        self._check_source(source)
         known = self._empty(source.shape[1]) if known is None else known
         self._check_same(known)
         weights = as_weights(sample_weight, source.shape[0])
         seen = taken_in(known, source, weights, self.center)
         self._set_stream(seen)
+        self.map_ = map_of(source)
         return self
 
     def merge(self, other: Any) -> Any:
@@ -150,6 +153,19 @@ class Streaming(ABC):
                 "used; fill the missing values, or use `fit`."
             )
         return vars(self).get("stream_")
+
+    def _check_source(self, source: Any) -> None:
+        """Refuse data that bring what only all rows together can tell."""
+        if getattr(source, "missing", None) == "mean":
+            raise ValueError(
+                f"{source!r} fills missing values by the means of all rows, which `partial_fit` "
+                "cannot know; open it with `missing`='error', or use `fit`."
+            )
+        if getattr(source, "scale", None) is not None and self.scale is None:
+            raise ValueError(
+                f"{source!r} has a scale of its own, which may be another for the next batch; "
+                "pass the scale of all as `scale`, or use `fit`."
+            )
 
     def _empty(self, d: int) -> Stream:
         k = self._count(d)
@@ -226,6 +242,7 @@ class Streaming(ABC):
             "certificate_": proof if asked else None,
             "angle_bounds_": proof.angle_bounds if asked else None,
             "n_passes_": 1.0,
+            "where_": "this machine",
             "history_": [],
             "plan_": Plan(
                 FrequentDirections(known.size),

@@ -8,11 +8,13 @@ import typer
 
 from primedpca.cli import options as opt
 from primedpca.cli.files import open_data
+from primedpca.cli.groups import Reading, flat
 from primedpca.cli.printing import angle, print_json, to_terminal
 
 __all__ = ["bench"]
 
 
+@flat
 def bench(
     data: Annotated[
         str | None,
@@ -22,10 +24,8 @@ def bench(
     ] = None,
     k: Annotated[int, typer.Option("-k", metavar="K", min=1, help="How many components.")] = 16,
     repeats: Annotated[int, typer.Option(min=1, help="Runs of each; the median counts.")] = 3,
-    columns: opt.Columns = None,
-    exclude: opt.Exclude = None,
-    id_column: opt.Id = None,
-    label_column: opt.Label = None,
+    *,
+    reading: Reading,
     as_json: opt.AsJson = False,
     debug: opt.Debug = False,
 ) -> None:
@@ -40,12 +40,11 @@ def bench(
     from primedpca.experiments.bench import race, races
 
     if data is None:
+        if reading != Reading():
+            raise ValueError("options on how to read DATA need some; name a file, or drop them.")
         rows = [row for name, x in races() for row in race(name, x, k, repeats)]
     else:
-        source = open_data(
-            data, columns=columns, exclude=exclude, id_column=id_column, label_column=label_column
-        )
-        rows = race(data, source, k, repeats)
+        rows = race(data, open_data(data, reading), k, repeats)
     if as_json:
         print_json({"rows": [row.as_dict() for row in rows]})
     else:

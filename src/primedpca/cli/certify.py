@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 
 from primedpca.cli import options as opt
 from primedpca.cli.errors import DONE, NOT_CONVERGED
-from primedpca.cli.files import open_data, open_like
+from primedpca.cli.files import is_csv, open_data, open_like
+from primedpca.cli.groups import Reading, flat
 from primedpca.cli.printing import print_json, to_terminal
 
 __all__ = ["certify"]
 
 
+@flat
 def certify(
     data: opt.Data,
     components: Annotated[
@@ -24,6 +27,7 @@ def certify(
             help="One component a row: .npy, .npz, .csv, any other DATA, or a model of fit.",
         ),
     ],
+    *,
     tol: Annotated[
         Any,
         typer.Option(
@@ -34,15 +38,9 @@ def certify(
         ),
     ] = None,
     max_passes: opt.MaxPasses = 20,
-    columns: opt.Columns = None,
-    exclude: opt.Exclude = None,
-    id_column: opt.Id = None,
-    label_column: opt.Label = None,
-    delimiter: opt.Delimiter = None,
-    no_header: opt.NoHeader = False,
-    map_rows: opt.Map = None,
+    reading: Reading,
     scale: opt.Scale = None,
-    missing: opt.Missing = "error",
+    missing: opt.Missing = None,
     seed: opt.Seed = None,
     as_json: opt.AsJson = False,
     debug: opt.Debug = False,
@@ -50,17 +48,20 @@ def certify(
     """Prove how far COMPONENTS are from the exact principal components of DATA, at most.
 
     Exit code 3 if --tol is given and not every component is proven within it.
-    Of a model, its own scale and rule for missing values are used.
+    Of a model, its own map, scale and rule for missing values are used.
 
     Example: primedpca certify data.npy components.npy --tol 1deg
     """
-    vectors, model = _components(components)
-    opened = {"columns": columns, "exclude": exclude, "id_column": id_column}
-    opened |= {"label_column": label_column, "delimiter": delimiter, "map": map_rows}
-    source = open_like(data, model, no_header=no_header, **opened)
-    preparation: dict[str, Any] = {"scale": scale, "missing": missing}
+    vectors, model = _components(components, reading)
+    preparation: dict[str, Any] = {"scale": scale, "missing": missing or "error"}
     if model is not None:
+        for option, value in (("--scale", scale), ("--missing", missing)):
+            if value is not None:
+                raise ValueError(f"`{option}` {value} is the model's to say; leave it out.")
         preparation = {"center": model.center, "scale": model.scale_, "missing": model.missing}
+    if is_csv(components) and not is_csv(data):  # they were said of the components alone
+        reading = replace(reading, delimiter=None, header=None)
+    source = open_like(data, model, reading)
     from primedpca.certify import certify as audited
 
     proof = audited(
@@ -76,7 +77,7 @@ def certify(
     return NOT_CONVERGED if met is False else DONE
 
 
-def _components(path: str) -> tuple[Any, Any]:
+def _components(path: str, reading: Reading) -> tuple[Any, Any]:
     """Vectors ``(k, d)``, and the model that they are of, if they are of one."""
     if path.endswith(".safetensors"):
         from primedpca.cli.files import load_model
@@ -84,8 +85,14 @@ def _components(path: str) -> tuple[Any, Any]:
         model = load_model(path)
         return model.components_, model
     from primedpca.sources.base import whole
+    from primedpca.sources.csv_file import NoNamesError
 
-    return whole(open_data(path)), None
+    own = Reading(delimiter=reading.delimiter) if is_csv(path) else Reading()
+    try:
+        return whole(open_data(path, own)), None
+    except NoNamesError:
+        # Names that are numbers would not be orthonormal to the rest, and be refused as such.
+        return whole(open_data(path, replace(own, header=False))), None
 
 
 def _show(proof: Any, tol: float | None) -> None:

@@ -1,75 +1,39 @@
-"""Files that commands read and write: opened as data, and never lost.
-
-The rule: a file that is there is replaced only with ``--force``, the data never; whether all can
-be written is looked at before anything is read.
-"""
+"""Files that commands read: data in the words of a command line, also as a model needs them."""
 
 from __future__ import annotations
 
 import os
-import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from primedpca.cli.groups import Reading
+from primedpca.cli.options import MAPS
 
 if TYPE_CHECKING:
     from primedpca.protocols import DataSource
 
-__all__ = ["check_output", "load_model", "open_data", "open_like"]
-
-TABLES = (".csv", ".csv.gz", ".tsv", ".parquet", ".pq", ".arrow", ".feather", ".ipc")
+__all__ = ["in_memory", "is_csv", "load_model", "open_data", "open_like"]
 
 
-def check_output(path: Path | None, option: str, force: bool, *inputs: str | Path) -> None:
-    """Refuse a file that cannot be written, is there already, or is one of the inputs."""
-    if path is None:
-        return
-    if path.is_dir():
-        raise IsADirectoryError(f"`{option}` {path} is a folder; name a file.")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"`{option}` {path}: {path.parent} is no folder; make it first.")
-    for given in inputs:
-        name = os.fspath(given).split("::")[0]
-        if path.exists() and os.path.exists(name) and os.path.samefile(path, name):
-            raise FileExistsError(f"`{option}` {path} is what is read; name another file.")
-    if path.exists() and not force:
-        raise FileExistsError(f"{path} is there already; name another file, or add `--force`.")
-    try:
-        tempfile.TemporaryFile(dir=path.parent).close()
-    except OSError as error:
-        raise OSError(f"`{option}` {path} cannot be written: {error.strerror}.") from error
+def open_data(path: str, reading: Reading) -> DataSource:
+    """DATA as a source."""
+    from primedpca.sources import as_source
+
+    return as_source(path, **reading.given())
 
 
-def open_data(
-    path: str,
-    *,
-    columns: Any = None,
-    exclude: Any = None,
-    id_column: str | None = None,
-    label_column: str | None = None,
-    delimiter: str | None = None,
-    no_header: bool = False,
-    map: str | None = None,
-) -> DataSource:
-    """DATA as a source; only the options that were given are passed on."""
-    from primedpca.sources import as_source, maps
-
-    options: dict[str, Any] = {"exclude": exclude, "id_column": id_column}
-    options |= {"label_column": label_column, "delimiter": delimiter, "columns": columns}
-    given = {name: value for name, value in options.items() if value is not None}
-    if no_header:
-        given["header"] = False
-    if map is not None:
-        given["map"] = getattr(maps, map)
-    return as_source(path, **given)
-
-
-def open_like(path: str, model: Any, **options: Any) -> DataSource:
-    """DATA for a model: of a table, the columns that the model was fitted with."""
+def open_like(path: str, model: Any, reading: Reading) -> DataSource:
+    """DATA for a model: its map, and of a table the columns that it was fitted with."""
     names = getattr(model, "feature_names_in_", None)
-    chosen = {"columns", "exclude"} & {name for name, given in options.items() if given}
-    if names is not None and _is_table(path) and not chosen and not options.get("no_header"):
-        options["columns"] = list(names)
-    source, wanted = open_data(path, **options), getattr(model, "n_features_in_", None)
+    named = not (reading.columns or reading.exclude or reading.header is False)
+    if names is not None and _is_table(path) and named:
+        reading = replace(reading, columns=list(names))
+        if is_csv(path):  # in which these stand as names, even if they are numbers
+            reading = replace(reading, header=True)
+    if model is not None:
+        reading = replace(reading, map_rows=_map_for(model, reading.map_rows))
+    source, wanted = open_data(path, reading), getattr(model, "n_features_in_", None)
     if wanted is not None and source.shape[1] != wanted:
         raise ValueError(
             f"{path} has {source.shape[1]} columns, but the model was fitted to {wanted}; give "
@@ -78,10 +42,46 @@ def open_like(path: str, model: Any, **options: Any) -> DataSource:
     return source
 
 
+def _map_for(model: Any, asked: str | None) -> str | None:
+    """The map that a model was fitted with; another one is refused."""
+    if not hasattr(model, "map_"):
+        return asked
+    known: str | None = model.map_
+    if known is not None and known not in MAPS:
+        raise ValueError(
+            f"the model was fitted to rows that went through {known}, which is not known here; "
+            "use it in Python."
+        )
+    if asked is not None and asked != known:
+        fitted = "as they are" if known is None else f"with --map {known}"
+        raise ValueError(
+            f"`--map` {asked} is not what the model was fitted with: rows {fitted}; leave it out."
+        )
+    return known
+
+
+def is_csv(path: str) -> bool:
+    """Whether a path is that of a file of CSV, by its name."""
+    from primedpca.sources.csv_file import SUFFIXES
+
+    return path.lower().endswith(SUFFIXES)
+
+
 def _is_table(path: str) -> bool:
-    if os.path.isdir(path):
-        return any(name.lower().endswith(TABLES) for name in os.listdir(path))
-    return path.lower().endswith(TABLES)
+    from primedpca.sources.paths import TABLES
+
+    names = os.listdir(path) if os.path.isdir(path) else [path]
+    return is_csv(path) or any(name.lower().endswith(tuple(TABLES)) for name in names)
+
+
+def in_memory(source: Any) -> Any:
+    """All of the data, as a device takes them, with the names of their columns."""
+    from primedpca.sources import as_source
+    from primedpca.sources.base import whole
+
+    held: Any = as_source(whole(source))
+    held.feature_names = getattr(source, "feature_names", None)
+    return held
 
 
 def load_model(path: str | Path) -> Any:

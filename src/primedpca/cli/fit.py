@@ -6,57 +6,32 @@ import shlex
 import sys
 import time
 import warnings
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from primedpca.cli import options as opt
 from primedpca.cli.errors import DONE, NOT_CONVERGED, Interrupted, in_words_of_the_command_line
-from primedpca.cli.files import check_output, open_data
+from primedpca.cli.files import in_memory, open_data
+from primedpca.cli.groups import Output, Preparation, Reading, Search, flat
 from primedpca.cli.printing import duration, print_json, to_terminal
+from primedpca.cli.writing import check_checkpoint, check_outputs
 
 if TYPE_CHECKING:
     from primedpca.protocols import DataSource
 
-__all__ = ["fit"]
+__all__ = ["check_written", "fit"]
 
 
+@flat
 def fit(
     data: opt.Data,
     k: opt.Components,
-    tol: opt.Tol = "pi/1024",
-    priming: opt.Priming = "auto",
-    max_passes: opt.MaxPasses = 60,
-    max_memory: opt.MaxMemory = None,
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Keep every pass there, to go on after a kill."),
-    ] = None,
-    columns: opt.Columns = None,
-    exclude: opt.Exclude = None,
-    id_column: opt.Id = None,
-    label_column: opt.Label = None,
-    delimiter: opt.Delimiter = None,
-    no_header: opt.NoHeader = False,
-    map_rows: opt.Map = None,
-    scale: opt.Scale = None,
-    missing: opt.Missing = "error",
-    device: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Where to compute, such as cuda.")
-    ] = None,
-    seed: opt.Seed = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("-o", "--out", metavar="MODEL", help="Save the model: model.safetensors."),
-    ] = None,
-    report: Annotated[
-        Path | None, typer.Option(metavar="PAGE.html", help="Write a page about the model.")
-    ] = None,
-    force: opt.Force = False,
-    verbose: Annotated[
-        bool, typer.Option("-v", "--verbose", help="A line for every pass, on the error stream.")
-    ] = False,
+    *,
+    search: Search,
+    reading: Reading,
+    preparation: Preparation,
+    output: Output,
     as_json: opt.AsJson = False,
     debug: opt.Debug = False,
 ) -> int:
@@ -67,58 +42,33 @@ def fit(
 
     Example: primedpca fit flowers.csv -k 2 --label species -o model.safetensors
     """
-    check_output(out, "-o", force, data)
-    check_output(report, "--report", force, data)
-    if report is not None:
-        from primedpca.cli.report import need_plots
-
-        need_plots()
-    source = open_data(
-        data,
-        columns=columns,
-        exclude=exclude,
-        id_column=id_column,
-        label_column=label_column,
-        delimiter=delimiter,
-        no_header=no_header,
-        map=map_rows,
-    )
+    check_written(output, search.checkpoint, data)
+    source = open_data(data, reading)
     from primedpca.estimator import PrimedPCA
 
-    given = source if device is None else _in_memory(source)
-    model = PrimedPCA(
-        k,
-        tol=tol,
-        priming=priming,
-        max_passes=max_passes,
-        max_memory=max_memory,
-        checkpoint=checkpoint,
-        scale=scale,
-        missing=missing,
-        device=device,
-        random_state=seed,
-    )
+    model = PrimedPCA(k, **asdict(search), **asdict(preparation))
     begun = time.monotonic()
-    said = _fitted(model, given, verbose)
+    said = _fitted(model, source if model.device is None else in_memory(source), output.verbose)
     seconds = time.monotonic() - begun
-    if out is not None:
-        model.save(out, overwrite=force)
-    if report is not None:
+    model.map_ = reading.map_rows  # data that were brought into memory do not know it
+    if output.out is not None:
+        model.save(output.out, overwrite=output.force)
+    if output.report is not None:
         from primedpca.cli.report import write
 
-        write(model, report, source, data, out)
-    _show(model, source, data, seconds, (out, report), said, as_json)
+        write(model, output.report, source, data, output.out)
+    _show(model, source, data, seconds, output, said, as_json)
     return DONE if model.converged_ or model.status_.name == "FINISHED" else NOT_CONVERGED
 
 
-def _in_memory(source: Any) -> Any:
-    """All of the data, as a device takes them, with the names of their columns."""
-    from primedpca.sources import as_source
-    from primedpca.sources.base import whole
+def check_written(output: Output, checkpoint: Path | None, data: str) -> None:
+    """Refuse what could not be written, before anything is read."""
+    check_outputs({"-o": output.out, "--report": output.report}, output.force, data)
+    check_checkpoint(checkpoint, data)
+    if output.report is not None:
+        from primedpca.cli.report import check_page
 
-    held: Any = as_source(whole(source))
-    held.feature_names = getattr(source, "feature_names", None)
-    return held
+        check_page(output.report)
 
 
 def _fitted(model: Any, source: DataSource, verbose: bool) -> list[str]:
@@ -148,7 +98,7 @@ def _show(
     source: DataSource,
     data: str,
     seconds: float,
-    written: tuple[Path | None, Path | None],
+    output: Output,
     said: list[str],
     as_json: bool,
 ) -> None:
@@ -156,7 +106,7 @@ def _show(
 
     for words in said:
         print(f"primedpca: warning: {words}", file=sys.stderr)
-    out, report = written
+    out, report = output.out, output.report
     if as_json:
         found = model_json(model) | {"data": data, "seconds": seconds, "warnings": said}
         paths = {"model": out, "report": report}

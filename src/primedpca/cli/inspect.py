@@ -38,6 +38,8 @@ def _show(pca: Any, path: Any, names: Any) -> None:
     if names is not None:
         shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
         console.print(f"Columns: {shown}", soft_wrap=not console.is_terminal)
+    if getattr(pca, "map_", None) is not None:
+        console.print(f"Rows: each through {pca.map_} first")
     if pca.plan_ is not None:
         console.print(str(pca.plan_), soft_wrap=not console.is_terminal)
     console.print()

@@ -1,11 +1,11 @@
-"""How a fit goes, on a terminal: components with their bounds, passes, speed, and time left."""
+"""How a command gets on, on a terminal: components and bounds, passes, speed, time left."""
 
 from __future__ import annotations
 
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from primedpca.cli.summary import bound_cell, empty_table
 if TYPE_CHECKING:
     from rich.console import Console, Group
 
-__all__ = ["watched"]
+__all__ = ["read_through", "watched"]
 
 
 @contextmanager
@@ -49,6 +49,49 @@ def watched(model: Any, verbose: bool) -> Iterator[None]:
             yield
     finally:
         model.verbose, model.engine = 0, None
+
+
+@contextmanager
+def read_through(source: Any) -> Iterator[Any]:
+    """The source, with a bar on the error stream while its blocks are read once.
+
+    Where there is no terminal that can be drawn on, it is the source itself.
+    """
+    console = to_terminal(stderr=True)
+    if console.is_dumb_terminal or not console.is_terminal:
+        yield source
+        return
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemainingColumn
+
+    columns = (BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress("reading", *columns, console=console, transient=True) as progress:
+        task = progress.add_task("", total=len(source.blocks))
+        yield _Counted(source, lambda seen: progress.update(task, completed=seen))
+
+
+class _Counted:
+    """Another source, which tells how many of its blocks have been read."""
+
+    def __init__(self, source: Any, tell: Callable[[int], None]) -> None:
+        self._source, self._tell = source, tell
+        self._seen: set[int] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
+
+    def read(self, i: int) -> Any:
+        """A block."""
+        block = self._source.read(i)
+        self._seen.add(i)
+        self._tell(len(self._seen))
+        return block
+
+    def scan(self, start: int = 0) -> Iterator[tuple[int, Any]]:
+        """The blocks in order."""
+        for i, block in self._source.scan(start):
+            yield i, block
+            self._seen.add(i)
+            self._tell(len(self._seen))
 
 
 class LiveTable:

@@ -11,24 +11,33 @@ import typer
 
 __all__ = [
     "AsJson",
+    "Checkpoint",
     "Columns",
     "Components",
     "Data",
     "Debug",
     "Delimiter",
+    "Device",
+    "Dtype",
     "Exclude",
     "Force",
+    "Header",
     "Id",
     "Label",
     "Map",
     "MaxMemory",
     "MaxPasses",
     "Missing",
-    "NoHeader",
+    "Model",
+    "Offset",
+    "Out",
     "Priming",
+    "Report",
     "Scale",
     "Seed",
+    "Shape",
     "Tol",
+    "Verbose",
     "as_angle",
     "as_count",
 ]
@@ -40,6 +49,8 @@ PRIMINGS = (
 MAPS = ("log1p", "sqrt", "counts_per_million", "log_cp10k", "log_cpm", "normalise_rows")
 #: The heading in the help of options that only tables take.
 TABLE = "Of tables"
+#: And of those that only files without any header take.
+RAW = "Of raw binary files"
 NUMBER = r"\d+(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?"
 ANGLE = re.compile(
     rf"(?:(?P<times>{NUMBER})\s*\*\s*)?(?P<pi>pi|π)(?:\s*/\s*(?P<over>{NUMBER}))?"
@@ -104,6 +115,27 @@ def as_names(words: str) -> list[str]:
     if not all(found):
         raise typer.BadParameter(f"{words!r} has an empty name; write a,b,c.")
     return found
+
+
+def as_shape(words: str) -> tuple[int, int]:
+    """Rows and columns from ``1000,50``."""
+    found = re.fullmatch(r"\s*(\d+)\s*[,x]\s*(\d+)\s*", words)
+    if found is None:
+        raise typer.BadParameter(f"{words!r} is no shape; write rows and columns as 1000,50.")
+    return int(found[1]), int(found[2])
+
+
+def as_dtype(words: str) -> str:
+    """The name of a kind of numbers, as it is, or refused."""
+    import numpy as np
+
+    try:
+        np.dtype(words)
+    except TypeError:
+        raise typer.BadParameter(
+            f"{words!r} is no kind of numbers; write it as float32, uint8, or >f4 for big-endian."
+        ) from None
+    return words
 
 
 Data = Annotated[
@@ -177,10 +209,31 @@ Delimiter = Annotated[
     str | None,
     typer.Option(metavar="SIGN", rich_help_panel=TABLE, help="Of CSV: what stands between fields."),
 ]
-NoHeader = Annotated[
-    bool,
+Header = Annotated[
+    bool | None,
     typer.Option(
-        "--no-header", rich_help_panel=TABLE, help="Of CSV: the first line holds numbers, no names."
+        "--header/--no-header",
+        rich_help_panel=TABLE,
+        show_default=False,
+        help="Of CSV: whether the first line holds names; to be said if they are numbers.",
+    ),
+]
+Shape = Annotated[
+    Any,
+    typer.Option(
+        metavar="N,D", parser=as_shape, rich_help_panel=RAW, help="How many rows and columns."
+    ),
+]
+Dtype = Annotated[
+    Any,
+    typer.Option(
+        metavar="NAME", parser=as_dtype, rich_help_panel=RAW, help="Of the numbers: float32, >f4."
+    ),
+]
+Offset = Annotated[
+    int | None,
+    typer.Option(
+        metavar="BYTES", min=0, rich_help_panel=RAW, help="Where in the file the first begins."
     ),
 ]
 Map = Annotated[
@@ -201,7 +254,7 @@ Scale = Annotated[
     ),
 ]
 Missing = Annotated[
-    str,
+    str | None,
     typer.Option(
         metavar="RULE",
         parser=_one_of("rule for missing values", "error", "mean"),
@@ -209,7 +262,23 @@ Missing = Annotated[
     ),
 ]
 Seed = Annotated[
-    int | None, typer.Option(metavar="N", min=0, help="For the same result to the last bit.")
+    int | None,
+    typer.Option("--seed", metavar="N", min=0, help="For the same result to the last bit."),
+]
+Checkpoint = Annotated[
+    Path | None,
+    typer.Option(metavar="FOLDER", help="Keep every pass there, to go on after a kill."),
+]
+Device = Annotated[str | None, typer.Option(metavar="NAME", help="Where to compute, such as cuda.")]
+Out = Annotated[
+    Path | None,
+    typer.Option("-o", "--out", metavar="MODEL", help="Save the model: model.safetensors."),
+]
+Report = Annotated[
+    Path | None, typer.Option(metavar="PAGE.html", help="Write a page about the model.")
+]
+Verbose = Annotated[
+    bool, typer.Option("-v", "--verbose", help="A line for every pass, on the error stream.")
 ]
 Model = Annotated[
     Path,

@@ -2,55 +2,66 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from primedpca.cli import options as opt
 from primedpca.cli.files import open_data
+from primedpca.cli.fit import check_written
+from primedpca.cli.groups import Output, Preparation, Reading, Search, flat
 from primedpca.cli.printing import duration, print_json, size, to_terminal
 
 __all__ = ["plan"]
 
 
+@flat
 def plan(
     data: opt.Data,
     k: opt.Components,
-    tol: opt.Tol = "pi/1024",
-    priming: opt.Priming = "auto",
-    max_memory: opt.MaxMemory = None,
-    columns: opt.Columns = None,
-    exclude: opt.Exclude = None,
-    id_column: opt.Id = None,
-    label_column: opt.Label = None,
-    delimiter: opt.Delimiter = None,
-    no_header: opt.NoHeader = False,
-    map_rows: opt.Map = None,
+    *,
+    search: Search,
+    reading: Reading,
+    preparation: Preparation,
+    output: Output,
     as_json: opt.AsJson = False,
     debug: opt.Debug = False,
 ) -> None:
     """Say what fit would do with DATA, how long it takes and how much memory it needs.
 
-    Of data on disk one block is read, to see how fast that is.
+    A line of fit is planned by changing that word: it is refused as fit would refuse it, but
+    nothing is written. Of data on disk one block is read, to see how fast that is.
 
     Example: primedpca plan data.npy -k 10
     """
-    source = open_data(
-        data,
-        columns=columns,
-        exclude=exclude,
-        id_column=id_column,
-        label_column=label_column,
-        delimiter=delimiter,
-        no_header=no_header,
-        map=map_rows,
-    )
+    check_written(output, search.checkpoint, data)
+    source = open_data(data, reading)
     from primedpca.planning import plan as planned
 
-    found = planned(source, k, tol=tol, priming=priming, max_memory=max_memory)
+    asked = asdict(search) | asdict(preparation)
+    if device := asked.pop("device"):
+        source = _as_if_on(source, device)
+    found = planned(source, k, **asked)
     if as_json:
         ways = [_way(way) for way in found.ways]
         print_json({"shape": source.shape, "plan": str(found), "ways": ways})
     else:
         _show(found, source)
+
+
+def _as_if_on(source: Any, device: str) -> Any:
+    """Data of the same size and kind in the memory of a device, though nothing is read for it."""
+    import numpy as np
+
+    from primedpca.arrays import is_sparse
+    from primedpca.sources.dense import DenseSource
+    from primedpca.sources.on_device import torch_on
+
+    if is_sparse(next(iter(source.scan()))[1]):
+        raise ValueError(f"`device`={device!r} takes dense data, not {source!r}; leave it out.")
+    torch_on(device)
+    held = DenseSource(np.broadcast_to(np.zeros((), source.dtype), source.shape))
+    held.device = device
+    return held
 
 
 def _way(way: Any) -> dict[str, Any]:

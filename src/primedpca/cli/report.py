@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from primedpca.cli import options as opt
-from primedpca.cli.files import check_output, load_model, open_like
+from primedpca.cli.files import load_model, open_like
+from primedpca.cli.groups import Reading, flat
 from primedpca.cli.printing import print_json
+from primedpca.cli.writing import check_output
 
 if TYPE_CHECKING:
     from primedpca.protocols import DataSource
 
-__all__ = ["need_plots", "report", "write"]
+__all__ = ["check_page", "report", "write"]
 
 
+@flat
 def report(
     model: opt.Model,
     data: opt.Data,
@@ -27,13 +30,8 @@ def report(
             "-o", "--out", metavar="PAGE.html", show_default=False, help="Where to write the page."
         ),
     ],
-    columns: opt.Columns = None,
-    exclude: opt.Exclude = None,
-    id_column: opt.Id = None,
-    label_column: opt.Label = None,
-    delimiter: opt.Delimiter = None,
-    no_header: opt.NoHeader = False,
-    map_rows: opt.Map = None,
+    *,
+    reading: Reading,
     force: opt.Force = False,
     as_json: opt.AsJson = False,
     debug: opt.Debug = False,
@@ -44,12 +42,10 @@ def report(
 
     Example: primedpca report model.safetensors flowers.csv -o page.html --label species
     """
-    need_plots()
     check_output(out, "-o", force, data, model)
+    check_page(out)
     pca = load_model(model)
-    opened = {"columns": columns, "exclude": exclude, "id_column": id_column}
-    opened |= {"label_column": label_column, "delimiter": delimiter, "map": map_rows}
-    source = open_like(data, pca, no_header=no_header, **opened)
+    source = open_like(data, pca, reading)
     write(pca, out, source, data, model)
     if as_json:
         print_json({"page": str(out), "model": str(model), "data": data})
@@ -57,11 +53,14 @@ def report(
         print(f"{out}: open it with any browser")
 
 
-def need_plots() -> None:
-    """Refuse before anything is worked out if pictures cannot be drawn."""
+def check_page(page: Path) -> None:
+    """Refuse before anything is read: no pictures can be drawn, or what is there is no page."""
     for name in ("matplotlib", "jinja2"):
         if find_spec(name) is None:
             raise ImportError(f"a report needs {name}: pip install 'primedpca[plots]'.")
+    from primedpca.report.page_file import check_page_path
+
+    check_page_path(page)
 
 
 def write(pca: Any, page: Path, source: DataSource, data: str, model: Path | None) -> None:

@@ -27,6 +27,7 @@ def model_json(model: Any) -> dict[str, Any]:
         "plan": None if model.plan_ is None else str(model.plan_),
         "passes": model.n_passes_,
         "tol": model.tol,
+        "map": getattr(model, "map_", None),
         "explained_variance": model.explained_variance_,
         "explained_variance_ratio": model.explained_variance_ratio_,
         "noise_variance": model.noise_variance_,

@@ -10,12 +10,16 @@ from typing import Annotated, Any
 import typer
 
 from primedpca.cli import options as opt
-from primedpca.cli.files import check_output, load_model, open_like
+from primedpca.cli.files import load_model, open_like
+from primedpca.cli.groups import Reading, flat
+from primedpca.cli.live import read_through
 from primedpca.cli.printing import print_json
+from primedpca.cli.writing import check_output
 
 __all__ = ["transform"]
 
 
+@flat
 def transform(
     data: opt.Data,
     model: opt.Model,
@@ -29,13 +33,8 @@ def transform(
             help="Where to write the scores: .npy, .csv, .tsv or .parquet.",
         ),
     ],
-    columns: opt.Columns = None,
-    exclude: opt.Exclude = None,
-    id_column: opt.Id = None,
-    label_column: opt.Label = None,
-    delimiter: opt.Delimiter = None,
-    no_header: opt.NoHeader = False,
-    map_rows: opt.Map = None,
+    *,
+    reading: Reading,
     force: opt.Force = False,
     as_json: opt.AsJson = False,
     debug: opt.Debug = False,
@@ -44,7 +43,8 @@ def transform(
 
     Of a table, the columns that the model knows are used.
     --id and --label name columns that are copied into a table of scores.
-    Data are read and scores are written in blocks.
+    Rows go through the map that the model was fitted with. Data are read and scores are
+    written in blocks.
 
     Example: primedpca transform flowers.csv model.safetensors -o scores.csv --label species
     """
@@ -55,23 +55,15 @@ def transform(
         raise ValueError(
             f"`-o` {out} has a suffix that is not written; known are {', '.join(FORMATS)}."
         )
-    if out.suffix == ".npy" and (id_column or label_column):
+    if out.suffix == ".npy" and (reading.id_column or reading.label_column):
         raise ValueError(
             f"`-o` {out} holds numbers only; leave --id and --label out, or write a .csv."
         )
     pca = load_model(model)
-    source = open_like(
-        data,
-        pca,
-        columns=columns,
-        exclude=exclude,
-        id_column=id_column,
-        label_column=label_column,
-        delimiter=delimiter,
-        no_header=no_header,
-        map=map_rows,
-    )
-    shape = _write(pca, source, out, {id_column: "row_names", label_column: "labels"})
+    pca.device = None  # which takes data in memory; scores are made block by block, here
+    source = open_like(data, pca, reading)
+    beside = {reading.id_column: "row_names", reading.label_column: "labels"}
+    shape = _write(pca, source, out, beside)
     if as_json:
         print_json({"out": str(out), "shape": shape, "columns": list(pca.get_feature_names_out())})
     else:
@@ -84,7 +76,8 @@ def _write(pca: Any, source: Any, out: Path, beside: dict[str | None, str]) -> t
 
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder:
         draft = Path(folder) / "scores.npy"
-        scores = pca.transform(source, out=draft)
+        with read_through(source) as shown:
+            scores = pca.transform(shown, out=draft)
         if out.suffix == ".npy":
             os.replace(draft, out)
         else:

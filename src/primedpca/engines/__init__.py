@@ -19,25 +19,35 @@ def as_engine(engine: Any = None, source: Any = None) -> Engine:
     a scheduler is that Dask cluster; an Engine is itself.
     """
     if engine is None:
-        engine = source.client if hasattr(source, "lazy") else None
+        engine = getattr(source, "client", None)
         if engine is None:
             return LocalEngine()
     if isinstance(engine, str) and engine == "torch_distributed":
         from primedpca.engines.torch_distributed import TorchDistributed
 
         return TorchDistributed()
-    if isinstance(engine, Engine):
-        return engine
     if _is_client(engine) or (isinstance(engine, str) and ":" in engine):
         from primedpca.engines.dask import dask_engine
 
-        return dask_engine(engine)
+        engine = dask_engine(engine)
+    if isinstance(engine, Engine):
+        if getattr(engine, "remote", False):
+            _read_by(engine, source)
+        return engine
     raise ValueError(
         f"`engine`={engine!r} is not available; use None for this machine, "
         "'torch_distributed' for the ranks of torchrun, a Dask client or the address of its "
         "scheduler such as 'tcp://127.0.0.1:8786', or pass an object with the `sweep` method of "
         "primedpca.protocols.Engine."
     )
+
+
+def _read_by(engine: Engine, source: Any) -> None:
+    """Let a Dask array, also one below a view, be computed where it is worked on."""
+    while source is not None:
+        if hasattr(source, "lazy"):
+            source.engine = engine
+        source = getattr(source, "source", None)
 
 
 def together(engine: Any, task: str) -> AbstractContextManager[None]:

@@ -11,23 +11,24 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
 
+from primedpca.engines import dask_tasks as tasks
 from primedpca.engines import kernels
+from primedpca.engines.dask_tasks import Job
 from primedpca.engines.dask_waiting import (
     ANSWER,
     check_client,
     finished,
-    naming,
     threads_of,
 )
-from primedpca.engines.local import FAN_IN, FixedTree, LocalEngine, cut, one_blas_thread
+from primedpca.engines.local import FAN_IN, LocalEngine
 from primedpca.protocols import Block, DataSource, Kernel, Parts
 from primedpca.sources.base import join, take_rows
-from primedpca.sources.dask import strip_of
+from primedpca.sources.dask import Handed, array_below, chunks_of, view_of
 
 __all__ = ["DaskEngine", "dask_engine", "span_of"]
 
@@ -36,18 +37,6 @@ SPREAD_BYTES = 2**26  # of parts that may lie on a worker until sixteen are adde
 AHEAD = 4  # runs of blocks for every thread, if one of them is to be a task
 SMALL_SOURCE = 2**20
 LARGE_GRAPH = 10**7
-
-
-class Job(NamedTuple):
-    """What every task of a pass needs; of the source only if workers read it themselves."""
-
-    source: Any
-    blocks: tuple[tuple[int, int], ...]
-    axis: int
-    across: int
-    kernel: Any
-    whole: dict[str, Any]
-    mine: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -96,7 +85,7 @@ class DaskEngine:
         """One pass over all blocks; see :class:`primedpca.protocols.Engine`."""
         job = _job(source, kernel, dict(whole), dict(mine))
         name = f"{getattr(kernel, '__name__', 'kernel')}-{uuid4().hex}"
-        threads = sum(threads_of(self.client))
+        threads = max(1, sum(threads_of(self.client)))
         parts: Parts = self._computed(
             job, lambda operands: _tree(source, job, operands, name, threads)
         )
@@ -123,9 +112,9 @@ class DaskEngine:
         def graph(operands: Any) -> Any:
             from dask import delayed
 
-            take = delayed(_take, pure=False)
+            take = delayed(tasks.take, pure=False)
             return [
-                take(operands, i, piece, _lazy(source, i), dask_key_name=f"block-{i}-{name}")
+                take(operands, i, piece, _chunks(source, job, i), dask_key_name=f"block-{i}-{name}")
                 for i, piece in zip(numbers, pieces, strict=True)
             ]
 
@@ -143,10 +132,22 @@ class DaskEngine:
         # Dask warns of graphs that hold data; of these it need not.
         limit = {"distributed.admin.large-graph-warning-threshold": LARGE_GRAPH + len(packed)}
         with self.client.as_current(), dask.config.set(limit):
-            opened = dask.delayed(_opened, pure=False, traverse=False)
+            opened = dask.delayed(tasks.opened, pure=False, traverse=False)
             operands = opened(packed, dask_key_name=f"operands-{uuid4().hex}")
-            futures = self.client.compute(graph(operands), retries=RETRIES)
-            return finished(self.client, futures, self.timeout)
+            return self.fetch(graph(operands))
+
+    def fetch(self, wanted: Any) -> Any:
+        """What something delayed, or a list of such, comes to; no wait is without a limit."""
+        several = wanted if isinstance(wanted, list) else [wanted]
+        keys = {key for one in several for key in one.__dask_graph__()}
+        with self.client.as_current():
+            futures = self.client.compute(several, retries=RETRIES)
+            try:
+                values = finished(self.client, futures, self.timeout, keys)
+            finally:
+                for future in futures:  # whoever keeps an error would keep them
+                    future.release()
+        return values if isinstance(wanted, list) else values[0]
 
     def __deepcopy__(self, memo: Any) -> DaskEngine:
         return self  # there is one cluster, and a client cannot be copied
@@ -199,13 +200,17 @@ def dask_engine(engine: Any) -> DaskEngine:
 
 
 def _job(source: Any, kernel: Any, whole: dict[str, Any], mine: dict[str, Any]) -> Job:
+    array, cut_as = array_below(source), None
+    if array is not None:
+        cut_as = array.axis, array.blocks, array.shape[1 - array.axis]
+    held = _portable(source) if array is None else view_of(source, Handed(array.blocks))
     across = source.shape[1 - source.axis]
-    held = None if hasattr(source, "lazy") else _portable(source)
-    return Job(held, source.blocks, source.axis, across, kernel, whole, mine)
+    return Job(held, cut_as, source.blocks, source.axis, across, kernel, whole, mine)
 
 
-def _lazy(source: Any, i: int) -> Any:
-    return source.lazy(i) if hasattr(source, "lazy") else None
+def _chunks(source: Any, job: Job, i: int) -> tuple[int, Any] | None:
+    """Of a Dask array: the number of the block of it that block ``i`` rests on, and its chunks."""
+    return None if job.array is None else chunks_of(source, i)
 
 
 def span_of(count: int, threads: int) -> int:
@@ -227,9 +232,9 @@ def _tree(source: Any, job: Job, operands: Any, name: str, threads: int) -> Any:
     """
     from dask import delayed
 
-    work, run, fold = (delayed(each, pure=False) for each in (_work, _run, _fold))
+    work, run, fold = (delayed(do, pure=False) for do in (tasks.work, tasks.run, tasks.fold))
     count, parts = len(source.blocks), list[Any]()
-    span = 1 if hasattr(source, "lazy") else span_of(count, threads)
+    span = span_of(count, threads) if job.array is None else 1
     chained = FAN_IN * _part_bytes(job) > SPREAD_BYTES
     for i in range(0, count, span):
         if span > 1:
@@ -238,7 +243,7 @@ def _tree(source: Any, job: Job, operands: Any, name: str, threads: int) -> Any:
             parts.append(run(operands, i, last, dask_key_name=key))
             continue
         before = parts.pop() if chained and i % FAN_IN else None
-        chunks = _lazy(source, i)
+        chunks = _chunks(source, job, i)
         parts.append(work(operands, i, chunks, before, dask_key_name=f"block-{i}-{name}"))
 
     def added(few: list[Any], key: str) -> Any:
@@ -284,56 +289,3 @@ def _portable(source: Any) -> Any:
         f"`X`, {source!r}, cannot be read by the workers of `engine`, as {inside}; save it to a "
         "file that they can read and pass its path, pass a Dask array, or leave `engine` at None."
     )
-
-
-# -- what workers do --------------------------------------------------------------------------
-
-
-def _opened(packed: bytes) -> Job:
-    from distributed.protocol.pickle import loads
-
-    job: Job = loads(packed)
-    return job
-
-
-def _block(job: Job, i: int, chunks: Any) -> Block:
-    if chunks is None:
-        return job.source.read(i)
-    return strip_of(chunks, job.axis, job.blocks[i], job.across)
-
-
-def _work(job: Job, i: int, chunks: Any, before: Parts | None) -> Parts:
-    """What the kernel makes of block ``i``, added to what is there of those before it."""
-    start, stop = job.blocks[i]
-    with naming(i, (start, stop), job.axis), one_blas_thread(), np.errstate(all="ignore"):
-        own = {name: cut(value, start, stop) for name, value in job.mine.items()}
-        parts: Parts = job.kernel(_block(job, i, chunks), **job.whole, **own)
-    return parts if before is None else _fold([before, parts])
-
-
-def _run(job: Job, first: int, last: int) -> Parts:
-    """Neighbouring blocks one after the other, added up in the order of the tree."""
-    begin = job.blocks[first][0]
-    tree = FixedTree(tuple((a - begin, b - begin) for a, b in job.blocks[first:last]))
-    for i in range(first, last):
-        tree.add(_work(job, i, None, None))
-    return tree.total()
-
-
-def _fold(parts: list[Parts]) -> Parts:
-    """Sums from left to right, in float64; stacks end to end."""
-    edges = np.cumsum([0, *(part.stacks[0].shape[0] if part.stacks else 1 for part in parts)])
-    tree = FixedTree(tuple(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)))
-    with np.errstate(all="ignore"):
-        for part in parts:
-            tree.add(part)
-        return tree.total()
-
-
-def _take(job: Job, i: int, index: np.ndarray, chunks: Any) -> Block:
-    """Some rows of block ``i``."""
-    with naming(i, job.blocks[i], job.axis):
-        if chunks is None and job.axis == 0:
-            return job.source.rows(index)
-        start = job.blocks[i][0] if job.axis == 0 else 0
-        return take_rows(_block(job, i, chunks), index - start)

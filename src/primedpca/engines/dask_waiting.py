@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from typing import Any
@@ -36,8 +36,16 @@ def threads_of(client: Any) -> list[int]:
     return list(found.values())
 
 
-def finished(client: Any, futures: Any, timeout: float) -> Any:
-    """The values of one future or of a list of them, as soon as all are there.
+def finished(client: Any, futures: list[Any], timeout: float, keys: Container[Any]) -> list[Any]:
+    """The values of all futures, as soon as they are there.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    futures : list of Future
+    timeout : float
+    keys : container
+        Of the tasks that they hang on.
 
     Raises
     ------
@@ -46,39 +54,62 @@ def finished(client: Any, futures: Any, timeout: float) -> Any:
     ConnectionError
         If the scheduler is gone.
     """
-    from distributed import KilledWorker, wait
+    from distributed import KilledWorker
 
-    wanted = futures if isinstance(futures, list) else [futures]
-    watch = _Watch(client, timeout)
-    while True:
-        try:
-            wait(wanted, timeout=LOOK)
-            values = [future.result(timeout=timeout) for future in wanted]
-            return values if isinstance(futures, list) else values[0]
-        except TimeoutError:
-            if any(future.status == "error" for future in wanted):
-                raise  # a task's own
+    watch = _Watch(client, timeout, keys)
+    try:
+        while not _all_done(futures):
             watch.look()
-        except CancelledError as error:
-            _check_reachable(client)
-            raise RuntimeError(
-                f"the pass was cancelled on {client.scheduler.address}: by somebody, or because "
-                "data that were scattered went with their worker; fit again, and pass data that "
-                "can be read again."
-            ) from error
-        except KilledWorker as error:
-            raise RuntimeError(
-                f"{_block_of(error.task)} could not be worked on: {error.allowed_failures + 1} "
-                "workers died of it, one after the other, most often for want of memory; give "
-                "them more, or cut the data into smaller chunks."
-            ) from error
+        return [future.result(timeout=timeout) for future in futures]
+    except CancelledError as error:
+        _check_reachable(client)
+        raise RuntimeError(
+            f"the pass was cancelled on {client.scheduler.address}: by somebody, or because "
+            "data that were scattered went with their worker; fit again, and pass data that "
+            "can be read again."
+        ) from error
+    except KilledWorker as error:
+        raise RuntimeError(
+            f"{_block_of(error.task)} could not be worked on: {error.allowed_failures + 1} "
+            "workers died of it, one after the other, most often for want of memory; give "
+            "them more, or cut the data into smaller chunks."
+        ) from error
+    except Exception as error:
+        chunk = _chunk_to_blame(client, futures)
+        if chunk is None:
+            raise
+        raise _in_words(error, f"chunk {chunk} of the Dask array") from error
+
+
+def _chunk_to_blame(client: Any, futures: list[Any]) -> tuple[int, ...] | None:
+    """The place of the chunk whose own task failed, if that is what happened."""
+    failed = [future.key for future in futures if future.status == "error"]
+    if not failed or client.status != "running":
+        return None
+    ask = client.scheduler.get_error_cause
+    key = client.sync(ask, keys=failed, callback_timeout=ANSWER)
+    return tuple(key[1:]) if isinstance(key, (list, tuple)) else None
+
+
+def _all_done(futures: list[Any]) -> bool:
+    """Whether all are there, or one has failed, within a short while."""
+    from distributed import wait
+
+    try:
+        wait(futures, timeout=LOOK)
+    except TimeoutError:
+        for future in futures:
+            if future.status == "error":
+                future.result()  # raises
+        return False
+    return True
 
 
 class _Watch:
     """Looks whether tasks come and go."""
 
-    def __init__(self, client: Any, timeout: float) -> None:
-        self.client, self.timeout = client, timeout
+    def __init__(self, client: Any, timeout: float, keys: Container[Any]) -> None:
+        self.client, self.timeout, self.keys = client, timeout, keys
         self.state: Any = None
         self.since = time.monotonic()
 
@@ -86,15 +117,15 @@ class _Watch:
         """Raise if nothing has changed for too long."""
         _check_reachable(self.client)
         ask = self.client.scheduler.processing
-        now = self.client.sync(ask, workers=None, callback_timeout=ANSWER)
-        now = {worker: sorted(map(str, keys)) for worker, keys in now.items()}
+        found = self.client.sync(ask, workers=None, callback_timeout=ANSWER)
+        # Tasks of others that share the cluster say nothing about these.
+        now = sorted(str(key) for held in found.values() for key in held if key in self.keys)
         if now != self.state:
             self.state, self.since = now, time.monotonic()
         elif time.monotonic() - self.since > self.timeout:
-            if not now:
+            if not found:
                 raise TimeoutError(_nobody(self.client, self.timeout))
-            keys = [key for held in now.values() for key in held]
-            what = _block_of(keys[0]) if keys else "the pass"
+            what = _block_of(now[0]) if now else "the pass"
             raise TimeoutError(
                 f"{what} has not come to its end in {self.timeout:g} s, nor has any other task; "
                 "look at the workers' logs, or allow more with DaskEngine(client, timeout=...)."
@@ -142,7 +173,12 @@ def naming(i: int, place: tuple[int, int], axis: int) -> Iterator[None]:
         if re.search(rf"\b{words}\b", str(error)):
             raise
         where = f"{words}, {('rows', 'columns')[axis]} {place[0]}:{place[1]}"
-        kind = next((k for k in (OSError, ValueError, MemoryError) if isinstance(error, k)), None)
-        raise (kind or RuntimeError)(
-            f"{where} could not be worked on: {type(error).__name__}: {error}"
-        ) from error
+        raise _in_words(error, where) from error
+
+
+def _in_words(error: Exception, where: str) -> Exception:
+    """An error of the same kind that says where."""
+    kind = next((k for k in (OSError, ValueError, MemoryError) if isinstance(error, k)), None)
+    return (kind or RuntimeError)(
+        f"{where} could not be worked on: {type(error).__name__}: {error}"
+    )

@@ -42,6 +42,8 @@ def asked(model: Any, known: Given) -> list[tuple[str, str]]:
     if known.shape is not None and known.shape[0] != n:
         said.append(("Shown here", f"{spaced(known.shape[0])} rows, not those of the fit"))
     said.append(("Numbers", known.dtype or f"{model.components_.dtype} components"))
+    if getattr(model, "map_", None) is not None:
+        said.append(("Rows", f"each through {model.map_} first"))
     said.append(("Components", _count_words(model)))
     if model.certificate != "none":
         said.append(("Angle", f"each within {_angle_asked(model.tol)} of the exact one"))
@@ -69,8 +71,7 @@ def done(model: Any) -> list[tuple[str, str]]:
     said.append(("Passes", f"the data were read {often}"))
     if model.history_:
         said.append(("Time", f"{_time(model.history_[-1]['seconds'])} in those passes"))
-    where = "this machine" if model.engine is None else type(model.engine).__name__
-    said.append(("Where", where if model.device is None else f"{where}, on {model.device}"))
+    said.append(("Where", getattr(model, "where_", "this machine")))
     return [*said, ("Ended", str(model.status_))]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,7 +98,9 @@ def _name(data: Any) -> str:
 
 def _first_scores(model: Any, data: Any) -> Any:
     """Scores of the first components only: of long data all of them might not fit."""
-    seen = model._seen(data)
+    near = copy(model)
+    near.device = None  # which takes data in memory only; one pass is made where they lie
+    seen = near._seen(data)
     weights = (model.components_ / model._stretch())[:SHOWN]
     return seen.forward(seen.like.asarray(weights.T))
 

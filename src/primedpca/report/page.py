@@ -163,9 +163,15 @@ def _code(model: Any, model_path: str | os.PathLike[str] | None) -> list[tuple[s
     k, d = model.n_components_, model.n_features_in_
     where = os.fspath(model_path) if model_path is not None else "model.safetensors"
     kept = "" if model_path is not None else f"pca.save({where!r})  # once, after the fit\n\n"
+    map_ = getattr(model, "map_", None)
+    ready = map_ is not None and not map_.startswith("<")
+    imports, mapping = "from primedpca import load\n", ""
+    if ready:
+        imports = "from primedpca import as_source, load\nfrom primedpca.sources import maps\n"
+        mapping = f"X = as_source(X, map=maps.{map_})\n"
     python = (
-        f"{kept}from primedpca import load\n\n"
-        f"pca = load({where!r})\n"
+        f"{kept}{imports}\n"
+        f"pca = load({where!r})\n{mapping}"
         f"scores = pca.transform(X)               # (rows, {k})\n"
         f"back = pca.inverse_transform(scores)    # (rows, {d}), what {k} components hold\n"
         f"first = pca.components_[0]              # component 1: Python counts from 0\n"
@@ -179,11 +185,14 @@ def _code(model: Any, model_path: str | os.PathLike[str] | None) -> list[tuple[s
         )
     if model.explained_variance_.size == 0:
         python = python.replace("first = pca.components_[0]              # component 1", "")
-    shell = f"primedpca transform DATA {_quoted(where)} -o scores.npy\n"
-    return [
-        ("In Python", "X stands for rows with the same columns as the data above.", python),
-        ("On the command line", "DATA stands for a file with the same columns.", shell),
+    own = f", each through your own {map_} first" if map_ is not None and not ready else ""
+    ways = [
+        ("In Python", f"X stands for rows with the same columns as the data above{own}.", python)
     ]
+    if not own:  # which the command line does not have
+        shell = f"primedpca transform DATA {_quoted(where)} -o scores.npy\n"
+        ways.append(("On the command line", "DATA stands for a file with the same columns.", shell))
+    return ways
 
 
 def _quoted(path: str) -> str:

@@ -99,14 +99,15 @@ def as_source(
         pattern such as ``"photographs/*.jpg"``).  ``"file.h5::name"`` is one array of several.
     map : callable, optional
         Applied to every block of rows as it is read; see :class:`primedpca.sources.mapped.Mapped`
-        and the ready ones in :mod:`primedpca.sources.maps`.
+        and the ready ones in :mod:`primedpca.sources.maps`.  A model that was fitted to mapped
+        rows takes mapped rows: ``pca.transform(as_source(new, map=map))``.
     columns : sequence of str, optional
         The columns of a table or data frame that are wanted, in this order.
     **options
         What the kind of file takes: ``shape``, ``dtype``, ``offset`` and ``order`` of raw
-        binary, ``id_column``, ``label_column`` and ``exclude`` of tables, ``strict`` of chunked
-        stores, ``cache`` and ``verify`` of `.npz`, ``shrink`` of images, ``standardise`` of
-        genotypes, ``sample`` of a DataArray.
+        binary, ``id_column``, ``label_column`` and ``exclude`` of tables, ``delimiter`` and
+        ``header`` of CSV, ``strict`` of chunked stores, ``cache`` and ``verify`` of `.npz`,
+        ``shrink`` of images, ``standardise`` of genotypes, ``sample`` of a DataArray.
 
     Returns
     -------

@@ -163,6 +163,10 @@ class Subset(BlockSource):
         known = set(self.source.local)
         return tuple(i for i, owner in enumerate(self._owner) if owner in known)
 
+    def below(self, i: int) -> int:
+        """The block of the source below that block ``i`` is made of."""
+        return self._owner[i]
+
     def read(self, i: int) -> Block:
         """Those of the rows that lie in one block of the source below."""
         owner = self._owner[i]

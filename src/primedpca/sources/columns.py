@@ -13,7 +13,7 @@ import numpy as np
 from primedpca.protocols import Block
 from primedpca.sources.files import need
 
-__all__ = ["Columns", "NamedRows", "as_block", "choose", "common_dtype", "names_of"]
+__all__ = ["Columns", "NamedRows", "as_block", "choose", "common_dtype", "is_number", "names_of"]
 
 
 @dataclass(frozen=True)
@@ -108,12 +108,12 @@ def choose(
     lists = [name for name, kind in zip(wanted, types, strict=True) if _is_list(arrow, kind)]
     if lists and len(wanted) == 1:
         kind = types[0]
-        if _is_number(arrow, kind.value_type):
+        if is_number(arrow, kind.value_type):
             fixed = arrow.types.is_fixed_size_list(kind)
             return Columns(
                 (wanted[0],), (kind.value_type,), True, kind.list_size if fixed else None
             )
-    bad = [name for name, kind in zip(wanted, types, strict=True) if not _is_number(arrow, kind)]
+    bad = [name for name, kind in zip(wanted, types, strict=True) if not is_number(arrow, kind)]
     if bad:
         shown = ", ".join(f"{name!r} ({schema.field(name).type})" for name in bad[:5])
         raise ValueError(
@@ -129,7 +129,8 @@ def _is_list(arrow: Any, kind: Any) -> bool:
     return is_a.is_list(kind) or is_a.is_large_list(kind) or is_a.is_fixed_size_list(kind)
 
 
-def _is_number(arrow: Any, kind: Any) -> bool:
+def is_number(arrow: Any, kind: Any) -> bool:
+    """Whether a type of Arrow holds numbers."""
     is_a = arrow.types
     tests = (is_a.is_integer, is_a.is_floating, is_a.is_boolean, is_a.is_decimal)
     return any(test(kind) for test in tests)

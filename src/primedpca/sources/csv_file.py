@@ -11,10 +11,17 @@ import numpy as np
 
 from primedpca.protocols import Block
 from primedpca.sources import files
-from primedpca.sources.columns import Columns, NamedRows, as_block, choose
+from primedpca.sources.columns import Columns, NamedRows, as_block, choose, is_number
 from primedpca.sources.files import FileSource, check_matrix, need, reading, stamp_of
 
-__all__ = ["CSVSource", "csv_source"]
+__all__ = ["SUFFIXES", "CSVSource", "NoNamesError", "csv_source"]
+
+SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
+LEAST_COUNTED = 3  # fewer names, such as 0 and 1, may well be a row of whole numbers
+
+
+class NoNamesError(ValueError):
+    """The line that is to name the columns looks like a row of numbers."""
 
 
 class CSVSource(NamedRows, FileSource):
@@ -42,7 +49,7 @@ class CSVSource(NamedRows, FileSource):
         label_column: str | None,
         exclude: Any,
         delimiter: str,
-        header: bool,
+        header: bool | None,
     ) -> None:
         self.path, self._delimiter = path, delimiter
         self._stamp = stamp_of(path)
@@ -54,7 +61,8 @@ class CSVSource(NamedRows, FileSource):
         float64 = need("pyarrow", "CSV").float64()
         self._columns = Columns(chosen.names, (float64,) * len(chosen.names))
         self.column_names = self._columns.names
-        self.feature_names = np.array(self.column_names, dtype=object) if header else None
+        named = header is not False
+        self.feature_names = np.array(self.column_names, dtype=object) if named else None
         self._pieces: list[tuple[int, int]] = []
         counts: list[int] = []
         for begin, piece in self._cut():
@@ -71,14 +79,15 @@ class CSVSource(NamedRows, FileSource):
         ends = np.cumsum(counts).tolist()
         self.blocks = tuple(zip([0, *ends[:-1]], ends, strict=True))
 
-    def _look(self, header: bool) -> tuple[Any, int]:
+    def _look(self, header: bool | None) -> tuple[Any, int]:
         """The schema, from the first lines, and how long the line of their names is."""
         arrow, csv = need("pyarrow", "CSV"), need("pyarrow.csv", "CSV")
         with reading(self.path, "its first lines"):
             first = next(self._cut(), (0, b""))[1]
         if not first.strip():
             raise ValueError(f"{self.path} is empty.")
-        options = csv.ReadOptions(autogenerate_column_names=not header, use_threads=False)
+        named = header is not False
+        options = csv.ReadOptions(autogenerate_column_names=not named, use_threads=False)
         parse = csv.ParseOptions(delimiter=self._delimiter)
         with reading(self.path, "its first lines"):
             table = csv.read_csv(arrow.BufferReader(first), options, parse)
@@ -91,9 +100,11 @@ class CSVSource(NamedRows, FileSource):
             )
         # A column that is empty so far may hold numbers yet; text is told when it comes.
         kinds = [arrow.float64() if kind == arrow.null() else kind for kind in table.schema.types]
+        if header is None:
+            _check_names(self.path, self._names, kinds)
         schema = arrow.schema(list(zip(self._names, kinds, strict=True)))
         skip = 0
-        if header:
+        if named:
             lines = first.split(b"\n")
             blank = 0
             while not lines[blank].strip(b"\r"):
@@ -164,6 +175,34 @@ class CSVSource(NamedRows, FileSource):
         return np.concatenate(parts)
 
 
+def _check_names(path: str, names: list[str], kinds: list[Any]) -> None:
+    """Refuse a line of names that may be a row: every column of numbers has one for its name.
+
+    Counted columns, 0, 1, 2, ... or 1, 2, 3, ..., are what frames without names are written with.
+    """
+    arrow = need("pyarrow", "CSV")
+    found = [name for name, kind in zip(names, kinds, strict=True) if is_number(arrow, kind)]
+    found = [name for name in found if name]  # of a row, a missing value; of an index, no name
+    if not found or not all(map(_reads_as_number, found)):
+        return
+    counted = [[str(i) for i in range(first, first + len(found))] for first in (0, 1)]
+    if len(found) >= LEAST_COUNTED and found in counted:
+        return
+    shown = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
+    raise NoNamesError(
+        f"{path} has numbers in its first line where columns have their names ({shown}); pass "
+        "`header`=False if it is a row like the others, `header`=True if these are names."
+    )
+
+
+def _reads_as_number(name: str) -> bool:
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return "_" not in name  # which Python allows among digits
+
+
 def csv_source(
     path: str | os.PathLike[str],
     *,
@@ -172,7 +211,7 @@ def csv_source(
     label_column: str | None = None,
     exclude: Any = None,
     delimiter: str | None = None,
-    header: bool = True,
+    header: bool | None = None,
 ) -> CSVSource:
     """A text file with one row a line, read as float64; empty fields are missing.
 
@@ -187,8 +226,10 @@ def csv_source(
         More columns to leave out.
     delimiter : str, optional
         By default a tab for `.tsv`, else a comma.
-    header : bool
-        Whether the first line names the columns; otherwise they are ``f0``, ``f1``, ...
+    header : bool, optional
+        Whether the first line names the columns; otherwise they are ``f0``, ``f1``, ...  By
+        default it does, and is refused if it looks like a row of numbers; columns that are
+        counted from 0 or 1 are let through.
     """
     name = os.fspath(path)
     if delimiter is None:

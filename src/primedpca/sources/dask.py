@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from copy import copy
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal
@@ -11,12 +12,23 @@ from typing import Any, Literal
 import numpy as np
 
 from primedpca.arrays import describe, dtype_name, is_sparse, to_numpy, work_dtype
+from primedpca.engines import as_engine
 from primedpca.protocols import Block
 from primedpca.sources import files
 from primedpca.sources.base import BlockSource, join
 from primedpca.sources.strips import tall_first
 
-__all__ = ["DaskSource", "client_in_scope", "is_dask", "strip_of"]
+__all__ = [
+    "DaskSource",
+    "Handed",
+    "array_below",
+    "as_block",
+    "chunks_of",
+    "client_in_scope",
+    "is_dask",
+    "strip_of",
+    "view_of",
+]
 
 
 class DaskSource(BlockSource):
@@ -29,6 +41,11 @@ class DaskSource(BlockSource):
     ----------
     x : dask.array.Array
         Chunked in rows, columns or both.  It is not computed as a whole, kept or rechunked.
+
+    Attributes
+    ----------
+    engine : Engine or None
+        The cluster that works on it, which is where single blocks are computed as well.
     """
 
     on_disk = True
@@ -43,6 +60,7 @@ class DaskSource(BlockSource):
         # Delayed chunks, one list for every step along the axis.
         chunks = x.to_delayed() if self.axis == 0 else x.to_delayed().T
         self._strips = [chunks[a:b].tolist() for a, b in parts]
+        self.engine: Any = None
         self._here = False
 
     @cached_property
@@ -61,21 +79,64 @@ class DaskSource(BlockSource):
         return self._strips[i]
 
     def read(self, i: int) -> Block:
-        """Compute the block: by the client in scope if there is one, else in this thread."""
+        """Compute the block: where it is worked on, by the client in scope, or in this thread."""
         from dask import delayed
 
         # A task of its own: chunks that are asked for by name twice in a row may be just going.
         make = delayed(strip_of, pure=False)
         block = make(self.lazy(i), self.axis, self.blocks[i], self.shape[1 - self.axis])
-        return _read_only(block.compute(scheduler=self.client or "synchronous"))
+        if self.engine is None and self.client is not None:
+            as_engine(None, self)
+        if self.engine is not None:
+            return _read_only(self.engine.fetch(block))
+        return _read_only(block.compute(scheduler="synchronous"))
 
     def __getstate__(self) -> dict[str, Any]:
         # A worker that waited for the cluster's other workers could wait for ever.
-        return self.__dict__ | {"_here": True}
+        return self.__dict__ | {"_here": True, "engine": None}
 
     def __repr__(self) -> str:
         n, d = self.shape
         return f"DaskSource({n} x {d}, {len(self.blocks)} blocks, {dtype_name(self.dtype)})"
+
+
+class Handed:
+    """A block that was computed, in place of the array that it is of."""
+
+    def __init__(self, blocks: tuple[tuple[int, int], ...], block: Block = None) -> None:
+        self.blocks, self.block = blocks, block
+
+    def read(self, i: int) -> Block:
+        """The one that there is."""
+        return self.block
+
+
+def array_below(source: Any) -> DaskSource | None:
+    """The Dask array that a source is, or is a view of block by block."""
+    while not isinstance(source, DaskSource):
+        if not hasattr(source, "below"):
+            return None
+        source = source.source
+    return source
+
+
+def chunks_of(source: Any, i: int) -> tuple[int, list[list[Any]]]:
+    """What block ``i`` of a Dask array, or of a view of one, is made of.
+
+    The number of the array's own block, and its chunks, delayed.
+    """
+    while not isinstance(source, DaskSource):
+        source, i = source.source, source.below(i)
+    return i, source.lazy(i)
+
+
+def view_of(source: Any, floor: Handed) -> Any:
+    """The same view, of a block in place of the array; nothing of an array itself."""
+    if isinstance(source, (DaskSource, Handed)):
+        return floor
+    held = copy(source)
+    held.source = view_of(source.source, floor)
+    return held
 
 
 def is_dask(x: Any) -> bool:
@@ -117,7 +178,7 @@ def strip_of(
     across : int
         How long it is across.
     """
-    steps = [join([_as_block(part, axis) for part in step], 1 - axis) for step in chunks]
+    steps = [join([as_block(part, axis) for part in step], 1 - axis) for step in chunks]
     block = join(steps, axis)
     length = place[1] - place[0]
     if tuple(block.shape) != ((length, across) if axis == 0 else (across, length)):
@@ -139,7 +200,7 @@ def _read_only(block: Block) -> Block:
     return block
 
 
-def _as_block(chunk: Any, axis: int) -> Block:
+def as_block(chunk: Any, axis: int) -> Block:
     """A chunk as NumPy array or compressed rows (columns), its indices looked at."""
     if hasattr(chunk, "to_scipy_sparse"):  # of the library `sparse`
         chunk = chunk.to_scipy_sparse()

@@ -63,6 +63,15 @@ class Mapped(BlockSource):
         return tuple(self.source.local)
 
     @property
+    def client(self) -> Any:
+        """Who works on a Dask array where no engine is named."""
+        return getattr(self.source, "client", None)
+
+    def below(self, i: int) -> int:
+        """The block of the source below that block ``i`` is made of."""
+        return i
+
+    @property
     def nnz(self) -> int | None:
         """How many entries are stored, about, of sparse data."""
         below = getattr(self.source, "array", self.source)

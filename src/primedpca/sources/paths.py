@@ -35,6 +35,7 @@ SUFFIXES: dict[str, tuple[str, str]] = {
     ".csv": ("csv_file", "csv_source"),
     ".csv.gz": ("csv_file", "csv_source"),
     ".tsv": ("csv_file", "csv_source"),
+    ".tsv.gz": ("csv_file", "csv_source"),
 }
 #: Kinds that tell by themselves what is theirs.
 WHOLE: list[tuple[Callable[[Any], bool], Callable[..., DataSource]]] = [

@@ -1,0 +1,100 @@
+"""Options that several commands take together, declared once.
+
+A command has a group as one parameter, and :func:`flat` puts the options in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from typing import Any, get_type_hints
+
+from primedpca.cli import options as opt
+
+__all__ = ["Output", "Preparation", "Reading", "Search", "flat"]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How DATA are read."""
+
+    columns: opt.Columns = None
+    exclude: opt.Exclude = None
+    id_column: opt.Id = None
+    label_column: opt.Label = None
+    delimiter: opt.Delimiter = None
+    header: opt.Header = None
+    map_rows: opt.Map = None
+    shape: opt.Shape = None
+    dtype: opt.Dtype = None
+    offset: opt.Offset = None
+
+    def given(self) -> dict[str, Any]:
+        """Those that were given, in the words of ``as_source``."""
+        found = {name: value for name, value in asdict(self).items() if value is not None}
+        if "map_rows" in found:
+            from primedpca.sources import maps
+
+            found["map"] = getattr(maps, found.pop("map_rows"))
+        return found
+
+
+@dataclass(frozen=True)
+class Search:
+    """How components are looked for."""
+
+    tol: opt.Tol = "pi/1024"
+    priming: opt.Priming = "auto"
+    max_passes: opt.MaxPasses = 60
+    max_memory: opt.MaxMemory = None
+    checkpoint: opt.Checkpoint = None
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What is made of the columns, where, and with which seed."""
+
+    scale: opt.Scale = None
+    missing: opt.Missing = "error"
+    device: opt.Device = None
+    random_state: opt.Seed = None
+
+
+@dataclass(frozen=True)
+class Output:
+    """What is written, beside the answer."""
+
+    out: opt.Out = None
+    report: opt.Report = None
+    force: opt.Force = False
+    verbose: opt.Verbose = False
+
+
+def flat(command: Callable[..., Any]) -> Callable[..., Any]:
+    """A command with the options of its groups in the place of each group."""
+    kinds = get_type_hints(command, include_extras=True)
+    parameters: list[Parameter] = []
+    groups: dict[str, Any] = {}
+    for name, parameter in signature(command).parameters.items():
+        kind = kinds[name]
+        if not is_dataclass(kind):
+            own = parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=kind)
+            parameters.append(own)
+            continue
+        groups[name] = kind
+        within = get_type_hints(kind, include_extras=True)
+        for field in fields(kind):
+            own = Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default)
+            parameters.append(own.replace(annotation=within[field.name]))
+
+    @wraps(command)
+    def called(**given: Any) -> Any:
+        for name, kind in groups.items():
+            given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
+        return command(**given)
+
+    called.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    called.__annotations__ = {own.name: own.annotation for own in parameters}
+    return called
