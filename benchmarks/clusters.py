@@ -1,17 +1,22 @@
-"""Dask clusters on this machine: the same bits, what a cluster costs, and how others fare.
+"""Clusters on this machine: the same bits, what a cluster costs, and how others fare.
 
 ``python benchmarks/clusters.py same`` fits MNIST, 20 Newsgroups (sparse), a Zarr store of 2 GB and
-400 x 500,000 numbers in chunks both ways with the local engine and on 1, 2 and 4 workers, and
-compares every bit.  ``cost`` times passes over the store with 2 threads here and with 2 workers,
-and watches the memory of every worker during a fit with a budget.  ``peers`` races dask-ml's PCA
-and Dask's own ``svd_compressed`` on the same Dask array, with the true angles of each.  Files are
-made in a temporary folder and deleted; real data are looked for in ``PRIMEDPCA_DATA``.
+400 x 500,000 numbers in chunks both ways with the local engine, on 1, 2 and 4 workers of Dask and
+on as many ranks of torch.distributed (gloo), and compares every bit.  ``cost`` times passes over
+the store with 2 threads here and with 2 workers, and watches the memory of every worker during a
+fit with a budget.  ``peers`` races dask-ml's PCA and Dask's own ``svd_compressed`` on the same Dask
+array, with the true angles of each.  Files are made in a temporary folder and deleted; real data
+are looked for in ``PRIMEDPCA_DATA``.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import os
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -77,18 +82,22 @@ def mnist():
         return held["X"]
 
 
-def files(folder, size):
-    """What is compared: name -> (data as a user passes them, components)."""
+def make_files(folder, size):
+    """What is compared."""
     np.save(folder / "mnist.npy", mnist())
     words = sp.load_npz(DATA / "newsgroups20_bow.npz")
     sp.save_npz(folder / "newsgroups.npz", words, compressed=False)
-    wide = store(folder / "wide.zarr", 400, 500_000, (100, 25_000))
-    n = int(size / 4 / 4000)
+    store(folder / "tall.zarr", int(size / 4 / 4000), 4000, (500, 4000))
+    store(folder / "wide.zarr", 400, 500_000, (100, 25_000))
+
+
+def given(folder):
+    """Name -> (data as a user passes them, components)."""
     return {
         "MNIST": (str(folder / "mnist.npy"), 16),
         "20 Newsgroups": (str(folder / "newsgroups.npz"), 10),
-        f"Zarr, {n} x 4000": (store(folder / "tall.zarr", n, 4000, (500, 4000)), 8),
-        "400 x 500,000, chunks both ways": (da.from_zarr(wide), 8),
+        "Zarr": (str(folder / "tall.zarr"), 8),
+        "400 x 500,000, chunks both ways": (da.from_zarr(str(folder / "wide.zarr")), 8),
     }
 
 
@@ -97,28 +106,54 @@ def files(folder, size):
 
 def bits(pca):
     names = ("components_", "explained_variance_", "mean_", "angle_bounds_")
-    return b"".join(np.ascontiguousarray(getattr(pca, name)).tobytes() for name in names)
+    parts = (np.ascontiguousarray(getattr(pca, name)).tobytes() for name in names)
+    return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+def fitted(folder, engine):
+    """Fit everything, and give a hash of each."""
+    found = {}
+    for name, (x, k) in given(folder).items():
+        start = time.perf_counter()
+        pca = PrimedPCA(k, random_state=0, engine=engine).fit(x)
+        seconds, how = time.perf_counter() - start, type(pca.plan_.priming).__name__
+        about = f"{how}, {pca.n_passes_:g} passes, {pca.angle_bounds_.max():.1e} rad"
+        found[name] = {"bits": bits(pca), "seconds": seconds, "about": about}
+    return found
+
+
+def on_ranks(folder, size):
+    """What rank 0 of so many prints: each of them opens the same files."""
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command = [*launch, f"--nproc-per-node={size}", __file__, "rank", f"--folder={folder}"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def rank(folder):
+    """On a rank of torchrun."""
+    found = fitted(folder, "torch_distributed")
+    if os.environ["RANK"] == "0":
+        print(json.dumps(found))
 
 
 def same(folder, size):
-    """Every bit on 1, 2 and 4 workers against the local engine."""
-    given = files(folder, size)
-    found = {}
-    for name, (x, k) in given.items():
-        start = time.perf_counter()
-        pca = PrimedPCA(k, random_state=0, engine=LocalEngine()).fit(x)
-        found[name] = bits(pca)
-        how, seconds = type(pca.plan_.priming).__name__, time.perf_counter() - start
-        worst = pca.angle_bounds_.max()
-        print(f"{name}: local {seconds:.1f} s, {how}, {pca.n_passes_:g} passes, {worst:.1e} rad")
-    for workers in (1, 2, 4):
-        with cluster(workers) as client:
-            for name, (x, k) in given.items():
-                start = time.perf_counter()
-                pca = PrimedPCA(k, random_state=0, engine=client).fit(x)
-                seconds = time.perf_counter() - start
-                word = "same bits" if bits(pca) == found[name] else "OTHER BITS"
-                print(f"{name}: {workers} workers {seconds:.1f} s, {word}", flush=True)
+    """Every bit on 1, 2 and 4 workers and ranks against the local engine."""
+    make_files(folder, size)
+    here = fitted(folder, LocalEngine())
+    for name, one in here.items():
+        print(f"{name}: local {one['seconds']:.1f} s, {one['about']}", flush=True)
+
+    def compare(who, found):
+        for name, one in found.items():
+            word = "same bits" if one["bits"] == here[name]["bits"] else "OTHER BITS"
+            print(f"{name}: {who} {one['seconds']:.1f} s, {word}", flush=True)
+
+    for count in (1, 2, 4):
+        with cluster(count) as client:
+            compare(f"{count} workers", fitted(folder, client))
+    for count in (1, 2, 4):
+        compare(f"{count} ranks", on_ranks(folder, count))
 
 
 # -- what it costs ----------------------------------------------------------------------------
@@ -254,8 +289,12 @@ def peers(folder, _size):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", choices=["same", "cost", "peers"])
+    parser.add_argument("part", choices=["same", "cost", "peers", "rank"])
     parser.add_argument("--size", type=float, default=2e9, help="bytes of the Zarr store")
+    parser.add_argument("--folder", type=Path, help="of `rank`, which `same` starts: the files")
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        {"same": same, "cost": cost, "peers": peers}[asked.part](Path(name), asked.size)
+    if asked.part == "rank":
+        rank(asked.folder)
+    else:
+        with tempfile.TemporaryDirectory() as name:
+            {"same": same, "cost": cost, "peers": peers}[asked.part](Path(name), asked.size)

@@ -14,6 +14,7 @@ import torch.distributed as dist
 import torch.multiprocessing as processes
 
 from primedpca import prime, refine
+from primedpca.engines.checksum import mixed
 from primedpca.engines.torch_distributed import TorchDistributed
 from primedpca.metrics import angles
 from primedpca.sources.rank_rows import RankRows
@@ -34,6 +35,7 @@ def collectives(ranks, device):
     got = ranks.swap(sent + 1000 * rank, [2] * size)
     wanted = torch.cat([sent[rank] + 1000 * r for r in range(size)])
     assert torch.equal(got, wanted)
+    assert mixed(sent.reshape(-1)) == mixed(sent.reshape(-1).cpu())  # the checksum's, made there
     part = torch.full((3,), float(rank), device=device, dtype=torch.float64)
     assert torch.equal(
         ranks.join(part).cpu(), torch.repeat_interleave(torch.arange(size), 3).double()

@@ -1,19 +1,15 @@
-"""What ranks do in tests, and how they are started: real processes that talk over loopback.
+"""What ranks do in tests.
 
 ``python rank_jobs.py JOB [JOB ...]`` runs jobs one after the other on this rank of torchrun, or
-alone, and prints one JSON object for each.  Without a job it reads orders from its input and
-forks the ranks, so that PyTorch is imported once for all of them: see :class:`Ranks`.
+alone, and prints one JSON object for each.  See ``rank_starts.py`` for how tests start them.
 """
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import json
 import os
 import signal
-import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -28,22 +24,32 @@ import zarr
 
 from primedpca import PrimedPCA, as_source, refine
 from primedpca.arrays import to_numpy
+from primedpca.centred import Centred
 from primedpca.engines.torch_distributed import TorchDistributed
 from primedpca.priming import EigenGame, Oja
-from primedpca.sources import base, dense, files, sparse
+from primedpca.protocols import Parts
+from primedpca.sources import base, dense, files, raw_file, sparse
 from primedpca.sources.rank_rows import RankRows
 
-RANK, SIZE, LIMIT, WITH = 0, 1, 0.0, {}
+RANK, SIZE, LIMIT, STRUCK, WITH = 0, 1, 0.0, 0, {}
+
+#: Small data in many blocks.
+SMALL = [(module, "BLOCK_BYTES", 2**10) for module in (base, dense)]
+SMALL += [(module, "READ_BYTES", 2**10) for module in (files, raw_file)]
+SMALL += [(sparse, "BLOCK_ENTRIES", 100), (sparse, "OUTPUT_RATIO", 1)]
 
 
 def become():
     """The rank that the environment says; one that does not answer for LIMIT s is given up."""
-    global RANK, SIZE, LIMIT
+    global RANK, SIZE, LIMIT, STRUCK
     RANK, SIZE = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     LIMIT = float(os.environ.get("RANKS_LIMIT", 60))
+    STRUCK = int(os.environ.get("RANKS_STRUCK", SIZE - 1))
+    if "RANKS_RESTARTS" in os.environ:  # agents of several machines count for themselves
+        os.environ["TORCHELASTIC_RESTART_COUNT"] = str(RANK)
     WITH.update(engine=TorchDistributed(LIMIT), random_state=0)
-    base.BLOCK_BYTES = dense.BLOCK_BYTES = files.READ_BYTES = 2**10  # small data in many blocks
-    sparse.BLOCK_ENTRIES, sparse.OUTPUT_RATIO = 100, 1
+    for module, name, value in SMALL:
+        setattr(module, name, value)
 
 
 def noise(*shape):
@@ -63,9 +69,27 @@ def bits(pca):
     return hashlib.sha256(b"".join(np.asarray(part).tobytes() for part in found)).hexdigest()[:16]
 
 
+def make_files(folder):
+    """Files that any engine reads: chunks both ways, rows, and sparse rows."""
+    where = {"shape": (900, 24), "chunks": (40, 7), "dtype": "f8"}
+    zarr.create_array(folder / "both.zarr", **where)[...] = noise(900, 24)
+    np.save(folder / "rows.npy", noise(1300, 18))
+    sp.save_npz(folder / "thin.npz", sp.csr_array(thinned(noise(500, 40))), compressed=False)
+
+
+def file(name):
+    return f"{os.environ['RANKS_FILES']}/{name}"
+
+
+def opened(path):
+    if path.endswith("zarr"):
+        return zarr.open_array(path)[:]
+    return np.load(path) if path.endswith("npy") else sp.load_npz(path)
+
+
 def mine(X):
     """Rows of this rank: uneven shares, so that blocks lie across the ranks."""
-    X = zarr.open_array(X)[:] if isinstance(X, str) else X
+    X = opened(X) if isinstance(X, str) else X
     edges = [round(X.shape[0] * (r / SIZE) ** 1.5) for r in range(SIZE + 1)]
     return X[edges[RANK] : edges[RANK + 1]]
 
@@ -73,7 +97,9 @@ def mine(X):
 # -- jobs that end well: each gives the same on every rank, on any number of them ---------------
 
 FITS = {
-    "zarr": lambda: (os.environ["RANKS_ZARR"], {"priming": "block_krylov"}),
+    "zarr": lambda: (file("both.zarr"), {"priming": "block_krylov"}),
+    "npy": lambda: (file("rows.npy"), {}),
+    "npz": lambda: (file("thin.npz"), {"priming": "block_krylov"}),
     "tall": lambda: (noise(1700, 18), {}),
     "wide": lambda: (noise(18, 700), {"priming": "block_krylov"}),
     "few blocks": lambda: (noise(90, 6), {}),  # fewer than ranks
@@ -126,6 +152,35 @@ def weighted(rows):
 def refined():
     found = refine(noise(700, 18), np.eye(18)[:, :5], engine=WITH["engine"])
     return {"bits": hashlib.sha256(to_numpy(found.components).tobytes()).hexdigest()[:16]}
+
+
+class Stops:
+    """A callback that ends the fit after some passes, of which every rank has its own idea."""
+
+    def __init__(self, after):
+        self.after, self.passes = after, 0
+
+    def setup(self, estimator, context):
+        pass
+
+    def on_fit_task_begin(self, estimator, context):
+        pass
+
+    def on_fit_task_end(self, estimator, context):
+        self.passes += context.task_name == "pass"
+        return context.task_name == "pass" and self.passes >= self.after
+
+    def teardown(self, estimator, context):
+        pass
+
+
+def stopped(after):
+    """Rank 0 decides when a fit ends, whatever the callbacks of others say."""
+    pca = PrimedPCA(3, priming="block_krylov", tol=1e-9, extra_components=0, **WITH)
+    if after is not None:
+        pca.set_callbacks(Stops(after))
+    pca.fit(noise(700, 40))
+    return {"bits": bits(pca), "passes": pca.n_passes_, "status": pca.status_.name}
 
 
 def drawn():
@@ -194,7 +249,18 @@ def algebra_fails():
         solve.in_unit_of_data = before
 
 
+def product(turn):
+    """A pass in which the last rank multiplies with something else."""
+    vectors = noise(18, 4)
+    data = Centred(noise(700, 18), WITH["engine"])
+    return data.covariance_product(turn(vectors) if last() else vectors)
+
+
 ERRORS = {
+    "other signs": lambda: product(lambda vectors: -vectors),
+    "other order of columns": lambda: product(lambda vectors: vectors[:, ::-1].copy()),
+    "control characters": lambda: PrimedPCA(3, **WITH).fit(Fails(OSError("\x01" * 900), 20)),
+    "no Unicode": lambda: PrimedPCA(3, **WITH).fit(Fails(OSError("torn: \udc80"), 20)),
     "width": lambda: PrimedPCA(3, **WITH).fit(noise(700, 18 + last())),
     "width of own rows": lambda: RankRows(noise(70, 18 + last()), WITH["engine"]),
     "dtype": lambda: PrimedPCA(3, **WITH).fit(noise(700, 18).astype("f4" if last() else "f8")),
@@ -220,15 +286,14 @@ ERRORS = {
     ),
 }
 
-# -- jobs in which the last rank is struck ------------------------------------------------------
+# -- jobs in which a rank is struck: RANKS_STRUCK, or the last one -------------------------------
 
 STROKES = {
     "nothing": lambda: None,
-    "kill once": lambda: (
-        os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and os.kill(os.getpid(), signal.SIGKILL)
-    ),
+    "kill once": lambda: kill_once(Path(os.environ["RANKS_MARK"])),
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+    "hang": lambda: time.sleep(1000),
     "memory": lambda: out_of_memory(),
 }
 #: Where: the name of a kernel (or of an exchange) and which call of it.
@@ -241,17 +306,73 @@ PHASES = {
 }
 
 
-def out_of_memory():
-    """Ask for more than this process may have."""
+def kill_once(mark):
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def little_memory(more=2**24):
+    """From now on this process may have so many bytes more."""
     import resource
 
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + 2**24, resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_AS, (used + more, resource.RLIM_INFINITY))
+
+
+def out_of_memory():
+    little_memory()
     np.ones(2**28)
 
 
+def strike(stroke):
+    """On the rank that is struck; rank RANKS_SLOW is late by RANKS_LATE seconds at that point."""
+    if RANK == STRUCK and SIZE > 1:
+        STROKES[stroke]()
+    elif str(RANK) == os.environ.get("RANKS_SLOW"):
+        time.sleep(float(os.environ["RANKS_LATE"]))
+
+
+def lonely(work):
+    """What ``work`` comes to on a rank that stays alive after an error: others must not wait."""
+    try:
+        return work()
+    except MemoryError:
+        traceback.print_exc()
+        sys.stderr.flush()
+        time.sleep(1000)
+
+
+#: Where a rank needs room for what others send: 64 MiB, of which the struck one has a quarter.
+ROOM = {
+    "share": lambda: WITH["engine"].share(lambda: np.ones(2**23)),
+    "collect": lambda: WITH["engine"].collect(np.ones(2**23 if RANK == 0 else 1)),
+    "sums": lambda: WITH["engine"].sweep(as_source(np.ones((3, 4))), long_sums, {}, {}),
+    "rows": lambda: rows_of_all(),
+}
+
+
+def long_sums(block):
+    return Parts((np.ones(2**23),))
+
+
+def rows_of_all():
+    rows = RankRows(np.ones((2**17 if RANK == 0 else 1, 64)), WITH["engine"])
+    if RANK == STRUCK:
+        little_memory()
+    return rows.rows(np.arange(2**17))
+
+
+def no_room(where):
+    """One rank has no memory for what it would receive."""
+    fit("few blocks")  # threads and connections are there
+    if RANK == STRUCK and where != "rows":
+        little_memory()
+    return lonely(ROOM[where]) is None
+
+
 def struck(stroke, phase):
-    """A fit in which something befalls the last rank, in one of its phases.
+    """A fit in which something befalls a rank, in one of its phases.
 
     It is kept in the folder RANKS_FOLDER, if there is one; ``swept`` are the passes it makes.
     """
@@ -263,8 +384,8 @@ def struck(stroke, phase):
 
     def count(name):
         calls.append(name)
-        if last() and SIZE > 1 and name == where and calls.count(name) == nth:
-            STROKES[stroke]()
+        if name == where and calls.count(name) == nth:
+            strike(stroke)
 
     def counted_part(self, source, kernel, whole, mine, numbers):
         count("refine" if whole.get("inside") else kernel.__name__)
@@ -280,7 +401,7 @@ def struck(stroke, phase):
     if phase == "refine":
         options |= {"priming": Oja(steps=20), "certificate": "none"}
     X = noise(1700, 40) * 0.9 ** np.arange(40)
-    pca = PrimedPCA(4, **options).fit(X)
+    pca = lonely(lambda: PrimedPCA(4, **options).fit(X))
     LocalEngine.part, Ranks.swap = part, swap
     return {"bits": bits(pca), "swept": len(calls) - calls.count("swap")}
 
@@ -309,6 +430,9 @@ JOBS = {
     "own files": own_files,
     "drawn": drawn,
     "listening": listening,
+    "stopped": lambda: stopped(3 + 2 * RANK),
+    "stopped by rank 0": lambda: stopped(None if RANK else 3),
+    **{f"no room {where}": lambda where=where: no_room(where) for where in ROOM},
     **{
         f"{stroke} {phase}": lambda given=(stroke, phase): struck(*given)
         for stroke in STROKES
@@ -323,101 +447,5 @@ def run(jobs):
         print(json.dumps({job: JOBS[job]()}), flush=True)
 
 
-# -- starting them -----------------------------------------------------------------------------
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
-def forked(order, rank, port):
-    """A child that is this rank, its output in a file of its own."""
-    child = os.fork()
-    if child:
-        return child
-    code = 1
-    try:
-        out = os.open(order["files"][rank], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(out, 1), os.dup2(out, 2)
-        size = str(order["size"])
-        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": size}
-        place |= {"LOCAL_WORLD_SIZE": size, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-        os.environ.update(place | order["environment"])
-        run(order["jobs"])
-        code = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        atexit._run_exitfuncs()
-        os._exit(code)
-
-
-def ended(children, limit, struck):
-    """Exit codes when all but the struck one are done; who is not by then hangs."""
-    codes, end = {}, time.monotonic() + limit
-    while time.monotonic() < end and any(r not in codes for r in children if r != struck):
-        for r, child in children.items():
-            if r not in codes and os.waitpid(child, os.WNOHANG)[0]:
-                codes[r] = 0
-        time.sleep(0.02)
-    for r, child in children.items():
-        if r not in codes:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-    return ["hangs" if r not in codes and r != struck else "ended" for r in children]
-
-
-def serve():
-    """Fork ranks for every order that comes in, and answer how they ended."""
-    for line in sys.stdin:
-        order, port = json.loads(line), free_port()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # fork with threads: none of ours
-            children = {r: forked(order, r, port) for r in range(order["size"])}
-        print(json.dumps(ended(children, order["limit"], order["struck"])), flush=True)
-
-
-class Ranks:
-    """Starts ranks, and tells what they gave."""
-
-    def __init__(self, folder):
-        self.folder = Path(folder)
-        command = [sys.executable, "-W", "error", __file__]
-        where = {"shape": (900, 24), "chunks": (40, 7), "dtype": "f8"}
-        zarr.create_array(self.folder / "small.zarr", **where)[...] = noise(900, 24)
-        environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        environment["RANKS_ZARR"] = str(self.folder / "small.zarr")
-        self.server = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-        )
-
-    def run(self, size, *jobs, limit=240, struck=None, **environment):
-        """For every rank, job -> what it gave, or its output; none hangs."""
-        files = [self.folder / f"rank{r}.txt" for r in range(size)]
-        order = {"size": size, "jobs": jobs, "limit": limit, "struck": struck}
-        order |= {"files": [str(file) for file in files], "environment": environment}
-        self.server.stdin.write(json.dumps(order) + "\n")
-        self.server.stdin.flush()
-        how = json.loads(self.server.stdout.readline())
-        texts = [file.read_text() for file in files]
-        assert "hangs" not in how, (how, texts)
-        told = []
-        for text in texts:
-            gave = {"text": text}
-            for line in text.splitlines():
-                if line.startswith("{"):
-                    gave |= json.loads(line)
-            told.append(gave)
-        return told
-
-    def close(self):
-        self.server.stdin.close()
-        self.server.wait(60)
-        self.server.stdout.close()
-
-
 if __name__ == "__main__":
-    run(sys.argv[1:]) if sys.argv[1:] else serve()
+    run(sys.argv[1:])

@@ -9,20 +9,23 @@ import pytest
 import rank_jobs
 import torch
 import torch.distributed as dist
-from rank_jobs import ERRORS, FITS, Ranks, noise
+from clusters import cluster
+from rank_jobs import ERRORS, FITS, ROOM, SMALL, noise
+from rank_starts import Ranks
 
 from primedpca import PrimedPCA
 from primedpca.centred import Centred
 from primedpca.engines import as_engine
+from primedpca.engines.checksum import checksum, mixed
 from primedpca.engines.local import FixedTree, LocalEngine
-from primedpca.engines.torch_distributed import TorchDistributed, checksum, shares
+from primedpca.engines.torch_distributed import TorchDistributed, shares
 from primedpca.protocols import Engine, Parts
 from primedpca.sources.rank_rows import RankRows
 
 GOOD = [f"{kind} {name}" for kind in ("fit", "rows") for name in FITS]
 GOOD += ["weighted", "weighted rows", "refined", "own files"]
 #: Of these one process and several ranks cut blocks alike.
-ALIKE = [name for name in FITS if name not in ("wide", "sparse columns", "zarr")]
+ALIKE = [name for name in FITS if name not in ("wide", "sparse columns", "zarr", "npy", "npz")]
 
 
 @pytest.fixture(scope="module")
@@ -33,10 +36,17 @@ def ranks(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def workers():
+    with cluster(2) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
 def found(ranks):
     """Size -> what every rank gave for every job."""
     bad = [f"error {name}" for name in ERRORS]
-    jobs = {1: [], 2: [*bad, "drawn", "listening"], 4: ["drawn"]}
+    stops = ["stopped", "stopped by rank 0"]
+    jobs = {1: stops, 2: [*bad, "drawn", "listening", *stops], 4: ["drawn", *stops]}
     return {size: ranks.run(size, *GOOD, *more) for size, more in jobs.items()}
 
 
@@ -58,6 +68,16 @@ def test_the_engine_of_one_machine_gives_the_same_bits(found, name, ranks):
         assert gave(found, f"rows {name}", 4) == [own] * 4
 
 
+@pytest.mark.parametrize("name", ["zarr", "npy", "npz"])
+def test_dask_gives_the_same_bits_of_the_same_file(found, name, ranks, workers, monkeypatch):
+    monkeypatch.setenv("RANKS_FILES", str(ranks.folder))
+    for module, constant, value in SMALL:
+        monkeypatch.setattr(module, constant, value)
+    path, options = FITS[name]()
+    pca = PrimedPCA(3, engine=workers, random_state=0, **options).fit(path)
+    assert [rank_jobs.bits(pca)] * 2 == [one["bits"] for one in gave(found, f"fit {name}", 2)]
+
+
 def test_weights_of_own_rows_are_those_of_all(found):
     assert gave(found, "weighted rows", 4) == gave(found, "weighted", 4)
 
@@ -69,6 +89,12 @@ def test_without_a_seed_all_ranks_draw_the_same_and_have_one_history(found):
     assert gave(found, "drawn", 2)[0]["bits"] != gave(found, "drawn", 4)[0]["bits"]
 
 
+def test_rank_0_decides_when_callbacks_end_a_fit(found):
+    told = gave(found, "stopped", 1, 2, 4) + gave(found, "stopped by rank 0", 1, 2, 4)
+    assert told == told[:1] * 14
+    assert told[0]["status"] == "STOPPED"
+
+
 def test_ranks_on_one_machine_listen_on_loopback_alone(found):
     first, second = gave(found, "listening", 2)
     assert second
@@ -78,7 +104,12 @@ def test_ranks_on_one_machine_listen_on_loopback_alone(found):
 
 # -- errors -----------------------------------------------------------------------------------
 
+PARTED = ("the ranks have parted at 'a pass: product': rank 1 asks for another product",) * 2
 WORDS = {
+    "other signs": PARTED,
+    "other order of columns": PARTED,
+    "control characters": ("rank 1 of 2 failed: OSError: \x01\x01", "\x01" * 900),
+    "no Unicode": ("rank 1 of 2 failed: OSError: torn: ?", "torn: \udc80"),
     "width": ("rank 1 has `shape`=(700, 19), and rank 0 has (700, 18)",) * 2,
     "width of own rows": ("rank 1 has rows with columns=19, and rank 0 with 18",) * 2,
     "dtype": ("rank 1 has `dtype`=float32, and rank 0 has float64",) * 2,
@@ -106,17 +137,48 @@ def test_an_error_reaches_every_rank_and_they_can_go_on(found, name):
         assert told["after"] == gave(found, "fit few blocks", 1)[0]["bits"]
 
 
+KEEPER = "the process that keeps the ranks in touch (often rank 0)"
+
+
 @pytest.mark.parametrize(
-    ("job", "words"),
+    ("job", "size", "struck", "words"),
     [
-        ("kill reduce", "rank 2 of 3 is gone"),
-        ("stop pass", "rank 2 of 3 did not answer for 3 s (`timeout`)"),
-        ("memory reduce", "rank 2 of 3 failed: MemoryError"),
+        ("kill reduce", 3, 2, "rank 2 of 3 is gone"),
+        ("kill pass", 4, 3, "rank 3 of 4 is gone"),  # of four in a ring, no neighbour of 1
+        ("kill pass", 4, 1, "rank 1 of 4 is gone"),
+        ("kill pass", 3, 0, f"{KEEPER} is gone"),
+        ("stop pass", 3, 2, "rank 2 of 3 did not answer for 4 s (`timeout`): it gives no sign"),
+        ("stop pass", 3, 0, f"{KEEPER} does not answer"),
+        ("hang pass", 3, 1, "rank 1 of 3 did not answer for 4 s (`timeout`): it lives"),
+        ("memory reduce", 4, 3, "rank 3 of 4 failed: MemoryError"),
     ],
 )
-def test_a_rank_that_is_lost_is_named(ranks, job, words):
-    for told in ranks.run(3, job, struck=2, RANKS_LIMIT="3")[:2]:
-        assert f"RankError: {words}" in told["text"]
+def test_a_rank_that_is_lost_is_named(ranks, job, size, struck, words):
+    limit = "600" if "kill" in job or "memory" in job else "4"
+    told = ranks.run(size, job, struck=struck, limit=90, RANKS_LIMIT=limit)
+    for one in (one for r, one in enumerate(told) if r != struck):
+        assert f"RankError: {words}" in one["text"]
+
+
+def test_a_rank_that_has_more_to_do_is_not_taken_for_lost(ranks):
+    late = {"RANKS_SLOW": "1", "RANKS_LATE": "9"}
+    for told in ranks.run(3, "kill pass", struck=2, **late)[:2]:
+        assert "RankError: rank 2 of 3 is gone" in told["text"]
+
+
+def test_machines_that_count_restarts_differently_find_each_other(ranks):
+    for told in ranks.run(3, "kill reduce", struck=2, RANKS_RESTARTS="own")[:2]:
+        assert "RankError: rank 2 of 3 is gone" in told["text"]
+
+
+@pytest.mark.parametrize("where", ROOM)
+def test_a_rank_without_room_for_what_it_receives_lets_go_of_the_others(ranks, where):
+    """It lives on, and they hear of it long before the limit of ten minutes."""
+    struck = 0 if where == "sums" else 1  # of one block the first of two ranks has none
+    limits = {"limit": 60, "RANKS_LIMIT": "600"}
+    told = ranks.run(2, f"no room {where}", struck=struck, **limits)[1 - struck]
+    assert f"RankError: rank {struck} of 2 failed: " in told["text"]
+    assert "Unable to allocate" in told["text"]
 
 
 # -- checkpoints ------------------------------------------------------------------------------
@@ -199,14 +261,49 @@ def test_trees_that_are_put_together_add_in_the_same_order(count):
         np.testing.assert_array_equal(joined.total().sums[0], wanted)
 
 
-def test_the_checksum_changes_with_any_bit():
+def changed(x):
+    """``x`` with one bit, a sign, a column's signs, two entries or two columns changed."""
+    for change in range(5):
+        y = x.copy(order="K")
+        if change == 0:
+            y[3, 2] = np.nextafter(y[3, 2], y.dtype.type(9))
+        elif change == 1:
+            y[1, 1] *= -1
+        elif change == 2:
+            y[:, 1] *= -1
+        elif change == 3:
+            y[[0, 1], 2] = y[[1, 0], 2]
+        else:
+            y[:, [0, 1]] = y[:, [1, 0]]
+        yield y
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(
+    "convert", [np.ascontiguousarray, np.asfortranarray, torch.tensor], ids=["C", "F", "torch"]
+)
+def test_the_checksum_changes_with_any_bit(convert, dtype):
+    x = noise(6, 4).astype(dtype)
+    sums = [checksum({"x": convert(y), "n": None}) for y in (x, x.copy(), *changed(x))]
+    assert sums[0] == sums[1]
+    assert len(set(sums)) == len(sums) - 1
+
+
+def test_the_checksum_changes_with_shape_order_and_numbers():
     x = noise(6, 4)
-    for convert in (np.array, np.asfortranarray, torch.tensor, lambda y: np.float32(y)):
-        one, other = convert(x), convert(x)
-        assert checksum({"x": one, "n": None}) == checksum({"x": other, "n": None})
-        other[3, 2] = np.nextafter(float(other[3, 2]), 9e9) if "64" in str(other.dtype) else 0
-        assert checksum({"x": one, "n": None}) != checksum({"x": other, "n": None})
-    assert checksum([1.0, 2.0]) != checksum([2.0, 1.0])
+    values = ([1.0, 2.0], [2.0, 1.0], [x], [x.reshape(4, 6)], [x, None], [x, 0], {"a": 1}, {})
+    assert len({checksum(value) for value in values}) == len(values)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.uint8])
+def test_what_is_mixed_on_a_device_changes_with_any_bit(dtype, monkeypatch):
+    monkeypatch.setattr("primedpca.engines.checksum.PIECE", 5)
+    x = noise(6, 4)
+    sums = [mixed(torch.tensor(y).reshape(-1)) for y in (x, x.copy(), *changed(x))]
+    assert sums[0] == sums[1]
+    assert len(set(sums)) == len(sums) - 1
+    other = torch.arange(24).to(dtype)
+    assert mixed(other) != mixed(other.flip(0))
 
 
 def test_every_error_has_its_words():

@@ -52,11 +52,11 @@ class Watched(CallbackSupportMixin):
         y: Any,
         sample_weight: Any,
         rows: int,
-        speaks: bool,
+        fit: Any,
     ) -> Iterator[Listener]:
         """Tell callbacks of the fit as a whole; gives the listener for its passes.
 
-        Of several processes that make one fit, the one that ``speaks`` prints.
+        Of several processes that make one ``fit``, the one that ``speaks`` prints.
         """
         context: Any = None
         about = {"X": X, "y": y}
@@ -68,7 +68,7 @@ class Watched(CallbackSupportMixin):
 
         def tell(history: list[Row], find: Find) -> bool:
             self.history_ = history  # callbacks look there
-            if speaks:
+            if fit.speaks:
                 self._say(history[-1])
             if context is None:
                 return False
@@ -81,7 +81,7 @@ class Watched(CallbackSupportMixin):
                 )
             )
 
-        yield tell
+        yield fit.agreed(tell)
         if context is not None:
             fitted = {name: value for name, value in vars(self).items() if name.endswith("_")}
             context.call_on_fit_task_end(estimator=self, reconstruction_attributes=fitted, **about)

@@ -34,6 +34,7 @@ from primedpca.frame import Frame
 from primedpca.interrupts import Interrupts
 from primedpca.packing import Packed, as_columns, as_rows, pack, unpack
 from primedpca.priming import REGISTRY, Given
+from primedpca.progress import Listener
 from primedpca.protocols import DataSource, Engine, Parts
 from primedpca.result import Certificate, Cluster, Decomposition, Plan, Status
 from primedpca.solution import Solution
@@ -107,6 +108,10 @@ class Checkpoint:
                     (self.folder / name).unlink(missing_ok=True)
             self._about = dict(about)
             yield
+
+    def agreed(self, listener: Listener) -> Listener:
+        """The listener itself: whoever it asks decides alone."""
+        return listener
 
     def begin(self, plan: Plan, seed: int) -> tuple[Plan, int]:
         """The plan and seed that the fit was begun with, which are these if it begins now."""

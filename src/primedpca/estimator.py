@@ -244,7 +244,7 @@ class PrimedPCA(
         rows, self.history_ = source.shape[0], []
         with (
             begun_fit(source, options, sample_weight, start) as fit,
-            self._watched(X, y, sample_weight, rows, fit.speaks) as told,
+            self._watched(X, y, sample_weight, rows, fit) as told,
         ):
             data = Centred(source, fit.engine, **preparation)
             check_rows(data)

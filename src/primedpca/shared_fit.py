@@ -14,6 +14,7 @@ from primedpca.engines import as_engine
 from primedpca.engines.recorded import RecordedEngine
 from primedpca.fingerprint import agreement
 from primedpca.packing import pack, unpack
+from primedpca.progress import Find, Listener, Row
 from primedpca.protocols import DataSource, Engine
 from primedpca.result import Plan
 from primedpca.solution import Solution
@@ -33,6 +34,10 @@ class Unkept:
 
     def __init__(self, engine: Any) -> None:
         self.engine: Engine = engine
+
+    def agreed(self, listener: Listener) -> Listener:
+        """The listener itself."""
+        return listener
 
     def begin(self, plan: Plan, seed: int) -> tuple[Plan, int]:
         """These."""
@@ -71,6 +76,15 @@ class SharedFit:
         """What ``make(checkpoint)`` gives on rank 0, its arrays in this rank's own library."""
         held = self._inner.share(lambda: pack(make(self._kept)))
         return unpack(held, self._like)
+
+    def agreed(self, listener: Listener) -> Listener:
+        """A listener by which rank 0 decides whether the fit ends: clocks differ."""
+
+        def told(history: list[Row], find: Find) -> bool:
+            word = bool(listener(history, find))
+            return bool(self._inner.share(lambda: word))
+
+        return told
 
     def begin(self, plan: Plan, seed: int) -> tuple[Plan, int]:
         """The plan and seed of rank 0, or of the fit that it kept."""

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import json
 import pickle
-import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import Any
 
@@ -20,13 +19,13 @@ import numpy as np
 
 from primedpca.arrays import is_numpy_array, is_torch_array
 from primedpca.engines.local import processors
+from primedpca.engines.presence import Presence
 from primedpca.protocols import Array
 
 __all__ = ["RankError", "Ranks", "as_tensor"]
 
 NOTE_BYTES = 4096
-WORDS = 800  # of an error that a note holds, each of up to four bytes
-GRACE = 5.0  # seconds in which those who are left tell each other so
+WORDS = 600  # bytes of an error that a note holds, each of which JSON writes with up to six
 
 
 class RankError(RuntimeError):
@@ -43,11 +42,13 @@ class Ranks:
         Seconds after which a rank that does not answer is given up.
     group : process group, optional
         For notes and arrays in host memory.
-    store : Store, optional
-        Where ranks leave word when they cannot meet any more.
 
     Attributes
     ----------
+    presence : Presence or None
+        Where ranks leave word when they cannot meet any more.
+    broken : bool
+        Whether they cannot.
     device_group : process group or None
         For arrays on accelerators; without one they go through host memory.
     threads, processors : int
@@ -62,11 +63,10 @@ class Ranks:
         size: int = 1,
         timeout: float = 0.0,
         group: Any = None,
-        store: Any = None,
     ) -> None:
         self.rank, self.size, self.timeout = rank, size, timeout
-        self.store, self.broken = store, False
-        self._group = group
+        self.presence: Presence | None = None
+        self._group, self.broken = group, False
         self.device_group: Any = None
         self.world: Any = None
         self.threads = self.processors = max(2, processors())
@@ -103,16 +103,15 @@ class Ranks:
         if self.size == 1 or self.broken or error is self._told or isinstance(error, RankError):
             return
         self._told = error
-        words = f"{type(error).__name__}: {error}"[:WORDS]
-        try:
-            if not self._exchanging:
-                self._notes({"error": words})
-                return
+        # A path may hold what no encoding knows.
+        words = f"{type(error).__name__}: {error}".encode(errors="replace")[:WORDS]
+        told = words.decode(errors="ignore")
+        if self._exchanging:
             # The others wait for something else than a note: leave word, and let go of them.
-            self.store.set(f"left/{self.rank}", words)
-            self._close()
-        except (RankError, RuntimeError):
+            self._leave(told)
             return
+        with suppress(RankError):
+            self._notes({"error": told})
 
     @contextmanager
     def together(self, task: str | None = None) -> Iterator[None]:
@@ -145,10 +144,11 @@ class Ranks:
             # Ranks of one fit trust each other: they run the same script.
             text = pickle.dumps(make()) if self.rank == 0 else b""
             size = self.meet(task, bytes=len(text))[0]["bytes"]
-            held = np.frombuffer(text, np.uint8).copy() if self.rank == 0 else None
-            held = np.empty(size, np.uint8) if held is None else held
-            self.fill(held, [0] + [size] * self.size)
-            return pickle.loads(held.tobytes())
+            with self.exchange():
+                held = np.empty(size, np.uint8)
+                held[: len(text)] = np.frombuffer(text, np.uint8)
+                self.fill(held, [0] + [size] * self.size)
+            return pickle.loads(held.data)
 
     def collect(self, value: Any, task: str = "collect") -> list[Any]:
         """The ``value`` of every rank, on every rank."""
@@ -156,11 +156,11 @@ class Ranks:
         with self.together():
             sizes = [note["bytes"] for note in self.meet(task, bytes=text.size)]
             edges = np.cumsum([0, *sizes]).tolist()
-            held = np.empty(edges[-1], np.uint8)
-            held[edges[self.rank] : edges[self.rank + 1]] = text
-            self.fill(held, edges)
-            parts = (held[a:b] for a, b in pairwise(edges))
-            return [pickle.loads(part.tobytes()) for part in parts]
+            with self.exchange():
+                held = np.empty(edges[-1], np.uint8)
+                held[edges[self.rank] : edges[self.rank + 1]] = text
+                self.fill(held, edges)
+            return [pickle.loads(held[a:b].data) for a, b in pairwise(edges)]
 
     def fill(self, whole: Array, edges: Sequence[int]) -> None:
         """Send the rows ``edges[r]:edges[r + 1]``, which rank ``r`` has filled in, to all."""
@@ -197,9 +197,12 @@ class Ranks:
 
     @contextmanager
     def exchange(self) -> Iterator[None]:
-        """Inside, ranks wait for arrays: who fails here can only leave."""
+        """Inside, ranks wait for arrays: who fails here can only leave.
+
+        What one rank may have no memory for is made inside, where no other waits for a note.
+        """
         self._check_whole()
-        self._exchanging = True
+        before, self._exchanging = self._exchanging, True
         with self._limited():
             try:
                 yield
@@ -208,7 +211,7 @@ class Ranks:
                     self.tell(error)
                 raise
             finally:
-                self._exchanging = False
+                self._exchanging = before
 
     def _broadcast(self, tensor: Any, source: int) -> None:
         world = _distributed().get_global_rank(self._group, source)
@@ -241,8 +244,7 @@ class Ranks:
         except RuntimeError as error:
             if not _is_transport(error):
                 raise
-            self.broken = True
-            raise RankError(self._who_is_lost(str(error))) from error
+            raise RankError(self._what_broke(str(error))) from error
 
     def _check_whole(self) -> None:
         if self.broken:
@@ -250,52 +252,26 @@ class Ranks:
                 "the ranks have lost each other in an earlier fit; start all of them again."
             )
 
+    def _what_broke(self, why: str) -> str:
+        # First of all: others may wait for this rank, and not for the one that is lost.
+        self._close()
+        if self.presence is None:
+            return f"the ranks lost each other when they had just come together ({why})"
+        return self.presence.what_broke(why)
+
+    def _leave(self, words: str) -> None:
+        if self.presence is None:
+            self._close()
+        else:
+            self.presence.leave(words, self._close)
+
     def _close(self) -> None:
-        self.broken = True
-        _distributed().destroy_process_group(self._group)
-
-    def _who_is_lost(self, why: str) -> str:
-        """A sentence: those who are left say so in the store, so that who is not can be named."""
-        others = [r for r in range(self.size) if r != self.rank]
-        try:
-            self.store.set(f"here/{self.rank}", "yes")
-            end = time.monotonic() + GRACE
-            while time.monotonic() < end:
-                for r in others:
-                    if self.store.check([f"left/{r}"]):
-                        words = self.store.get(f"left/{r}").decode()
-                        return f"rank {r} of {self.size} failed: {words}"
-                if all(self.store.check([f"here/{r}"]) for r in others):
-                    break
-                time.sleep(0.05)
-            lost = [r for r in others if not self.store.check([f"here/{r}"])]
-        except RuntimeError:
-            return f"the process that keeps the ranks in touch (often rank 0) is gone ({why})"
-        self._let_others_look(set(others) - set(lost))
-        if not lost:
-            return f"the connection between the ranks broke although all are there ({why})"
-        names = ", ".join(map(str, lost))
-        if "imed out" in why:
-            return (
-                f"rank {names} of {self.size} did not answer for {self.timeout:g} s (`timeout`): "
-                "it hangs, or has far more to do; see what it does, or raise the limit."
-            )
-        return (
-            f"rank {names} of {self.size} is gone: it was killed, ran out of memory or lost its "
-            "network; see its own last words, and go on from a `checkpoint`."
-        )
-
-    def _let_others_look(self, others: set[int]) -> None:
-        """Wait until they know as well: the store ends with the process that keeps it."""
-        end = time.monotonic() + GRACE
-        try:
-            self.store.set(f"told/{self.rank}", "yes")
-            while time.monotonic() < end:
-                if all(self.store.check([f"told/{r}"]) for r in others):
-                    return
-                time.sleep(0.05)
-        except RuntimeError:
-            return  # it has ended, and this rank knows
+        """End all connections of the group, so that nobody waits for this rank."""
+        self.broken, group, self._group = True, self._group, None
+        if group is not None:
+            with suppress(AttributeError, RuntimeError):  # early versions of PyTorch cannot
+                group.abort()
+            _distributed().destroy_process_group(group)
 
 
 def as_tensor(x: Array) -> Any:

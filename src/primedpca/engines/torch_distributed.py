@@ -6,7 +6,6 @@ same on every rank, to the bit; the small algebra between passes is done by all 
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -19,19 +18,18 @@ import numpy as np
 from primedpca.arrays import (
     device,
     dtype_name,
-    is_dense,
     is_sparse,
     is_torch_array,
     namespace,
-    to_numpy,
 )
+from primedpca.engines.checksum import checksum
 from primedpca.engines.joining import connect
 from primedpca.engines.local import FixedTree, LocalEngine, Node
 from primedpca.engines.ranks import Ranks
 from primedpca.packing import lies_in_columns
 from primedpca.protocols import Array, DataSource, Kernel, Parts, is_spread
 
-__all__ = ["TorchDistributed", "checksum", "shares"]
+__all__ = ["TorchDistributed", "shares"]
 
 PIECE_BYTES = 2**25  # of sums that are on their way at a time
 SIXTEENS = 128  # blocks a rank from which on shares begin at a multiple of sixteen
@@ -95,26 +93,25 @@ class TorchDistributed:
         with ranks.together():
             numbers = _numbers(source, ranks)
             tree = local.part(source, kernel, whole, mine, numbers)
-            nodes = tree.nodes()
+            nodes, stacks = tree.nodes(), tree.stacks
+            home = _Home.of([*stacks, *(nodes[0].sums if nodes else ())], source)
             notes = ranks.meet(
                 f"a pass: {getattr(kernel, '__name__', type(kernel).__name__)}",
                 [len(source.blocks), checksum([whole, mine])],
                 blocks=[numbers.start, numbers.stop],
                 sums=[_form(part) for part in nodes[0].sums] if nodes else None,
-                stacks=[_form(part) for part in tree.stacks] if nodes else None,
+                stacks=[_form(part) for part in stacks] if nodes else None,
             )
             held = _all_numbers(notes, len(source.blocks))
             sums_like, stacks_like = _forms(notes)
-            stacks = tree.stacks
-            home = _Home.of([*stacks, *(nodes[0].sums if nodes else ())], source)
-            if not nodes:
-                stacks = tuple(home.empty(*form[:2]) for form in stacks_like)
-            sums = _Flat(sums_like, home)
             with ranks.exchange():
+                if not nodes:
+                    stacks = tuple(home.empty(*form[:2]) for form in stacks_like)
+                sums = _Flat(sums_like, home)
                 _add_up(ranks, nodes, held, sums)
-            starts = [source.blocks[part.start][0] if part else None for part in held]
-            for stack in stacks:
-                ranks.fill(stack, _edges(starts, stack.shape[0]))
+                starts = [source.blocks[part.start][0] if part else None for part in held]
+                for stack in stacks:
+                    ranks.fill(stack, _edges(starts, stack.shape[0]))
             return Parts(sums.arrays(), stacks)
 
 
@@ -261,26 +258,3 @@ class _Flat:
 
 def _contiguous(x: Array) -> Array:
     return x.contiguous() if is_torch_array(x) else np.ascontiguousarray(x)
-
-
-def checksum(value: Any) -> int:
-    """A number that changes with any bit of the arrays and numbers in ``value``."""
-    if isinstance(value, Mapping):
-        value = [value[name] for name in sorted(value)]
-    if isinstance(value, (list, tuple)):
-        found = len(value)
-        for part in value:
-            found = (31 * found + checksum(part)) % 2**61
-        return found
-    if not is_dense(value):
-        known = value is None or isinstance(value, (bool, int, float, str))
-        return zlib.crc32((repr(value) if known else type(value).__qualname__).encode())
-    flat = (value.T if lies_in_columns(value) else value).reshape(-1)
-    if is_torch_array(flat):
-        import torch
-
-        words = {8: torch.int64, 4: torch.int32}.get(flat.element_size(), torch.uint8)
-        return int(flat.view(words).sum(dtype=torch.int64)) % 2**61
-    flat = np.ascontiguousarray(to_numpy(flat))
-    words = {8: np.int64, 4: np.int32}.get(flat.itemsize, np.uint8)
-    return int(flat.view(words).sum(dtype=np.int64)) % 2**61

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 from primedpca.arrays import device, dtype_name, is_sparse, namespace, to_numpy
 from primedpca.engines import as_engine
+from primedpca.engines.checksum import checksum
 from primedpca.fingerprint import digest
 from primedpca.protocols import Array, Block
 from primedpca.sources import as_source, files
@@ -172,10 +173,12 @@ class RankRows(MemorySource):
         with self._ranks.together():
             mine = index[owner == rank] - self.edges[rank]
             part = self.own.rows(mine) if self._held is None else take_rows(self._held, mine)
-            self._ranks.meet("rows of every rank", [len(index), int(index.sum())])
-        edges = np.searchsorted(owner[order], np.arange(size + 1)).tolist()
-        together = self._sparse_of_all if is_sparse(part) else self._dense_of_all
-        return take_rows(together(part, edges), np.argsort(order, kind="stable"))
+            edges = np.searchsorted(owner[order], np.arange(size + 1)).tolist()
+            together = self._sparse_of_all if is_sparse(part) else self._dense_of_all
+            self._ranks.meet("rows of every rank", checksum(index))
+            with self._ranks.exchange():
+                whole = together(part, edges)
+            return take_rows(whole, np.argsort(order, kind="stable"))
 
     def _dense_of_all(self, part: Array, edges: list[int]) -> Array:
         rank = self._ranks.rank
