@@ -1,6 +1,6 @@
 """Speed against peers: tune them with the truth known, then race, and write one table.
 
-    python benchmarks/race.py                       # everything, about 40 minutes
+    python benchmarks/race.py                       # everything, half an hour or more
     python benchmarks/race.py --sets nips,half --repeats 3
     python benchmarks/race.py --quick               # does it run at all?
 
