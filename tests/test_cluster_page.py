@@ -172,9 +172,10 @@ def lines_of(part):
 
 
 def test_torchrun_on_one_machine(place):
+    """Of the four processes two, as each takes seconds to load PyTorch."""
     fit_script(place)
-    line, _ = lines_of("--nnodes=2")
-    assert run(line, place.folder, here(), 300) == "exact\n" * 4
+    line = lines_of("--nnodes=2")[0].replace("=4", "=2")
+    assert run(line, place.folder, here(), 300) == "exact\n" * 2
 
 
 @pytest.mark.slow
