@@ -65,6 +65,7 @@ SHORTER = {
     "clusters.py cost": "clusters.py cost --size 2e7",
     "disk.py --size 4GB": "disk.py --size 40MB",
     "planner.py": "planner.py --sets nips --repeats 1",
+    "--sets nips,half --repeats 3": "--sets nips --repeats 1",
     "make bench": "make bench ARGS=--quick",
     "make test-slow": "make --dry-run test-slow",  # which is what runs this
 }
