@@ -19,9 +19,9 @@ test-slow: $(VENV)/.installed-test
 test-browser: $(VENV)/.installed-browser
 	$(BIN)/pytest -m browser tests/browser
 
-# About 25 minutes on a quiet machine, and the same data.
+# Half an hour or more on a quiet machine, and the same data; `make bench ARGS=--quick` in a minute.
 bench: $(VENV)/.installed-bench
-	$(BIN)/python benchmarks/race.py
+	$(BIN)/python benchmarks/race.py $(ARGS)
 
 # The site, into docs/_build/html; any warning is an error. The examples run: about two minutes.
 docs: $(VENV)/.installed-docs

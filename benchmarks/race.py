@@ -1,6 +1,6 @@
 """Speed against peers: tune them with the truth known, then race, and write one table.
 
-    python benchmarks/race.py                       # everything, about 40 minutes
+    python benchmarks/race.py                       # everything, half an hour or more
     python benchmarks/race.py --sets nips,half --repeats 3
     python benchmarks/race.py --quick               # does it run at all?
 
@@ -220,8 +220,10 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="tiny sets, few settings")
     parser.add_argument("--retune", action="store_true", help="forget earlier tuning")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--out", type=Path, help="folder; by default the results kept here")
     options = parser.parse_args(arguments)
+    if options.out is None:  # tiny sets must not take the place of what was measured
+        options.out = cases.CACHE / "quick" if options.quick else Path(__file__).parent / "results"
     available = cases.TINY if options.quick else cases.CASES
     names = options.sets.split(",") if options.sets else list(available)
     unknown = [name for name in names if name not in available]

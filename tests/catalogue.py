@@ -45,7 +45,7 @@ from primedpca.sources.video import VideoFrames
 # -- tolerances: from the type, named once ---------------------------------------------------
 
 EPS = {np.dtype("float32"): 2.0**-23, np.dtype("float64"): 2.0**-52}
-#: DESIGN: the error of variances, relative to the largest.
+#: What is promised: the error of variances, relative to the largest.
 VARIANCE_ERROR = {np.dtype("float32"): 1e-5, np.dtype("float64"): 1e-10}
 
 

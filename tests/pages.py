@@ -4,14 +4,17 @@ A block runs as a test unless words after its language say otherwise:
 
 ``slow``
     takes minutes, or real data: run by ``make test-slow``;
-``long``
-    takes longer than that, or other machines: every command is looked up, with its options;
+``copy``
+    installs something, takes long, or writes into the repository: its commands run line by line
+    in a copy of the repository, as those within sentences do (``test_page_commands.py``);
+``cluster``
+    runs with processes of this machine in the place of other machines (``test_cluster_page.py``);
+``server``
+    fetches from a server on this machine (``test_downloads.py``);
 ``gpu``
     runs on the CPU, with the other word in the place of ``cuda``, where PyTorch finds no CUDA;
-``manual``
-    installs something, or fetches from the network: looked up like ``long``;
 the name of a package
-    runs where that package is installed.
+    runs where that package is installed; ``make test-slow`` installs those of OTHERS for it.
 """
 
 import importlib.util
@@ -30,10 +33,42 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "benchmarks" / "README.md", *sorted(ROOT.glob("docs/*.md"))]
 #: Pages whose commands have a test of their own, which looks at what they write as well.
 ELSEWHERE = {"command_line.md": "test_command_line_page.py"}
-LOOKED_UP = {"long", "manual"}
+#: Words that leave a block to another file of tests, and that file.
+RUN_BY = {
+    "copy": "test_page_commands.py",
+    "cluster": "test_cluster_page.py",
+    "server": "test_downloads.py",
+}
+#: Packages that no test needs but a block.
+OTHERS = {"mlflow", "scanpy"}
 SHELLS = {"bash", "console", "sh"}
-#: Programs of others, whose options are theirs to know.
-EXTERNAL = {"cd", "dask", "export", "git", "mlflow", "srun", "ssh", "tensorboard", "torchrun"}
+#: What CI runs by itself, and says so in .ci/run.
+IN_CI = {"make test", "make docs", "make test-browser"}
+#: What stands in a command, and what is put in its place so that it finds its data and ends within
+#: minutes; all else runs as it stands. DATA is the folder that PRIMEDPCA_DATA names.
+SHORTER = {
+    "fit DATA -k 5 --checkpoint FOLDER": "fit data.csv -k 5 --checkpoint kept",
+    "--data-dir FOLDER": "--data-dir DATA",
+    "PRIMEDPCA_DATA=folder": "PRIMEDPCA_DATA=DATA",
+    "--images FOLDER --weights FILE": "--images photographs --weights weights.pth --size 32 "
+    "--components 2 --steps 3 --batch-size 2",
+    "experiments.extra_components": "experiments.extra_components --quick",
+    "[--quick] [--device cuda]": "--quick",
+    "--device cuda": "--device cpu",
+    "--shrink 1 ": "--shrink 16 --steps 20 ",
+    "--share 0.5 --out OUT": "--share 0.5 --out OUT/retina-16",
+    "photographs/ --shrink 2": "photographs/ --shrink 2 --n-components 2 --steps 3",
+    "reproduce all --device cpu": "reproduce all --device cpu --quick --set linear",
+    "reproduce NAME": "reproduce table-1 --quick --set linear --out table-1",
+    "reproduce table-1 --out": "reproduce table-1 --quick --set linear --out",
+    "reproduce headline": "reproduce headline --quick --out headline",
+    "clusters.py cost": "clusters.py cost --size 2e7",
+    "disk.py --size 4GB": "disk.py --size 40MB",
+    "planner.py": "planner.py --sets nips --repeats 1",
+    "--sets nips,half --repeats 3": "--sets nips --repeats 1",
+    "make bench": "make bench ARGS=--quick",
+    "make test-slow": "make --dry-run test-slow",  # which is what runs this
+}
 
 
 class Block(NamedTuple):
@@ -54,7 +89,7 @@ def blocks(page):
 
 def runs(block, slow):
     """Whether a block is to be run here."""
-    if block.words & LOOKED_UP or (block.language not in {"python", *SHELLS}):
+    if block.words & set(RUN_BY) or (block.language not in {"python", *SHELLS}):
         return False
     if "slow" in block.words and not slow:
         return False
@@ -104,13 +139,21 @@ def run_shell(block, page, folder):
 
 
 def commands(page):
-    """Commands that are not run: of blocks to be looked up, and those within sentences."""
+    """Commands that run in a copy of the repository: of such blocks, and those within sentences."""
     for block in blocks(page):
-        if block.words & LOOKED_UP and block.language in SHELLS:
-            yield from filter(None, block.code.replace("\\\n", " ").splitlines())
+        if "copy" in block.words:
+            code = re.sub(r"(^|\s)#.*", r"\1", block.code.replace("\\\n", " "))
+            yield from filter(None, (" ".join(line.split()) for line in code.splitlines()))
     text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
     for found in re.findall(r"`((?:primedpca|python|make|pip) [^`]+)`", text):
         yield " ".join(found.split())
+
+
+def shortened(command):
+    """A command as a test runs it."""
+    for found, put in SHORTER.items():
+        command = command.replace(found, put)
+    return re.sub(r"\bDATA\b", os.environ.get("PRIMEDPCA_DATA", "DATA"), command)
 
 
 def look_up(command):
@@ -121,10 +164,8 @@ def look_up(command):
     if not words:
         return
     program, *rest = words
-    if program in EXTERNAL:
-        return
     known = {"primedpca": _ours, "python": _script, "make": _make, "pip": _pip}
-    assert program in known, f"{command!r} begins with none of {sorted({*known, *EXTERNAL})}"
+    assert program in known, f"{command!r} begins with none of {sorted(known)}"
     text = known[program](rest)
     for option in (word.strip("[]").split("=")[0] for word in rest):
         if program in ("primedpca", "python") and option.startswith("--"):

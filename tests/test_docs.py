@@ -34,8 +34,9 @@ def run_page(page, folder, capsys, slow):
 HERE = [page for page in PAGES if page.name not in pages.ELSEWHERE]
 
 
-def test_pages_that_run_elsewhere_do():
-    assert all((ROOT / "tests" / name).is_file() for name in pages.ELSEWHERE.values())
+def test_pages_and_blocks_that_run_elsewhere_do():
+    for name in (*pages.ELSEWHERE.values(), *pages.RUN_BY.values()):
+        assert (ROOT / "tests" / name).is_file()
 
 
 @pytest.mark.parametrize("page", HERE, ids=name_of)
@@ -63,6 +64,12 @@ def test_every_block_says_what_it_is(page):
     for block in pages.blocks(page):
         known = {"python", *pages.SHELLS, "text", "json", "toml", "{include}"}
         assert block.language in known, f"{page.name}:{block.line} is none of {sorted(known)}"
+        words = {"slow", "gpu", "sklearn", *pages.RUN_BY, *pages.OTHERS}
+        assert block.words <= words or block.language.startswith("{"), (
+            f"{page.name}:{block.line}: nobody knows how to run {sorted(block.words - words)}"
+        )
+        shell = block.language in pages.SHELLS
+        assert shell or "copy" not in block.words, f"{page.name}:{block.line} is no command"
 
 
 def test_a_wrong_command_would_be_seen():

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import pages
 import published
 import pytest
 
@@ -200,14 +202,18 @@ def run(code, *words):
     )
 
 
-def test_the_command_downloads_and_lists(server, tmp_path):
+def test_the_command_of_the_page_downloads_and_lists(server, tmp_path):
+    page = pages.ROOT / "docs" / "datasets.md"
+    (block,) = (block for block in pages.blocks(page) if "server" in block.words)
     code = (
         "from primedpca.experiments import downloads\n"
         f"downloads.REMOTES['mnist'] = (downloads.Remote({FILE!r}, "
         f"'{server.base}/{{}}/{FILE}', {MD5!r}),)\n"
         "from primedpca.cli import main\nmain()\n"
     )
-    words = ("datasets", "--download", "mnist", "--data-dir", str(tmp_path / "data"))
+    program, *words = shlex.split(block.code, comments=True)
+    assert program == "primedpca"
+    words[words.index("data")] = str(tmp_path / "data")
     done = run(code.format("nowhere"), *words)
     assert done.returncode == 1
     assert "404" in done.stderr

@@ -1,4 +1,4 @@
-"""DESIGN 7: the numbers we promise, on the cases where the field's tools fail."""
+"""The numbers that are promised, on the cases where the field's tools fail."""
 
 import numpy as np
 import pytest

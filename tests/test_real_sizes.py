@@ -1,4 +1,4 @@
-"""Real data: right within DESIGN 7, and within the memory it promises.
+"""Real data: as right as is promised, and within the memory asked for.
 
 Slow: run with ``make test-slow`` and ``PRIMEDPCA_DATA`` set.
 """

@@ -9,7 +9,7 @@
 
 A **pass** is one reading of all the data.  Inside the library covariances are divided by the
 number of rows (the sum of the weights) so that batches average cleanly;
-:func:`primedpca.result.decomposition` rescales to ``n - 1``.
+:func:`primedpca.refine.decomposition` rescales to ``n - 1``.
 
 A new kind of data is a :class:`DataSource`, a new algorithm a :class:`Priming`, a new place to
 compute an :class:`Engine`: one file and one registry line each.
