@@ -14,7 +14,7 @@ import zarr
 from clusters import bits
 from distributed import Client
 from environments import ROOT, beside, here, run
-from rank_jobs import free_port
+from rank_starts import free_port
 
 from primedpca import PrimedPCA
 

@@ -142,8 +142,12 @@ def judged(certificate, tol=1e-3):
             "2 of 3 components are proven to be right within 0.058°, as asked "
             "(components 1 and 2 only in their common span); the rest not.",
         ),
-        (proof([1e-4, 1.5], [(1, 3, 1e-4)]), "partly", "1 of 2 components are"),
-        (proof([1.5], [(0, 9, 1e-4)]), "unproven", "The component is not proven"),
+        (
+            proof([1e-4, 1.5], [(1, 3, 1e-4)]),
+            "certified",
+            "2 only in the span of its group; the group of components 2 to 3 is not kept whole)",
+        ),
+        (proof([1.5], [(0, 9, 1.0)]), "unproven", "The component is not proven"),
     ],
 )
 def test_the_verdict_tells_spans_from_components(certificate, kind, words):

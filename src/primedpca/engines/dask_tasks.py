@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from primedpca.engines.allocator import reusing_memory
 from primedpca.engines.dask_waiting import naming
 from primedpca.engines.local import FixedTree, cut, one_blas_thread
 from primedpca.protocols import Block, Parts
@@ -48,7 +49,12 @@ def _block(job: Job, i: int, chunks: Any) -> Block:
 def work(job: Job, i: int, chunks: Any, before: Parts | None) -> Parts:
     """What the kernel makes of block ``i``, added to what is there of those before it."""
     start, stop = job.blocks[i]
-    with naming(i, (start, stop), job.axis), one_blas_thread(), np.errstate(all="ignore"):
+    with (
+        naming(i, (start, stop), job.axis),
+        one_blas_thread(),
+        reusing_memory(),
+        np.errstate(all="ignore"),
+    ):
         own = {name: cut(value, start, stop) for name, value in job.mine.items()}
         parts: Parts = job.kernel(_block(job, i, chunks), **job.whole, **own)
     return parts if before is None else fold([before, parts])
@@ -58,9 +64,10 @@ def run(job: Job, first: int, last: int) -> Parts:
     """Neighbouring blocks one after the other, added up in the order of the tree."""
     begin = job.blocks[first][0]
     tree = FixedTree(tuple((a - begin, b - begin) for a, b in job.blocks[first:last]))
-    for i in range(first, last):
-        tree.add(work(job, i, None, None))
-    return tree.total()
+    with reusing_memory():
+        for i in range(first, last):
+            tree.add(work(job, i, None, None))
+        return tree.total()
 
 
 def fold(parts: list[Parts]) -> Parts:

@@ -252,7 +252,8 @@ def _shrink(state: SketchState) -> SketchState:
     # In float64 also for a float32 sketch, so that storing it is the only coarse rounding.
     turn = xp.asarray(left[:, : kept.size].T * factor[:, None], device=state.sketch.device)
     rows = turn @ xp.astype(state.sketch, xp.float64, copy=False)
-    sketch = xp.zeros_like(state.sketch)
+    kind, where = state.sketch.dtype, state.sketch.device
+    sketch = xp.zeros(state.sketch.shape, dtype=kind, device=where)
     sketch[: rows.shape[0], :] = rows
     top = float(squares[0]) if squares.size else 0.0
     return state._replace(

@@ -112,7 +112,14 @@ def how_proven(proof: Certificate, tol: float) -> str:
     said = []
     if spans.any():
         several = sum(bool(spans[start:stop].any()) for start, stop, _ in proof.clusters) > 1
-        said.append(f"{numbered(spans).lower()} only in their common span{'s' * several}")
+        k, group = spans.size, f"their common span{'s' * several}"
+        group = "the span of its group" if spans.sum() == 1 else group
+        said.append(f"{numbered(spans).lower()} only in {group}")
+        said += [
+            f"the group of components {start + 1} to {stop} is not kept whole"
+            for start, stop, _ in proof.clusters
+            if stop > k and spans[start:].any()
+        ]
     if zero.any():
         said.append(f"{numbered(zero).lower()} {_verb(zero, 'has', 'have')} no variance")
     return f" ({'; '.join(said)})" if said else ""

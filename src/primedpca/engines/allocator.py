@@ -1,0 +1,59 @@
+"""Memory that is freed and asked for again in a moment, as with blocks, kept in the process.
+
+Dask starts its workers so that glibc hands back to the system all that is freed.  Every block is
+then faulted in page by page again, which costs as much as the work on it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+__all__ = ["reusing_memory"]
+
+TRIM, MMAP = -1, -3  # as mallopt names what is asked for
+KEPT = 2**28  # bytes that may stay at the end of the heap
+LARGEST = 2**25  # of one piece: as much as glibc comes to by itself
+USUAL = 2**17  # and what it begins with
+
+_lock = threading.Lock()
+_users = 0
+
+
+@cache
+def _mallopt() -> Any:
+    """The function that sets this, where somebody has turned glibc's own care for it off."""
+    if "MALLOC_TRIM_THRESHOLD_" not in os.environ or "MALLOC_MMAP_THRESHOLD_" in os.environ:
+        return None
+    try:
+        return ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):  # another system's library
+        return None
+
+
+@contextmanager
+def reusing_memory() -> Iterator[None]:
+    """Inside, freed pieces are kept for the next; afterwards all is as it was."""
+    global _users
+    change = _mallopt()
+    if change is None:
+        yield
+        return
+    with _lock:
+        _users += 1
+        if _users == 1:
+            change(MMAP, LARGEST)
+            change(TRIM, KEPT)
+    try:
+        yield
+    finally:
+        with _lock:
+            _users -= 1
+            if _users == 0:
+                change(MMAP, USUAL)
+                change(TRIM, int(os.environ["MALLOC_TRIM_THRESHOLD_"]))
