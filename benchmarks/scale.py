@@ -87,9 +87,11 @@ class Pass:
     def terms(self) -> np.ndarray:
         """What each constant of the model is multiplied with, of the work and of the cluster."""
         at_once = min(self.cores, max(1, self.workers * self.threads))
-        work = [self.entries, self.entries * self.columns, self.blocks * self.vectors]
-        there = self.workers > 0
-        rest = [1.0, self.tasks, (self.tasks + self.workers) * self.vectors] if there else [0.0] * 3
+        # Of sparse data the sums are a part of the products: all their shapes have one width.
+        sums = 0.0 if self.kind == "sparse" else self.blocks * self.vectors
+        work = [self.entries, self.entries * self.columns, sums]
+        sent = (self.tasks + self.workers) * self.vectors  # packed and unpacked by those at work
+        rest = [1.0, self.tasks, sent / at_once] if self.workers else [0.0] * 3
         return np.array([*(term / at_once for term in work), *rest])
 
 
