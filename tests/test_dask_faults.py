@@ -189,7 +189,7 @@ def test_a_block_that_kills_its_workers_is_named(tmp_path, monkeypatch, time_of_
 
     source = as_source(tmp_path / "x.npy", map=deadly)
     number = next(i for i, (a, b) in enumerate(source.blocks) if a <= 400 < b)
-    with cluster(2) as client, pytest.raises(RuntimeError, match=f"block {number} .*workers died"):
+    with cluster(2) as client, pytest.raises(RuntimeError, match=rf"block {number}\b.*workers died"):
         PrimedPCA(4, engine=client, **KRYLOV).fit(source)
 
 
@@ -210,7 +210,7 @@ def test_a_block_that_takes_too_much_memory_is_named(tmp_path, monkeypatch, time
     number = next(i for i, (a, b) in enumerate(source.blocks) if a <= 2900 < b)
     with (
         cluster(2, memory_limit="700MB") as client,
-        pytest.raises(RuntimeError, match=f"block {number} .*workers died"),
+        pytest.raises(RuntimeError, match=rf"block {number}\b.*workers died"),
     ):
         PrimedPCA(4, engine=client, **KRYLOV).fit(source)
 

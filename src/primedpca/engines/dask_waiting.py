@@ -70,7 +70,8 @@ def finished(client: Any, futures: list[Any], timeout: float, keys: Container[An
         ) from error
     except KilledWorker as error:
         raise RuntimeError(
-            f"{_block_of(error.task)} could not be worked on: {error.allowed_failures + 1} "
+            f"{_suspects(client, error.task, keys)} could not be worked on: "
+            f"{error.allowed_failures + 1} "
             "workers died of it, one after the other, most often for want of memory; give "
             "them more, or cut the data into smaller chunks."
         ) from error
@@ -79,6 +80,20 @@ def finished(client: Any, futures: list[Any], timeout: float, keys: Container[An
         if chunk is None:
             raise
         raise _in_words(error, f"chunk {chunk} of the Dask array") from error
+
+
+def _suspects(client: Any, task: Any, keys: Container[Any]) -> str:
+    """The blocks that workers may have died of: a task that waited for its turn is blamed, too."""
+
+    def blamed(dask_scheduler: Any) -> list[Any]:  # sent as it is: no need for us over there
+        tasks = dask_scheduler.tasks.values()
+        return [one.key for one in tasks if one.state == "erred" and one.exception_blame is one]
+
+    try:
+        found = [key for key in client.run_on_scheduler(blamed) if key in keys]
+    except Exception:  # a cluster that refuses such questions
+        found = []
+    return " or ".join(sorted(map(_block_of, {task, *found})))
 
 
 def _chunk_to_blame(client: Any, futures: list[Any]) -> tuple[int, ...] | None:
