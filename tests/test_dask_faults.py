@@ -189,7 +189,8 @@ def test_a_block_that_kills_its_workers_is_named(tmp_path, monkeypatch, time_of_
 
     source = as_source(tmp_path / "x.npy", map=deadly)
     number = next(i for i, (a, b) in enumerate(source.blocks) if a <= 400 < b)
-    with cluster(2) as client, pytest.raises(RuntimeError, match=rf"block {number}\b.*workers died"):
+    words = rf"block {number}\b.*workers died"
+    with cluster(2) as client, pytest.raises(RuntimeError, match=words):
         PrimedPCA(4, engine=client, **KRYLOV).fit(source)
 
 
