@@ -235,7 +235,7 @@ def test_what_a_sketch_loses_is_bounded(name, size, batch_size, dtype):
     M = X.astype(np.float64)
     M -= M.mean(axis=0)
     B = state.sketch.astype(np.float64)
-    assert B.shape == (2 * size, X.shape[1])
+    assert B.shape[0] < 3 * size
     left_out = np.linalg.eigvalsh(M.T @ M - B.T @ B)
     # Every shrink rounds the sketch once, and M is rounded where it is centred.
     rounding = 20 * (1 + state.shrinks) * EPS[X.dtype] * (np.linalg.norm(M, 2) ** 2 + (M**2).sum())
@@ -248,22 +248,21 @@ def test_what_a_sketch_loses_is_bounded(name, size, batch_size, dtype):
 
 @pytest.mark.parametrize("kind", [np.asarray, torch.tensor], ids=["numpy", "torch"])
 def test_a_shrink_against_its_definition(kind):
-    """B <- sqrt(max(S^2 - s_{l+1}^2, 0)) V^T once there are 2 l rows, and l of them are free."""
-    X, size = DATA["noise"][:16], 8
+    """B <- sqrt(max(S^2 - s_{l+1}^2, 0)) V^T once there are 3 l rows, and 2 l of them are free."""
+    X, size = DATA["noise"][:24], 8
     _, singular, rows = np.linalg.svd(X, full_matrices=False)
     expected = np.sqrt(singular[:size] ** 2 - singular[size] ** 2)[:, None] * rows[:size]
     data = Centred(kind(X), center=False)
     state = run(data, FrequentDirections(size), 3)[-1].state
     B = to_numpy(state.sketch)
-    assert (state.used, state.shrinks) == (size, 1)
+    assert (len(B), state.shrinks) == (size, 1)
     assert state.loss == pytest.approx(singular[size] ** 2, rel=1e-12)
     assert np.abs(B.T @ B - expected.T @ expected).max() < 1e-12
-    assert not B[size:].any()
 
 
 def test_many_shrinks_lose_something_and_few_rows_nothing():
     many, lost = sketch(DATA["noise"], 3, 1)
-    assert many.shrinks > 100
+    assert many.shrinks > 60
     assert lost > 0
     none, kept = sketch(DATA["noise"][:60], 30)
     assert none.shrinks <= 1
@@ -307,7 +306,7 @@ def test_directions_are_those_of_the_sketch():
 @pytest.mark.parametrize(("p", "size"), [(1, 64), (32, 64), (50, 100)])
 def test_the_size_of_a_sketch_fits_the_directions(p, size):
     X = np.random.default_rng(0).standard_normal((30, 60))
-    assert run(X, "frequent_directions", p)[-1].state.sketch.shape == (2 * size, 60)
+    assert run(X, "frequent_directions", p)[-1].state.size == size
 
 
 def test_frequent_directions_refuses_by_name():

@@ -59,7 +59,7 @@ def _memory(priming: Any, load: Load, p: int, batch_size: int) -> float:
     batch = 4.0 * load.item * load.d * min(batch_size, load.n) + gathered
     if isinstance(priming, FrequentDirections):
         size = priming.sketch_size or max(2 * p, 64)
-        return ALLOCATOR * (12 * 8.0 * load.d * size + batch + load.buffers)
+        return ALLOCATOR * (14 * 8.0 * load.d * size + batch + load.buffers)
     vectors = (6 * load.item + 8 * (load.busy + 3)) * float(load.d) * p
     more = batch if priming.visits == "batches" else 0.0
     return ALLOCATOR * (vectors + more + load.buffers)

@@ -43,7 +43,7 @@ def sketch_certificate(
     certificate : Certificate
         Of kind "deterministic".
     """
-    wide = to_numpy(state.sketch[: state.used]).astype(np.float64)
+    wide = to_numpy(state.sketch).astype(np.float64)
     # Not by the Gram matrix: from that the vectors of small singular values are not accurate.
     _, singular, rows = np.linalg.svd(wide, full_matrices=False)
     squares = singular**2
@@ -131,12 +131,12 @@ def missed_by(basis: tuple[Array, ...], state: SketchState, data: Any, skew: flo
         Divided by the weight, in the unit of ``data``, with its own rounding in it.
     """
     xp = namespace(state.sketch)
-    rest = whole = xp.astype(state.sketch[: state.used], xp.float64, copy=False)
+    rest = whole = xp.astype(state.sketch, xp.float64, copy=False)
     for block in basis:
         wide = xp.astype(block, xp.float64, copy=False)
         rest = rest - (rest @ wide) @ wide.T
     size = math.sqrt(float(xp.sum(whole * whole)))
-    top = float(np.linalg.norm(to_numpy(rest @ rest.T), ord=2)) if state.used else 0.0
+    top = float(np.linalg.norm(to_numpy(rest @ rest.T), ord=2)) if whole.shape[0] else 0.0
     width = sum(block.shape[1] for block in basis)
     steps = (sum(whole.shape) + width + 10) * math.sqrt(max(width, 1)) * UNIT
     left = math.sqrt(top) + (2 * steps + 2 * skew) * size

@@ -14,7 +14,7 @@ from primedpca.arrays import is_sparse, to_numpy, work_dtype
 from primedpca.centred import Centred
 from primedpca.engines.prepare import stored_means
 from primedpca.priming import FrequentDirections
-from primedpca.priming.sketch import SketchState, take_in
+from primedpca.priming.sketch import ROOM, SketchState, take_in
 from primedpca.protocols import DataSource
 from primedpca.refine import decomposition
 from primedpca.result import Certificate, Decomposition
@@ -59,7 +59,8 @@ def taken_in(known: Stream, source: DataSource, weights: np.ndarray | None, cent
     """The stream with the rows of a batch, worked in as often as enough of them wait."""
     single = known.single and work_dtype(source.dtype) == "float32"
     known = known._replace(single=single, rows=known.rows + source.shape[0])
-    group = max(1, known.size - 1)  # with the row that leads from mean to mean, half a sketch
+    # With the row that leads from mean to mean as many as a shrunk sketch has room for.
+    group = max(1, (ROOM - 1) * known.size - 1)
     for start, piece in _pieces(source, group):
         rows = np.array(to_numpy(piece.toarray() if is_sparse(piece) else piece), np.float64)
         if not math.isfinite(_peak(rows)):

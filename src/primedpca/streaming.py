@@ -12,6 +12,7 @@ from primedpca.arrays import to_numpy
 from primedpca.attributes import attributes, map_of
 from primedpca.budget import as_bytes
 from primedpca.centred import Centred
+from primedpca.engines.allocator import keep_freed
 from primedpca.options import check_options
 from primedpca.priming import FrequentDirections
 from primedpca.priming.sketch import merge
@@ -23,10 +24,10 @@ from primedpca.sources.base import OneBlock
 __all__ = ["Streaming"]
 
 ALL_TO = 512  # columns up to which a sketch that holds all of them is small
-#: Directions of a sketch for each component, and at least.  Of 20,000 images of CIFAR-10 with
-#: 16 components, 64, 128, 200, 256 and 400 leave the worst 0.9, 0.18, 0.06, 0.03 and 0.01
-#: degrees off, in 1, 1.4, 1.8, 2.4 and 4.5 times the time; from 200 on nearly all are proven.
-EACH, LEAST = 2, 200
+#: Directions of a sketch for each component, and beside.  Of 20,000 images of CIFAR-10 with 16
+#: components, 44, 64, 88, 128, 200 and 400 leave the worst 1.5, 0.6, 0.3, 0.14, 0.05 and 0.01
+#: degrees off, in 0.7, 0.9, 1, 1.4, 2 and 4.7 times the time.
+EACH, BESIDE = 1.5, 64
 #: Rows of ``d`` numbers in memory at the peak, for each row of the sketch, as measured: sketches
 #: old and new, rows that wait, their copies on the way in, and what the allocator keeps of them.
 ROWS_ALIVE = 28
@@ -56,12 +57,13 @@ class Streaming(ABC):
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:  # noqa: N803
         """Go on with more rows, each seen once; memory is fixed by the first call.
 
-        Frequent Directions keeps a sketch of ``max(2 n_components, 200)`` directions, or as many
-        as ``priming=FrequentDirections(sketch_size=...)`` says, or as ``max_memory`` holds.  How
-        rows are cut into batches makes no difference, and a batch may be a single row: rows wait
-        until there are enough to be worked in together.  Attributes are computed when they are
-        first asked for after a batch, which costs one decomposition of the sketch.  The first
-        call after ``fit``, which keeps no sketch, begins anew.
+        Frequent Directions keeps a sketch of ``1.5 n_components + 64`` directions, or as many as
+        ``priming=FrequentDirections(sketch_size=...)`` says, or as ``max_memory`` holds; more
+        directions take longer and prove more.  How rows are cut into batches makes no difference,
+        and a batch may be a single row: rows wait until enough can be worked in together.
+        Attributes are computed when they are first asked for after a batch, which costs one
+        decomposition of the sketch.  The first call after ``fit``, which keeps no sketch, begins
+        anew.
 
         With fewer than ``n_components + 1`` rows so far there are ``n_components_`` =
         ``n_samples_ - 1`` components, and none after the first row.  ``certificate_`` is
@@ -171,7 +173,7 @@ class Streaming(ABC):
         k = self._count(d)
         size = getattr(self.priming, "sketch_size", None)
         if size is None:
-            size = min(max(EACH * k, LEAST), max(k, d))
+            size = min(int(EACH * k) + BESIDE, max(k, d))
             budget, each = as_bytes(self.max_memory), 8.0 * d * ROWS_ALIVE
             if k * each > budget:
                 raise ValueError(
@@ -179,6 +181,7 @@ class Streaming(ABC):
                     f"that a sketch for `n_components`={k} needs; raise it or lower that."
                 )
             size = int(min(budget / each, size))
+        keep_freed()  # a few arrays of the size of the sketch come and go with every group of rows
         like = Centred(OneBlock(np.zeros((1, d)))).like
         sketch = FrequentDirections(size).init(like, k, 0)._replace(center=bool(self.center))
         scale = None if self.scale is None else to_numpy(self.scale).astype(np.float64)

@@ -1,7 +1,8 @@
 """Memory that is freed and asked for again in a moment, as with blocks, kept in the process.
 
-Dask starts its workers so that glibc hands back to the system all that is freed.  Every block is
-then faulted in page by page again, which costs as much as the work on it.
+glibc hands large pieces that are freed back to the system, and every page of the next is then
+faulted in again, which can cost as much as the work on it.  It learns to keep pieces as large as
+those that it has seen freed; Dask starts its workers with that turned off.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-__all__ = ["reusing_memory"]
+import numpy as np
+
+__all__ = ["keep_freed", "reusing_memory"]
 
 TRIM, MMAP = -1, -3  # as mallopt names what is asked for
 KEPT = 2**28  # bytes that may stay at the end of the heap
@@ -23,6 +26,11 @@ USUAL = 2**17  # and what it begins with
 
 _lock = threading.Lock()
 _users = 0
+
+
+def keep_freed() -> None:
+    """Show glibc at once the largest piece that it learns from; no page of it is touched."""
+    np.empty(LARGEST - 2**16, dtype=np.uint8)
 
 
 @cache

@@ -18,12 +18,12 @@ __all__ = ["FrequentDirections"]
 class FrequentDirections:
     r"""A sketch :math:`B` of few rows whose covariance is near that of all of them.
 
-    Rows are collected until there are :math:`2\ell`.  Then, with :math:`B = U \Sigma V^T`,
+    Rows are collected until there are :math:`3\ell`.  Then, with :math:`B = U \Sigma V^T`,
 
     .. math:: B \leftarrow \sqrt{\max(\Sigma^2 - \sigma_{\ell+1}^2 I,\, 0)}\; V^T,
               \qquad \Delta \leftarrow \Delta + \sigma_{\ell+1}^2,
 
-    which frees :math:`\ell` rows, and at the end
+    which frees :math:`2\ell` rows, and at the end
     :math:`0 \preceq M^T M - B^T B \preceq \Delta I`.
 
     The mean need not be known before: of every batch the rows minus their own mean
@@ -66,11 +66,11 @@ class FrequentDirections:
                 f"`sketch_size`={size} is less than the {n_directions} directions looked for; "
                 "make it larger."
             )
-        empty = like.asarray(np.zeros((2 * size, like.n_features)))
+        empty = like.asarray(np.zeros((0, like.n_features)))
         nowhere = like.xp.zeros(like.n_features, dtype=like.xp.float64, device=like.device)
         return SketchState(
             sketch=empty,
-            used=0,
+            size=size,
             loss=0.0,
             shrinks=0,
             n_directions=n_directions,
@@ -93,13 +93,13 @@ class FrequentDirections:
 
     def directions(self, state: SketchState, data: Any) -> Array:
         """The leading right singular vectors of the sketch."""
-        if not state.used:
-            return state.sketch[:1].T
-        sketch = state.sketch[: state.used]
-        squares, vectors = decompose(sketch)[:2]
-        xp, count = namespace(sketch), min(state.n_directions, squares.size)
+        xp, sketch = namespace(state.sketch), state.sketch
+        squares, vectors = decompose(sketch)[:2] if sketch.shape[0] else (np.zeros(0),) * 2
+        count = min(state.n_directions, squares.size)
+        if not count:
+            return xp.zeros((sketch.shape[1], 1), dtype=sketch.dtype, device=sketch.device)
         left = xp.asarray(vectors[:, :count], dtype=sketch.dtype, device=sketch.device)
-        return (left.T @ sketch).T if count else state.sketch[:1].T
+        return (left.T @ sketch).T
 
     def slack(self, state: SketchState) -> float:
         """What was shrunk off in all: a bound on what the sketch has lost."""

@@ -11,9 +11,12 @@ from primedpca.arrays import dtype_name, namespace, to_numpy
 from primedpca.orthonormal import small_eigh
 from primedpca.protocols import Array
 
-__all__ = ["UNIT", "SketchState", "decompose", "merge", "take_in"]
+__all__ = ["ROOM", "UNIT", "SketchState", "decompose", "merge", "take_in"]
 
 UNIT = 2.0**-53
+#: Rows of a sketch before it is shrunk, for each that is left: with three a shrink of twice as
+#: many new rows costs less than two shrinks, and what is lost is a fifth less, than with two.
+ROOM = 3
 
 
 class SketchState(NamedTuple):
@@ -21,9 +24,10 @@ class SketchState(NamedTuple):
 
     Attributes
     ----------
-    sketch : array of shape (2 size, d)
-    used : int
-        Its rows in use.
+    sketch : array of shape (r, d)
+        At most ``ROOM * size`` rows.
+    size : int
+        Directions that a shrink leaves.
     loss : float
         What was shrunk off the squared singular values in all.
     shrinks, n_directions : int
@@ -45,7 +49,7 @@ class SketchState(NamedTuple):
     """
 
     sketch: Array
-    used: int
+    size: int
     loss: float
     shrinks: int
     n_directions: int
@@ -145,7 +149,7 @@ def merge(one: SketchState, other: SketchState, factor: Array | None = None) -> 
         n_directions=max(one.n_directions, other.n_directions),
     )
     depth = max(one.depth, other.depth)
-    return _take(both, other.sketch[: other.used], group, depth, factor)
+    return _take(both, other.sketch, group, depth, factor)
 
 
 class _Group(NamedTuple):
@@ -208,8 +212,8 @@ def _take(
 
 def _fill(state: SketchState, pieces: list[Array]) -> SketchState:
     """Put rows below those of the sketch, which is shrunk whenever it is full."""
-    xp, room = namespace(state.sketch), state.sketch.shape[0]
-    held, used = [state.sketch[: state.used]], state.used
+    xp, room = namespace(state.sketch), ROOM * state.size
+    held, used = [state.sketch], state.sketch.shape[0]
     for piece in pieces:
         taken = 0
         while taken < piece.shape[0]:
@@ -218,12 +222,9 @@ def _fill(state: SketchState, pieces: list[Array]) -> SketchState:
             held.append(rows)
             taken, used = taken + count, used + count
             if used == room:
-                state = _shrink(state._replace(sketch=xp.concat(held, axis=0), used=used))
-                held, used = [state.sketch[: state.used]], state.used
-    if len(held) == 1:
-        return state
-    sketch = xp.concat([*held, state.sketch[used:]], axis=0)
-    return state._replace(sketch=sketch, used=used)
+                state = _shrink(state._replace(sketch=xp.concat(held, axis=0)))
+                held, used = [state.sketch], state.sketch.shape[0]
+    return state if len(held) == 1 else state._replace(sketch=xp.concat(held, axis=0))
 
 
 def decompose(sketch: Array) -> tuple[np.ndarray, np.ndarray, float, float]:
@@ -244,21 +245,17 @@ def decompose(sketch: Array) -> tuple[np.ndarray, np.ndarray, float, float]:
 
 
 def _shrink(state: SketchState) -> SketchState:
-    xp, half = namespace(state.sketch), state.sketch.shape[0] // 2
+    xp, kind = namespace(state.sketch), state.sketch.dtype
     squares, left, whole, floor = decompose(state.sketch)
-    lost = float(squares[half]) if squares.size > half else 0.0
-    kept = squares[:half]
+    lost = float(squares[state.size]) if squares.size > state.size else 0.0
+    kept = squares[: state.size]
     factor = np.sqrt(np.maximum(kept - lost, 0.0) / kept)
-    # In float64 also for a float32 sketch, so that storing it is the only coarse rounding.
     turn = xp.asarray(left[:, : kept.size].T * factor[:, None], device=state.sketch.device)
+    # In float64 also for a float32 sketch, so that storing it is the only coarse rounding.
     rows = turn @ xp.astype(state.sketch, xp.float64, copy=False)
-    kind, where = state.sketch.dtype, state.sketch.device
-    sketch = xp.zeros(state.sketch.shape, dtype=kind, device=where)
-    sketch[: rows.shape[0], :] = rows
     top = float(squares[0]) if squares.size else 0.0
     return state._replace(
-        sketch=sketch,
-        used=rows.shape[0],
+        sketch=xp.astype(rows, kind, copy=False),
         loss=state.loss + lost,
         shrinks=state.shrinks + 1,
         rounding=state.rounding + floor + _shrink_error(state.sketch, top, whole),
