@@ -293,6 +293,16 @@ def test_blocks_are_computed_by_the_cluster_that_was_named(client, tmp_path):
     assert os.getpid() not in {pid for _, pid in marks(tmp_path)}
 
 
+def test_an_array_that_is_kept_outlives_its_cluster():
+    source = as_source(ARRAYS["rows"]())
+    with cluster(1) as found:
+        expected = bits(PrimedPCA(3, engine=found, random_state=0).fit(source))
+    for kept in (source, as_source(source, map=np.positive)):
+        model = PrimedPCA(3, random_state=0).fit(kept)
+        assert bits(model) == expected
+        assert model.where_ == "this machine"
+
+
 @pytest.mark.parametrize("how", [{}, {"refine_share": 0.5, "priming": Oja(steps=9)}])
 def test_persisted_chunks_of_a_cluster_that_is_not_in_scope(client, how):
     with client.as_current():

@@ -85,6 +85,8 @@ class DaskSource(BlockSource):
         # A task of its own: chunks that are asked for by name twice in a row may be just going.
         make = delayed(strip_of, pure=False)
         block = make(self.lazy(i), self.axis, self.blocks[i], self.shape[1 - self.axis])
+        if self.engine is not None and self.engine.client.status == "closed":
+            self.engine = None  # a source may be kept longer than the cluster that worked on it
         if self.engine is None and self.client is not None:
             as_engine(None, self)
         if self.engine is not None:
