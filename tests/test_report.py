@@ -339,7 +339,7 @@ def test_a_stream_and_one_row_of_it(tmp_path, monkeypatch):
 def test_a_share_of_the_rows():
     pca = PrimedPCA(3, priming="subspace_iteration", refine_share=0.5, random_state=0).fit(X)
     assert verdict(pca)[0] == "none"
-    assert "a share of rows has none" in words_of(report_html(pca, data=X))
+    assert "a share of the rows gives no certificate" in words_of(report_html(pca, data=X))
 
 
 def test_images_are_drawn_as_images(tmp_path):

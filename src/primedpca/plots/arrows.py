@@ -13,7 +13,8 @@ __all__ = ["biplot"]
 
 MOST_ARROWS = 500
 SHORTEST = 0.15  # of the longest arrow; the name of one shorter than this would hide it
-LETTER = 0.02  # about the width of a letter, as a share of the axes
+LETTER = 0.017  # about the width of a letter, as a share of the axes
+ROOM = 0.06  # beside what is drawn, as a share of its span
 ARROW = 0.8  # R draws arrows to this part of their length, so that names stand at the end
 
 
@@ -73,7 +74,7 @@ def biplot(
     _arrows(ax, ARROW * ends, named)
     for i in named:
         _name(ax, places[i], words[i])
-    room = 0.06 * (reach[1] - reach[0])
+    room = ROOM * (reach[1] - reach[0])
     limits = (reach[0] - room, reach[1] + room)
     ax.set(xlim=limits, ylim=limits, aspect="equal")
     ax.set(xlabel=axis_name(pair[0], model), ylabel=axis_name(pair[1], model))
@@ -119,11 +120,13 @@ def _ranges(points: np.ndarray, arrows: np.ndarray) -> tuple[tuple[float, float]
 
 def _places(ends: np.ndarray, words: list[str], reach: tuple[float, float]) -> np.ndarray:
     """Where names are centred ``(m, 2)``: beyond the ends, so far as they fit on the axes."""
-    halves = LETTER / 2 * (reach[1] - reach[0]) * np.array([len(word) for word in words])
+    span = reach[1] - reach[0]
+    halves = LETTER / 2 * span * np.array([len(word) for word in words])
     lengths = np.linalg.norm(ends, axis=1)
     across = np.divide(ends[:, 0], lengths, out=np.zeros_like(lengths), where=lengths > 0)
-    low, high = np.minimum(0.0, reach[0] + halves), np.maximum(0.0, reach[1] - halves)
-    return np.stack([np.clip(ends[:, 0] + 0.7 * halves * across, low, high), ends[:, 1]], axis=1)
+    room = halves - ROOM * span
+    low, high = np.minimum(0.0, reach[0] + room), np.maximum(0.0, reach[1] - room)
+    return np.stack([np.clip(ends[:, 0] + halves * across, low, high), ends[:, 1]], axis=1)
 
 
 def _apart(places: np.ndarray, words: list[str], span: float) -> list[int]:

@@ -65,7 +65,8 @@ def scores(
     from matplotlib.ticker import MaxNLocator
 
     if isinstance(ax.xaxis.get_major_locator(), MaxNLocator):  # not one of the user's own
-        ax.xaxis.get_major_locator().set_params(nbins=5)  # a legend beside leaves no room for more
+        # A legend beside leaves room for so many.
+        ax.xaxis.get_major_locator().set_params(nbins=5 if np.abs(x).max() >= 1e4 else 7)
     return ax
 
 

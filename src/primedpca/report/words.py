@@ -86,7 +86,8 @@ def verdict(model: Any) -> tuple[str, str]:
     if k == 0:
         return "none", "There are no components yet."
     if proof is None:
-        why = "none was asked for" if model.certificate == "none" else "a share of rows has none"
+        share = "a share of the rows gives no certificate"
+        why = "no certificate was asked for" if model.certificate == "none" else share
         return "none", f"Nothing is proven: {why}."
     met = int(proof.met(model.tol).sum())
     asked, how = f"within {angle_words(model.tol)}, as asked", how_proven(proof, model.tol)
