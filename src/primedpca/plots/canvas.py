@@ -212,10 +212,11 @@ def write_out(axis: Any) -> None:
 
     def shown(value: float, position: int) -> str:
         top = max(map(abs, axis.get_view_interval()))
+        sign, size = "−" if value < 0 else "", abs(value)
         if value == 0 or 1e-3 <= top < 1e6:
-            return f"{value:g}"
+            return f"{sign}{size:g}"
         power = math.floor(math.log10(top))
-        return f"{value / 10.0**power:g}e{power:+03d}"
+        return f"{sign}{size / 10.0**power:g}e{power:+03d}"
 
     axis.set_major_formatter(shown)
 
