@@ -88,6 +88,30 @@ def test_rows_that_had_no_part_in_the_fit_need_nothing_raised():
     assert abs(np.mean(found) - 0.05) < 0.012
 
 
+def long_tailed(rng, n, spectrum):
+    """Rows of any length, so that their SPE spreads far more than that of normal ones."""
+    return rng.normal(size=(n, spectrum.size)) * np.sqrt(spectrum) * rng.gamma(2.0, 0.5, (n, 1))
+
+
+@pytest.mark.parametrize("k", [5, 60])
+def test_a_calibrated_limit_bears_long_tails_and_many_components(k):
+    rng, spectrum = np.random.default_rng(10), np.arange(1.0, 101) ** -1.0
+    X, new = (long_tailed(rng, n, spectrum) for n in (3000, 20_000))
+    pca = fitted(X, k)
+    beyond = (statistics(pca, new).spe > limits(pca, LEVEL, X).spe).mean()
+    assert 0.03 < beyond < 0.09
+
+
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_a_limit_is_never_raised_beyond_all_of_a_row(calibrated):
+    rng = np.random.default_rng(11)
+    X = rows(rng, 300, np.ones(1000))  # no component stands out: first order is of no use
+    pca = fitted(X, 100)
+    bound = limits(pca, LEVEL, X if calibrated else None).spe
+    assert bound < 1.5 * ((X - X.mean(axis=0)) ** 2).sum(axis=1).max()
+    assert (statistics(pca, rows(rng, 1000, np.ones(1000))).spe < bound).mean() > LEVEL
+
+
 def test_without_calibration_the_limit_of_spe_is_high_enough_and_not_absurd():
     for deviations, k, n in ((NOISE, 3, 100), (FALLING, 5, 300), (FALLING, 5, 100)):
         _, beyond = rates(k, deviations, n)
@@ -156,7 +180,7 @@ def test_bad_requests_are_refused():
     with pytest.raises(ValueError, match=r"1 rows.*give more"):
         limits(pca, 0.9, X[:1])
     assert limits(pca, 0.9, Statistics(np.ones(3), np.arange(3.0))).spe > 0
-    with pytest.raises(ValueError, match=r"0 components with variance"):
+    with pytest.raises(ValueError, match=r"0 components of this model have variance.*fit rows"):
         limits(PrimedPCA(2).fit(np.ones((9, 4))))
     one = PrimedPCA(2).partial_fit(X[:1])
     with pytest.raises(ValueError, match=r"no components yet, as `n_samples_`=1 .*`partial_fit`"):

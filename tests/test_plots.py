@@ -20,6 +20,7 @@ from sklearn.exceptions import NotFittedError
 from primedpca import PrimedPCA, certify, load, plan, plots, prime
 from primedpca.monitoring import limits, statistics
 from primedpca.plots import arrows, canvas, plane
+from primedpca.plots.canvas import write_out
 from primedpca.result import Certificate, Cluster
 
 COUNTS = (1, 2, 16, 200)
@@ -100,7 +101,11 @@ def test_every_picture_draws_on_the_axes_it_is_given(models, k, ground):
 
 def test_ticks_do_not_run_into_each_other(models):
     for k in COUNTS:
-        for _, draw in every_picture(models[k], models[k].transform(X)):
+        scores = models[k].transform(X)
+        pictures = [draw for _, draw in every_picture(models[k], scores)]
+        many = np.tile(scores, (48, 1)) * 1e3  # long numbers, beside a legend
+        pictures.append(lambda ax, many=many: plots.scores(many, labels=np.arange(len(many)) % 7))
+        for draw in pictures:
             ax = rendered(draw(None))
             for labels, side in ((ax.get_xticklabels(), "x"), (ax.get_yticklabels(), "y")):
                 boxes = [t.get_window_extent() for t in labels if t.get_text() and t.get_visible()]
@@ -264,6 +269,33 @@ def test_scree_with_zeros_and_open_intervals(models):
     assert plots.scree(PrimedPCA(2, scale="std").fit(X)).get_ylabel() == "variance (of scaled data)"
 
 
+def test_variances_are_seen_beside_intervals_that_say_little():
+    rows = np.random.default_rng(0).normal(size=(400, 200))
+    with pytest.warns(match="max_passes"):
+        pca = PrimedPCA(4, priming="block_krylov", max_passes=2, random_state=0).fit(rows)
+    assert pca.certificate_.eigenvalue_bounds[0, 1] > 20 * pca.explained_variance_[0]
+    ax = rendered(plots.scree(pca))
+    assert ax.get_ylim()[1] < 4 * pca.explained_variance_[0]
+
+
+@pytest.mark.parametrize("top", [2.5e-5, 0.02, 350_000.0, 1.8e6])
+def test_numbers_along_an_axis_have_one_power_of_ten(top):
+    ax = Figure().subplots()
+    ax.set_ylim(0, top)
+    write_out(ax.yaxis)
+    ax.figure.canvas.draw()
+    words = [text.get_text() for text in ax.get_yticklabels()][1:]
+    assert len({word.partition("e")[2] for word in words}) == 1, words
+    np.testing.assert_allclose([float(word) for word in words], ax.get_yticks()[1:])
+
+
+def test_no_component_is_numbered_zero(models):
+    for draw in (plots.scree, plots.certificate):
+        words = [text.get_text() for text in rendered(draw(models[200])).get_xticklabels()]
+        assert "0" not in words
+        assert "200" in words
+
+
 @pytest.mark.parametrize("k", COUNTS)
 def test_certificate_shows_every_bound_in_degrees(models, k):
     model = models[k]
@@ -329,6 +361,19 @@ def test_convergence_follows_the_history():
         assert legend(ax)[-2:] == ["change still expected", "tol = 0.18°"]
         assert ("component 3" in legend(ax)) == (k == 3)
         assert len(ax.figure.axes) == 1 + (k == 16)  # a colour bar for many
+
+
+def test_convergence_counts_the_span_of_what_is_not_told_apart():
+    spectrum = np.r_[9.0, 4.0, 4.0, 2.0, np.full(16, 0.01)]
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(200, 20))
+    rows = np.linalg.qr(rows - rows.mean(axis=0))[0] * np.sqrt(spectrum)
+    pca = PrimedPCA(4, random_state=0).fit(rows)
+    assert np.degrees(pca.angle_bounds_[1]) == 90  # alone it is nothing
+    ax = rendered(plots.convergence(pca))
+    last = [line.get_ydata()[-1] for line in ax.lines[:4]]
+    np.testing.assert_allclose(last, np.degrees(pca.certificate_.counted_bounds()), rtol=1e-6)
+    assert max(last) < np.degrees(pca.tol)
 
 
 def test_convergence_without_bounds_or_without_anything():
@@ -477,6 +522,31 @@ def test_words_with_dollars_are_not_set_as_mathematics():
     pca = PrimedPCA(2).fit(np.random.default_rng(0).normal(size=(9, 2)))
     ax = rendered(plots.loadings(pca, names=prices))
     assert {t._preprocess_math(t.get_text())[0] for t in ax.get_yticklabels()} == set(prices)
+
+
+def test_long_names_are_told_apart():
+    names = [f"what was measured in spring number {i} of the year 2020" for i in range(4)]
+    rows = np.random.default_rng(0).normal(size=(30, 4)) * [4, 3, 2, 1]
+    pca = PrimedPCA(2).fit(rows)
+    words = [text.get_text() for text in plots.loadings(pca, names=names).get_yticklabels()]
+    assert len(set(words)) == 4
+    assert max(map(len, words)) <= 28
+    ends = [f"the sample of the last year, {i}" for i in range(4)]  # told apart without a mark
+    words = [text.get_text() for text in plots.loadings(pca, names=ends).get_yticklabels()]
+    assert sorted(word[-1] for word in words) == ["0", "1", "2", "3"]
+    assert all(word.startswith("the sample of") for word in words)
+    labels = np.array(names)[np.arange(30) % 4]
+    assert len(set(legend(plots.scores(pca.transform(rows), labels=labels)))) == 4
+
+
+@pytest.mark.parametrize("count", [3, 9])
+def test_the_legend_of_labels_covers_no_point(iris, count):
+    pca, data = iris
+    scores = pca.transform(data.data)
+    labels = np.array([f"a label of some length {i}" for i in range(count)])[np.arange(150) % count]
+    ax = rendered(plots.scores(scores, labels=labels))
+    box, held = ax.get_legend().get_window_extent(), ax.get_window_extent()
+    assert not box.overlaps(held) or box.y0 >= held.y1 - 1 or box.x0 >= held.x1 - 1
 
 
 def test_one_component_is_drawn_along_the_rows():
@@ -656,7 +726,7 @@ def test_monitor_marks_what_passes_its_limits(models):
         beyond = np.asarray(ax.collections[1].get_offsets())
         np.testing.assert_array_equal(beyond[:, 0], np.flatnonzero(values > limit))
         assert ax.lines[0].get_ydata()[0] == limit
-        assert legend(ax)[1] == f"limit for 99.9 % of new rows: {limit:.3g}"
+        assert legend(ax)[1] == f"limit for 99.9 % of new rows: {float(f'{limit:.3g}'):g}"
     assert 7 in axes[0].collections[1].get_offsets()[:, 0]
     assert axes[0].get_yscale() == "log"  # one row lies very far out
     own = Figure().subplots(1, 2)

@@ -94,7 +94,7 @@ def test_the_certificate_in_words():
         (proof([1e-4, 0.1]), 1e-3, ["Component 1 is within 0.0058°", "Component 2 is within 5.8°"]),
         (proof([1e-4, 1.5, 1e-4]), 1e-3, ["Components 1 and 3 are", "about component 2."]),
         (proof([1e-4, 1.5], [(1, 3, 1e-4)]), 1e-3, ["As component 3 was not kept, ask for 3"]),
-        (proof([1.5] * 4, [(0, 6, 1e-4)]), 1e-3, ["group of six", "components 5 to 6 were not"]),
+        (proof([1.5] * 4, [(0, 6, 1e-4)]), 1e-3, ["group of six", "components 5 and 6 were not"]),
         (proof([1.5] * 9, [(0, 9, 1e-4)]), 1e-3, ["group of 9 whose common space is certified"]),
         (proof([1.5, 1.5], [(0, 2, 1.5)]), 1e-3, ["pair whose plane is not proven"]),
         (proof([1e-4, 1.5], zero=[1]), 1e-3, ["Component 2 has no variance"]),
@@ -106,6 +106,20 @@ def test_the_certificate_in_words():
 def test_what_else_there_is_to_say(certificate, tol, words):
     said = " ".join(certificate_sentences(certificate, tol))
     assert all(part in said for part in words), said
+
+
+def test_many_groups_share_a_sentence():
+    runs = [(4 * i, 4 * i + 4, 1e-4 if i < 20 else 1.5) for i in range(25)]
+    said = certificate_sentences(proof([1.5] * 101, [*runs, (100, 103, 1e-5)]), 1e-3)
+    assert said[0].startswith("Components 1 to 80 form 20 groups whose common spaces are each cert")
+    assert "within 0.0058° of the exact ones" in said[0]
+    assert said[1].startswith("Components 101 to 103 form a trio")
+    assert said[1].endswith("ask for 103 components to have all of it.")
+    assert [line for line in said[2:] if line.startswith("Component")] == [
+        f"Components {4 * i + 1} to {4 * i + 4} form a group of four whose common space is not "
+        "proven: this certificate does not tell them apart."
+        for i in range(20, 25)
+    ]
 
 
 def test_a_group_is_not_said_to_be_tied():
@@ -125,7 +139,10 @@ def judged(certificate, tol=1e-3):
 @pytest.mark.parametrize(
     ("certificate", "kind", "words"),
     [
-        (proof([1e-4, 1e-5]), "certified", "All 2 components are proven to be right"),
+        (proof([1e-4, 1e-5]), "certified", "Both components are proven to be right"),
+        (proof([1e-4] * 3), "certified", "All 3 components are proven to be right"),
+        (proof([1e-4, 0.1]), "partly", "1 of 2 components is proven to be right"),
+        (proof([0.1, 0.1]), "unproven", "Neither component is proven to be right within the"),
         (
             proof([1e-4, 1.5, 1.5, 1.5], [(1, 3, 1e-4)], zero=[3]),
             "certified",
@@ -145,7 +162,7 @@ def judged(certificate, tol=1e-3):
         (
             proof([1e-4, 1.5], [(1, 3, 1e-4)]),
             "certified",
-            "2 only in the span of its group; the group of components 2 to 3 is not kept whole)",
+            "2 only in the span of its group; the group of components 2 and 3 is not kept whole)",
         ),
         (proof([1.5], [(0, 9, 1.0)]), "unproven", "The component is not proven"),
     ],
@@ -248,6 +265,15 @@ def test_any_number_of_components(k):
     assert html.count("<tr data-keys") == k
     what = "The component is" if k == 1 else f"All {k} components are"
     assert f"{what} proven" in words_of(html)
+    assert not re.search(r"\b1 (components|extra directions)\b|one component.*Together they", html)
+
+
+def test_above_a_hundred_thousand_rows_it_is_said_that_cells_are_drawn():
+    pca = PrimedPCA(2, random_state=0).fit(X)
+    scores = np.random.default_rng(0).normal(size=(100_001, 2))
+    said = words_of(report_html(pca, scores=scores, labels=np.arange(100_001) % 3))
+    assert "lie, each cell coloured by the labels in it." in said
+    assert "Each of 100" not in said
 
 
 def test_a_long_table_is_cut_and_says_so():
@@ -313,7 +339,7 @@ def test_a_stream_and_one_row_of_it(tmp_path, monkeypatch):
 def test_a_share_of_the_rows():
     pca = PrimedPCA(3, priming="subspace_iteration", refine_share=0.5, random_state=0).fit(X)
     assert verdict(pca)[0] == "none"
-    assert "a share of rows has none" in words_of(report_html(pca, data=X))
+    assert "a share of the rows gives no certificate" in words_of(report_html(pca, data=X))
 
 
 def test_images_are_drawn_as_images(tmp_path):

@@ -34,7 +34,8 @@ the mean SPE of the rows of the fit is :math:`\theta_1 (n-1-\kappa)/n` and that 
 :math:`\theta_1 (n+1+\kappa)/n`, where :math:`\kappa = \frac{1}{\theta_1}\sum_{i\le k<j}
 \frac{\lambda_i\lambda_j}{\lambda_i-\lambda_j}`: about k, more where the variances kept do not
 stand out (without centring the ones are zeros).  Limits are raised by the quotient, with
-variances that fall by a constant factor for those left out.  ``seen=False`` says that the
+variances that fall by a constant factor for those left out, and by no more than the total variance
+is of what is left out, as no row has more left than all of itself.  ``seen=False`` says that the
 calibration rows had no part in the fit, and nothing is raised: the surest limit, where there are
 rows to spare.
 """
@@ -137,7 +138,12 @@ def limits(
         )
     n, k, mean = _rows_of_fit(model), int(_kept(model).sum()), int(bool(model.center))
     free = n - k - mean
-    if k == 0 or free < 1:
+    if k == 0:
+        raise ValueError(
+            "0 components of this model have variance, and limits need 1 at least; fit rows that "
+            "differ from each other."
+        )
+    if free < 1:
         raise ValueError(
             f"{k} components with variance of {n:g} rows leave {max(free, 0.0):g} degrees of "
             "freedom for limits, and at least 1 is needed; fit fewer components, or more rows."
@@ -145,8 +151,7 @@ def limits(
     t2 = _t2_limit(n, k, level, mean)
     centre, h = _moments(model, calibration, n, k)
     if calibration is None or seen:
-        lost = min(mean + _freedoms(model, k, n, centre, h), n - 1)
-        centre *= (n + lost) / (n - lost)
+        centre *= _raised(model, n, k, mean, centre, h)
     return Limits(t2, _box(centre, h, level), level)
 
 
@@ -193,6 +198,18 @@ def _left_out(model: Any, k: int) -> tuple[float, float]:
 
     factor = 1.0 if excess(1.0) <= 0 else float(brentq(excess, 0.0, 1.0, xtol=1e-15))
     return rest, first**2 * float((factor ** (2 * powers)).sum())
+
+
+def _raised(model: Any, n: float, k: int, mean: int, centre: float, h: float) -> float:
+    """By what factor the mean SPE of new rows is above that of the rows of the fit."""
+    rest, squares = _left_out(model, k)
+    if not rest > 0:
+        return 1.0
+    # Rows whose SPE has long tails have a small h, however the variances left out fall.
+    lost = min(mean + _freedoms(model, k, n, centre, max(h, rest**2 / squares)), n - 1)
+    # A new row has all of its variance left at most, also where first order is not near.
+    total = rest + float(np.sum(model.explained_variance_[:k], dtype=np.float64))
+    return min((n + lost) / (n - lost), (n + 1) / (n - 1) * total / rest)
 
 
 def _freedoms(model: Any, k: int, n: float, centre: float, h: float) -> float:

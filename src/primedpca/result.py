@@ -185,13 +185,15 @@ class Certificate:
     def __str__(self) -> str:
         k, single = self.angle_bounds.size, self.single
         near = single & (self.angle_bounds < USEFUL)
-        words = [f"{near.sum()} of {k} components are proven"]
+        verb = "is" if near.sum() == 1 else "are"
+        words = [f"{near.sum()} of {k} component{'s' * (k != 1)} {verb} proven"]
         if near.any():
             worst = round_up(self.angle_bounds[near].max())
             words[0] += f", each within {worst:.2g} rad of the truth or less"
         words += [_together(run, k) for run in self.clusters]
         if self.zero.any():
-            words.append(f"{_runs(np.flatnonzero(self.zero))} have no variance")
+            verb = "has" if self.zero.sum() == 1 else "have"
+            words.append(f"{_runs(np.flatnonzero(self.zero))} {verb} no variance")
         if (single & ~near).any():
             words.append(f"nothing useful is proven of {_runs(np.flatnonzero(single & ~near))}")
         whole = "; ".join(words) + " (counted from 0)"
@@ -316,5 +318,6 @@ class Plan:
             share = f"{100 * self.n_components:g} % of the variance"
             return f"The fewest components that hold {share} by {name}: {self.reason}."
         extra = self.n_directions - self.n_components
-        beside = f" and {extra} extra directions" if extra else ""
-        return f"{self.n_components} components{beside} by {name}: {self.reason}."
+        beside = f" and {extra} extra direction{'s' * (extra != 1)}" if extra else ""
+        one = self.n_components == 1
+        return f"{self.n_components} component{'s' * (not one)}{beside} by {name}: {self.reason}."

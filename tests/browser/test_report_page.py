@@ -239,6 +239,13 @@ def test_print(visit, pages, tmp_path):
     # All rows are on the paper, none in a box that scrolls.
     hidden = page.eval_on_selector(".scroll", "box => box.scrollHeight - box.clientHeight")
     assert hidden == 0
+    box = page.eval_on_selector(".scroll", "box => getComputedStyle(box).overflow")
+    assert box == "visible"  # columns are cut in a box that scrolls
+    head = page.eval_on_selector("thead button", "button => getComputedStyle(button).display")
+    assert head == "contents"  # what is in a button is left out of heads on the next sheets
+    page.set_viewport_size({"width": 680, "height": 960})  # A4 less its margins, in CSS pixels
+    wide = page.eval_on_selector("#table", "table => table.getBoundingClientRect().right")
+    assert wide <= 680
     path = tmp_path / "page.pdf"
     page.pdf(path=path, format="A4")
     assert path.read_bytes().startswith(b"%PDF")

@@ -6,13 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from primedpca.plots.canvas import BLUE, RED, canvas, feature_names, fitted, ink
+from primedpca.plots.canvas import BLUE, RED, canvas, feature_names, fitted, ink, write_out
 from primedpca.plots.plane import LARGE, axis_name, checked_scores, pair_of
 
 __all__ = ["biplot"]
 
 MOST_ARROWS = 500
-LETTER = 0.02  # about the width of a letter, as a share of the axes
+SHORTEST = 0.15  # of the longest arrow; the name of one shorter than this would hide it
+LETTER = 0.017  # about the width of a letter, as a share of the axes
+ROOM = 0.06  # beside what is drawn, as a share of its span
 ARROW = 0.8  # R draws arrows to this part of their length, so that names stand at the end
 
 
@@ -47,7 +49,7 @@ def biplot(
     ax : matplotlib.axes.Axes, optional
     n_names : int
         How many arrows are named at most: the longest, but for those whose name would cover
-        another.  Of many columns the 500 longest are drawn.
+        another or the arrow itself.  Of many columns the 500 longest are drawn.
 
     Returns
     -------
@@ -65,11 +67,14 @@ def biplot(
     ax.scatter(*points.T, color=BLUE, rasterized=rows.shape[0] > LARGE, **look)
     order = np.argsort(-np.linalg.norm(arrows, axis=1), kind="stable")[:MOST_ARROWS]
     words, ends = feature_names(model, order, names), arrows[order] / ratio
-    named = _apart(ends, words, reach[1] - reach[0], n_names)
+    places = _places(ends, words, reach)
+    named = _apart(places, words, reach[1] - reach[0])
+    lengths = np.linalg.norm(ends, axis=1)
+    named = [i for i in named if lengths[i] > SHORTEST * lengths[0]][:n_names]
     _arrows(ax, ARROW * ends, named)
     for i in named:
-        _name(ax, ends[i], words[i], reach)
-    room = 0.06 * (reach[1] - reach[0])
+        _name(ax, places[i], words[i])
+    room = ROOM * (reach[1] - reach[0])
     limits = (reach[0] - room, reach[1] + room)
     ax.set(xlim=limits, ylim=limits, aspect="equal")
     ax.set(xlabel=axis_name(pair[0], model), ylabel=axis_name(pair[1], model))
@@ -77,7 +82,9 @@ def biplot(
 
     for second, place in ((ax.secondary_xaxis, "top"), (ax.secondary_yaxis, "right")):
         own = second(place, functions=(lambda v: v * ratio, lambda v: v / ratio), color=RED)
-        (own.xaxis if place == "top" else own.yaxis).set_major_locator(MaxNLocator(6))
+        axis = own.xaxis if place == "top" else own.yaxis
+        axis.set_major_locator(MaxNLocator(6))
+        write_out(axis)
     return ax
 
 
@@ -111,13 +118,24 @@ def _ranges(points: np.ndarray, arrows: np.ndarray) -> tuple[tuple[float, float]
     return reach, ratio
 
 
-def _apart(ends: np.ndarray, words: list[str], span: float, most: int) -> list[int]:
-    """The first arrows whose names do not cover one another, by about how wide letters are."""
+def _places(ends: np.ndarray, words: list[str], reach: tuple[float, float]) -> np.ndarray:
+    """Where names are centred ``(m, 2)``: beyond the ends, so far as they fit on the axes."""
+    span = reach[1] - reach[0]
+    halves = LETTER / 2 * span * np.array([len(word) for word in words])
+    lengths = np.linalg.norm(ends, axis=1)
+    across = np.divide(ends[:, 0], lengths, out=np.zeros_like(lengths), where=lengths > 0)
+    room = halves - ROOM * span
+    low, high = np.minimum(0.0, reach[0] + room), np.maximum(0.0, reach[1] - room)
+    return np.stack([np.clip(ends[:, 0] + halves * across, low, high), ends[:, 1]], axis=1)
+
+
+def _apart(places: np.ndarray, words: list[str], span: float) -> list[int]:
+    """The first names that do not cover one another, by about how wide letters are."""
     found: list[int] = []
-    for i, end in enumerate(ends):
+    for i, place in enumerate(places):
         wide = [LETTER / 2 * span * (len(words[i]) + len(words[j])) for j in found]
-        away = np.abs(ends[found] - end) if found else np.empty((0, 2))
-        if len(found) < most and not ((away[:, 0] < wide) & (away[:, 1] < 0.04 * span)).any():
+        away = np.abs(places[found] - place) if found else np.empty((0, 2))
+        if not ((away[:, 0] < wide) & (away[:, 1] < 0.04 * span)).any():
             found.append(i)
     return found
 
@@ -134,10 +152,7 @@ def _arrows(ax: Any, ends: np.ndarray, named: list[int]) -> None:
         ax.annotate("", xy=end, xytext=(0, 0), arrowprops=look)
 
 
-def _name(ax: Any, end: np.ndarray, word: str, reach: tuple[float, float]) -> None:
-    """At the end of its arrow, or as near to it as it fits on the axes."""
-    half = LETTER / 2 * len(word) * (reach[1] - reach[0])
-    x = float(np.clip(end[0], min(0.0, reach[0] + half), max(0.0, reach[1] - half)))
+def _name(ax: Any, place: np.ndarray, word: str) -> None:
     look = {"ha": "center", "va": "center", "fontsize": "small", "color": ink(ax)}
-    behind = {"facecolor": ax.get_facecolor(), "edgecolor": "none", "alpha": 0.6, "pad": 0.8}
-    ax.text(x, end[1], word, bbox=behind, **look)
+    behind = {"facecolor": ax.get_facecolor(), "edgecolor": "none", "alpha": 0.75, "pad": 0.8}
+    ax.text(*place, word, bbox=behind, **look)

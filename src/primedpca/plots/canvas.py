@@ -15,8 +15,8 @@ from primedpca.outward import degrees_up
 __all__ = [
     *("BLUE", "GREEN", "PURPLE", "RED", "SETTINGS"),
     *("canvas", "check_component", "degrees", "feature_names", "fitted", "ink", "is_scaled"),
-    *("literal", "name_of_angle", "new_figure", "number_components", "percent", "style"),
-    *("write_out",),
+    *("legend_above", "literals", "name_of_angle", "new_figure", "number_components", "percent"),
+    *("plain", "style", "write_out"),
 ]
 
 #: Four of Okabe and Ito's colours: told apart by colour-blind readers, and with a contrast of 3
@@ -143,6 +143,7 @@ def number_components(ax: Any, k: int) -> None:
     room = max(0.6, 0.02 * k)
     ax.set_xlim(1 - room, k + room)
     ax.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, min_n_ticks=1))
+    ax.xaxis.set_major_formatter(lambda value, position: f"{value:g}" if value >= 1 else "")
     ax.set_xlabel("component")
 
 
@@ -178,15 +179,49 @@ def feature_names(model: Any, chosen: np.ndarray, names: Any = None) -> list[str
         raise ValueError(
             f"`names` are {known.size}, but the model has {d} features; give one name for each."
         )
-    return [literal(str(known[j])) for j in chosen]
+    return literals([str(known[j]) for j in chosen], [f"x{j}" for j in chosen])
 
 
-def literal(word: str) -> str:
-    """A word of the user's: cut if long, and with no mathematics that Matplotlib would set."""
-    cut = word if len(word) <= LONGEST_NAME else word[: LONGEST_NAME - 1] + "…"
-    return re.sub(r"(?<!\\)\$", r"\\$", cut)
+def literals(words: list[str], marks: list[str]) -> list[str]:
+    """Words of the user's, as they are, or cut; where that makes any alike, with their marks.
+
+    Dollars are escaped: Matplotlib would set what stands between them as mathematics.
+    """
+    shown = [_cut(word) for word in words]
+    if len(set(shown)) < len(set(words)):
+        pairs = zip(marks, words, strict=True)
+        shown = [_cut(f"{mark}: {word}" if _cut(word) != word else word) for mark, word in pairs]
+    return [re.sub(r"(?<!\\)\$", r"\\$", word) for word in shown]
+
+
+def _cut(word: str) -> str:
+    """Without its middle if it is long: long names often differ in how they end."""
+    if len(word) <= LONGEST_NAME:
+        return word
+    half = LONGEST_NAME // 2
+    return word[:half] + "…" + word[1 - half :]
+
+
+def plain(value: float, digits: int) -> str:
+    """So many digits, and a power of ten only for a million and more or a tiny number."""
+    return f"{float(f'{value:.{digits}g}'):g}"
 
 
 def write_out(axis: Any) -> None:
-    """Powers of ten at every number: one for all would run into the legend above."""
-    axis.set_major_formatter(lambda value, position: f"{value:g}")
+    """The power of ten at every number, the same: one for all would run into a legend."""
+
+    def shown(value: float, position: int) -> str:
+        top = max(map(abs, axis.get_view_interval()))
+        sign, size = "−" if value < 0 else "", abs(value)
+        if value == 0 or 1e-3 <= top < 1e6:
+            return f"{sign}{size:g}"
+        power = math.floor(math.log10(top))
+        return f"{sign}{size / 10.0**power:g}e{power:+03d}"
+
+    axis.set_major_formatter(shown)
+
+
+def legend_above(ax: Any, columns: int, *handles: Any, **look: Any) -> None:
+    """Where it covers nothing that is drawn."""
+    above = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "frameon": False}
+    ax.legend(*handles, ncols=columns, **above, **look)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from primedpca.monitoring import Limits, Statistics, limits, statistics
-from primedpca.plots.canvas import BLUE, RED, fitted, ink, is_scaled, new_figure, write_out
+from primedpca.plots.canvas import BLUE, RED, fitted, ink, is_scaled, new_figure, plain, write_out
 
 __all__ = ["monitor"]
 
@@ -66,7 +66,7 @@ def _chart(ax: Any, values: np.ndarray, limit: float, level: float) -> None:
     words = f"beyond: {beyond.sum():,} of {values.size:,} ({beyond.mean():.2%})"
     ax.scatter(rows[beyond], values[beyond], color=RED, label=words, **cross)
     line = {"color": ink(ax), "linestyle": "--", "linewidth": 1}
-    ax.axhline(limit, label=f"limit for {100 * level:g} % of new rows: {limit:.3g}", **line)
+    ax.axhline(limit, label=f"limit for {100 * level:g} % of new rows: {plain(limit, 3)}", **line)
     top = float(values.max(initial=0.0))
     if limit > 0 and top > FAR * limit:
         ax.set_yscale("log", nonpositive="mask")

@@ -43,6 +43,7 @@ def component_images(model: Any, shape: Any, components: Any = None, axes: Any =
     chosen = [check_component(model, i, "components") for i in asked]
     if not chosen:
         raise ValueError("`components` is empty; name at least one, or None for the first ones.")
+    across = ACROSS if axes is None else len(chosen)
     axes = _grid(len(chosen), size) if axes is None else np.asarray(axes, dtype=object)
     if axes.shape != (2, len(chosen)):
         raise ValueError(
@@ -57,8 +58,9 @@ def component_images(model: Any, shape: Any, components: Any = None, axes: Any =
             ax.grid(False)
             ax.spines[:].set_visible(False)
         pair[0].set_title(_title(model, i), fontsize="small")
-    for name, ax in zip(("+", "−"), axes[:, 0], strict=True):
-        ax.set_ylabel(name, rotation=0, ha="right", va="center")
+    for name, row in zip(("+", "−"), axes[:, ::across], strict=True):
+        for ax in row:
+            ax.set_ylabel(name, rotation=0, ha="right", va="center")
     return axes
 
 

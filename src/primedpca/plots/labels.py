@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from primedpca.arrays import is_dense, to_numpy
-from primedpca.plots.canvas import BLUE, GREEN, PURPLE, RED, literal
+from primedpca.plots.canvas import BLUE, GREEN, PURPLE, RED, legend_above, literals
 
 __all__ = ["SEAMLESS", "Labels", "as_labels", "density_by_label", "points_by_label"]
 
@@ -42,7 +42,7 @@ class Labels(NamedTuple):
 
 def as_labels(labels: Any, n: int) -> Labels:
     """Words, truth values and few whole numbers are names; other numbers are numbers."""
-    title = literal(str(getattr(labels, "name", None) or ""))
+    (title,) = literals([str(getattr(labels, "name", None) or "")], [""])
     values = to_numpy(labels) if is_dense(labels) else np.asarray(labels)
     if values.shape != (n,):
         raise ValueError(
@@ -58,7 +58,7 @@ def as_labels(labels: Any, n: int) -> Labels:
     )
     if values.dtype.kind in "iu" and words.size > WHOLE:
         return Labels(values.astype(np.float64), None, title)
-    names = [literal(str(word)) for word in words]
+    names = literals([str(word) for word in words], [str(i + 1) for i in range(words.size)])
     if len(names) <= MOST:
         return Labels(codes, names, title)
     kept = np.sort(np.argsort(-counts, kind="stable")[: MOST - 1])
@@ -88,7 +88,7 @@ def points_by_label(ax: Any, x: np.ndarray, y: np.ndarray, labels: Labels, look:
         # All colours with the first marks, then again with others.
         mark = MARKS[(i + i // len(COLOURS)) % len(MARKS)]
         ax.scatter(x[here], y[here], color=_colour(i), marker=mark, label=name, **look)
-    _legend(ax, len(names), title)
+    _legend(ax, names, title)
     for handle in ax.get_legend().legend_handles:
         handle.set(alpha=1.0, sizes=[24.0])
 
@@ -116,7 +116,7 @@ def density_by_label(ax: Any, x: np.ndarray, y: np.ndarray, labels: Labels) -> N
     limits = {"cmap": shades, "vmin": -0.5, "vmax": len(names) - 0.5}
     ax.hexbin(x, y, C=values, reduce_C_function=_most_frequent, **limits, **look)
     handles = [Patch(color=_colour(i), label=name) for i, name in enumerate(names)]
-    _legend(ax, len(names), "most frequent" + (f" {title}" if title else ""), handles=handles)
+    _legend(ax, names, "most frequent" + (f" {title}" if title else ""), handles=handles)
 
 
 def _colour(i: int) -> str:
@@ -127,10 +127,12 @@ def _most_frequent(codes: Any) -> int:
     return int(np.bincount(np.asarray(codes, dtype=np.int64)).argmax())
 
 
-def _legend(ax: Any, count: int, title: str, **handles: Any) -> None:
-    """Inside where there is room; beside the axes where it would cover too much."""
-    if count <= 5:
-        ax.legend(loc="best", title=title or None, **handles)
+def _legend(ax: Any, names: list[str], title: str, **handles: Any) -> None:
+    """Above the axes where there are few, beside them where there are many: never on points."""
+    if len(names) <= 5:
+        longest = max(map(len, names))
+        legend_above(ax, max(1, 50 // (longest + 6)), title=title or None, **handles)
     else:
-        beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5), "ncols": 1 + (count > 16)}
+        columns = 1 + (len(names) > 16)
+        beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5), "ncols": columns}
         ax.legend(title=title or None, **beside, **handles)

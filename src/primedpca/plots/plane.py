@@ -10,7 +10,7 @@ from primedpca.arrays import to_numpy
 from primedpca.plots.canvas import BLUE, canvas, fitted, percent
 from primedpca.plots.labels import SEAMLESS, Labels, as_labels, density_by_label, points_by_label
 
-__all__ = ["LARGE", "axis_name", "checked_scores", "pair_of", "scores"]
+__all__ = ["LARGE", "MANY", "axis_name", "checked_scores", "pair_of", "scores"]
 
 MANY = 100_000  # points; above, how dense they lie is drawn
 LARGE = 2_000  # points; above, they are drawn as pixels also in vector formats
@@ -62,6 +62,11 @@ def scores(
     else:
         _points(ax, x, y, known)
     ax.set(xlabel=names[0], ylabel=names[1])
+    from matplotlib.ticker import MaxNLocator
+
+    if isinstance(ax.xaxis.get_major_locator(), MaxNLocator):  # not one of the user's own
+        # A legend beside leaves room for so many.
+        ax.xaxis.get_major_locator().set_params(nbins=5 if np.abs(x).max() >= 1e4 else 7)
     return ax
 
 
@@ -100,6 +105,11 @@ def pair_of(components: Any, k: int) -> tuple[int, int]:
     pair = tuple(components) if hasattr(components, "__len__") else (components,)
     if k == 1 and pair == (0, 1):
         return 0, 0
+    if k == 1:
+        raise ValueError(
+            f"`components`={components!r} cannot be drawn: the model has 1 component; leave them "
+            "out to draw it along the rows, or fit the model with more."
+        )
     whole = all(isinstance(i, (int, np.integer)) and 0 <= i < k for i in pair)
     if len(pair) != 2 or not whole:
         raise ValueError(

@@ -15,13 +15,16 @@ from primedpca.plots.canvas import (
     degrees,
     fitted,
     ink,
+    legend_above,
     number_components,
 )
+from primedpca.progress import counted_bounds
 from primedpca.result import Certificate
 
 __all__ = ["certificate", "convergence"]
 
 LEAST = 1e-12  # degrees; what is drawn of an angle of zero on a logarithmic axis
+PROVEN = "angle to the true component,\nat most (degrees)"
 FEW = 8  # lines up to here are numbered one by one, more have a colour bar
 
 
@@ -74,8 +77,8 @@ def certificate(model: Any, ax: Any = None, *, tol: float | None = None) -> Any:
         line = {"color": ink(ax), "linestyle": "--", "linewidth": 1}
         ax.axhline(math.degrees(tol), label=f"tol = {degrees(tol)}", **line)
     number_components(ax, bounds.size)
-    _angle_axis(ax)
-    _legend_above(ax, 2)
+    _angle_axis(ax, PROVEN)
+    legend_above(ax, 2)
     return ax
 
 
@@ -104,6 +107,8 @@ def _join_clusters(ax: Any, proof: Certificate, k: int) -> None:
 
 def convergence(model: Any, ax: Any = None) -> Any:
     """Draw what was proven of each component after every pass over the data.
+
+    Of components that were not told apart by then, that is the bound of the span they make.
 
     Parameters
     ----------
@@ -137,8 +142,8 @@ def convergence(model: Any, ax: Any = None) -> Any:
 
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     ax.set_xlabel("passes over the data")
-    _angle_axis(ax)
-    _legend_above(ax, 4)
+    _angle_axis(ax, PROVEN if proven else "change still expected (degrees)")
+    legend_above(ax, 4)
     return ax
 
 
@@ -149,7 +154,9 @@ def _bound_lines(ax: Any, rows: list[dict[str, Any]]) -> None:
     k = max(row["angle_bounds"].size for row in rows)
     bounds = np.full((len(rows), k), np.nan)  # how many a share takes is found on the way
     for at, row in enumerate(rows):
-        bounds[at, : row["angle_bounds"].size] = row["angle_bounds"]
+        own, counted = np.asarray(row["angle_bounds"]), np.asarray(counted_bounds(row))
+        # Of no variance 0 counts, which would seem proven to a hair.
+        bounds[at, : own.size] = np.where(counted == 0, own, counted)
     bounds = np.maximum(np.degrees(bounds), LEAST)
     colours = colormaps["viridis"](np.linspace(0.0, 0.85, k))
     marks = {"marker": "o", "markersize": 3.0, "linewidth": 1.2 if k <= 40 else 0.6}
@@ -170,15 +177,10 @@ def _component_bar(ax: Any, k: int) -> None:
     bar.set_label("component")
 
 
-def _angle_axis(ax: Any) -> None:
+def _angle_axis(ax: Any, label: str) -> None:
     ax.set_yscale("log")
     # Lines across the axes count too; at least three decades, so that the ticks are powers.
     levels = [float(y) for line in ax.lines for y in line.get_ydata()]
     low, high = min(levels) / 2.5, min(2.5 * max(levels), 250.0)
     ax.set_ylim(min(low, high / 1e3), high)
-    ax.set_ylabel("angle to the true component,\nat most (degrees)")
-
-
-def _legend_above(ax: Any, columns: int) -> None:
-    above = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "frameon": False}
-    ax.legend(ncols=columns, **above)
+    ax.set_ylabel(label)

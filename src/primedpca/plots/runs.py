@@ -9,7 +9,7 @@ import numpy as np
 
 from primedpca.arrays import to_numpy
 from primedpca.metrics import longest_correct_streak
-from primedpca.plots.canvas import BLUE, GREEN, PURPLE, RED, canvas, name_of_angle
+from primedpca.plots.canvas import BLUE, GREEN, PURPLE, RED, canvas, legend_above, name_of_angle
 from primedpca.result import Snapshot
 
 __all__ = ["streaks"]
@@ -99,5 +99,5 @@ def _draw(
     ax.yaxis.set_major_locator(MaxNLocator(nbins=8, integer=True, min_n_ticks=1))
     ax.set_ylim(-0.03 * k, 1.04 * k)
     ax.set(xlabel=label, ylabel="longest correct streak (components)")
-    ax.legend(loc="best")
+    legend_above(ax, 4)
     return ax

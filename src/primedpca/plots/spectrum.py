@@ -13,11 +13,15 @@ from primedpca.plots.canvas import (
     canvas,
     fitted,
     is_scaled,
+    legend_above,
     number_components,
+    plain,
     write_out,
 )
 
 __all__ = ["scree"]
+
+WIDEST = 3.0  # largest variances; intervals that reach farther leave the picture
 
 
 def scree(model: Any, ax: Any = None, *, log: bool = False) -> Any:
@@ -27,6 +31,8 @@ def scree(model: Any, ax: Any = None, *, log: bool = False) -> Any:
     ----------
     model : PrimedPCA
         Fitted.  Without a certificate there are no intervals, and of constant data no sum.
+        Intervals of which little is proven leave the picture at the top, so that variances stay
+        to be seen; the legend tells the widest.
     ax : matplotlib.axes.Axes, optional
     log : bool
         A logarithmic axis of variances; those that are zero are left out of it.
@@ -61,12 +67,12 @@ def scree(model: Any, ax: Any = None, *, log: bool = False) -> Any:
         ax.set_yscale("log", nonpositive="mask")
         ax.set_ylim(min(variances[variances > 0].min() / 2, top / 10), 2 * top)
     else:
-        ax.set_ylim(0.0, 1.08 * top or 1.0)
+        seen = WIDEST * variances.max(initial=0.0)
+        ax.set_ylim(0.0, 1.08 * (min(top, seen) or top) or 1.0)
         write_out(ax.yaxis)
     summed = _running_sum(model, ax, numbers, size)
     handles, labels = ax.get_legend_handles_labels()
-    above = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 3, "frameon": False}
-    ax.legend([*handles, *summed], [*labels, *(line.get_label() for line in summed)], **above)
+    legend_above(ax, 3, [*handles, *summed], [*labels, *(line.get_label() for line in summed)])
     return ax
 
 
@@ -77,7 +83,7 @@ def _intervals(ax: Any, numbers: np.ndarray, bounds: np.ndarray, size: float) ->
     # Most are too narrow to be seen, so the widest is told.
     width = float((high - low)[closed].max(initial=0.0))
     look: dict[str, Any] = {"color": RED, "zorder": 3}
-    label = f"certified, to {round_up(width, 1):.1g}" if width > 0 else "certified"
+    label = f"certified, to {plain(round_up(width, 1), 1)}" if width > 0 else "certified"
     ax.vlines(numbers[closed], low[closed], high[closed], linewidth=1.6, label=label, **look)
     for ends in (low[closed], high[closed]):
         ax.plot(numbers[closed], ends, "_", markersize=1.8 * size, markeredgewidth=size / 4, **look)

@@ -175,7 +175,7 @@ def _code(model: Any, model_path: str | os.PathLike[str] | None) -> list[tuple[s
         return [("In Python", more, f"{python}pca.partial_fit(X)\n")]
     python += (
         f"scores = pca.transform(X)               # (rows, {k})\n"
-        f"back = pca.inverse_transform(scores)    # (rows, {d}), what {k} components hold\n"
+        f"back = pca.inverse_transform(scores)    # (rows, {d}), what {_counted(k)}\n"
         f"first = pca.components_[0]              # component 1: Python counts from 0\n"
     )
     if model.certificate_ is None:
@@ -193,6 +193,10 @@ def _code(model: Any, model_path: str | os.PathLike[str] | None) -> list[tuple[s
         shell = f"primedpca transform DATA {_quoted(where)} -o scores.npy\n"
         ways.append(("On the command line", "DATA stands for a file with the same columns.", shell))
     return ways
+
+
+def _counted(k: int) -> str:
+    return "1 component holds" if k == 1 else f"{k} components hold"
 
 
 def _quoted(path: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from primedpca.plots.plane import MANY
 from primedpca.progress import counted_bounds
 from primedpca.report.facts import spaced
 from primedpca.report.given import Given
@@ -82,7 +83,8 @@ def _drawn(picture: Picture, prefix: str) -> Picture:
 def _scree(model: Any, plots: Any) -> Picture:
     variances, k = model.explained_variance_, model.n_components_
     share = float(np.sum(model.explained_variance_ratio_))
-    held = f" Together they hold {100 * share:.3g} % of all variance." if share > 0 else ""
+    who = "It holds" if k == 1 else "Together they hold"
+    held = f" {who} {100 * share:.3g} % of all variance." if share > 0 else ""
     falls = f"the variance is {variances[0]:.4g}."
     if k > 1:
         falls = f"the variance falls from {variances[0]:.4g} to {variances[-1]:.4g}."
@@ -135,7 +137,8 @@ def _images(model: Any, known: Given, plots: Any) -> Iterator[Picture]:
         yield Picture(
             "Components as images",
             "Above, what adds to a score; below, what takes away from it.",
-            f"The first {count} components drawn as images, positive and negative parts apart.",
+            f"{_first(count)} drawn as {'an image' if count == 1 else 'images'}, positive and "
+            "negative parts apart.",
             partial(plots.component_images, model, known.image_shape, range(count)),
             wide=True,
         )
@@ -153,11 +156,16 @@ def _scores(model: Any, known: Given, plots: Any) -> Iterator[Picture]:
     labels = known.labels
     for i, j in [(0, 1), (2, 3)] if m >= 4 else [(0, 1)]:
         named = f"components {i + 1} and {j + 1}" if m > 1 else "component 1"
+        shown, kind = f"Each of {spaced(n)} rows", "Scatter plot"
         coloured = "" if labels is None else ", coloured by label"
+        if n > MANY:
+            shown, kind = f"How {spaced(n)} rows lie", "Density plot"
+            by = "how many rows it holds" if labels is None else "the labels in it"
+            coloured = f", each cell coloured by {by}"
         yield Picture(
             f"Scores of {named}",
-            f"Each of {spaced(n)} rows{coloured}.",
-            f"Scatter plot of {n} rows along {named}{coloured}.",
+            f"{shown}{coloured}.",
+            f"{kind} of {n} rows along {named}{coloured}.",
             partial(_points, plots, known.scores, (i, j), labels, part),
         )
 
@@ -174,12 +182,12 @@ def _loadings(model: Any, known: Given, plots: Any, count: int) -> Iterator[Pict
     d, names = model.n_features_in_, known.names
     for i in range(min(count, model.n_components_)):
         largest = int(np.argmax(np.abs(model.components_[i])))
-        name = f"column {largest}" if names is None else str(names[largest])
+        name = f"x{largest}" if names is None else str(names[largest])
         few, share = min(LARGEST, d), 100 * float(model.explained_variance_ratio_[i])
-        held = f", which holds {share:.3g} % of the variance" if share > 0 else ""
+        held = f" It holds {share:.3g} % of the variance." if share > 0 else ""
         yield Picture(
             f"Entries of component {i + 1}",
-            f"{f'The {few} largest of its {spaced(d)}' if few < d else 'All its'} entries{held}.",
+            f"{f'The {few} largest of its {spaced(d)}' if few < d else 'All its'} entries.{held}",
             f"Bar chart of the {few} largest entries of component {i + 1}; the largest is "
             f"{model.components_[i, largest]:.2g}, of {name}.",
             partial(_bars, plots, model, i, names),
@@ -211,6 +219,10 @@ def _ways(plots: Any, plan: Any, ax: Any) -> Any:
     plots.plans(plan, ax)
     ax.set_xlim(0, 2.2 * max(way.seconds for way in plan.ways))
     return ax
+
+
+def _first(k: int) -> str:
+    return "The first component" if k == 1 else f"The first {k} components"
 
 
 def _counted(k: int) -> str:

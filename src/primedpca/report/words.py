@@ -23,6 +23,7 @@ __all__ = [
 
 MOST_NINES = 30  # of a certainty in per cent; who asks for more reads this much
 FINEST = 1e-6  # degrees; below, a sentence gains nothing from more zeros
+MOST_GROUPS = 5  # with a sentence each
 SIZES = ("", "", "pair", "trio", "group of four", "group of five", "group of six")
 
 
@@ -56,14 +57,14 @@ def certificate_sentences(certificate: Certificate | None, tol: float | None = N
         Sentences that can stand alone, the most important first.
     """
     if certificate is None:
-        return ["Nothing is proven about these components: no certificate was made."]
+        return ["Nothing is proven: no certificate was made."]
     if certificate.angle_bounds.size == 0:
         return ["There are no components yet: a single row has no variance."]
     single, bounds = certificate.single, certificate.angle_bounds
     near = single & (bounds < USEFUL)
     met = near & (bounds <= (USEFUL if tol is None else tol))
     said = [_within(part, bounds) for part in (met, near & ~met) if part.any()]
-    said += [_together(run, bounds.size) for run in certificate.clusters]
+    said += _groups(certificate)
     if certificate.zero.any():
         which = numbered(certificate.zero)
         said.append(f"{which} {_verb(certificate.zero, 'has', 'have')} no variance to speak of.")
@@ -85,18 +86,22 @@ def verdict(model: Any) -> tuple[str, str]:
     if k == 0:
         return "none", "There are no components yet."
     if proof is None:
-        why = "none was asked for" if model.certificate == "none" else "a share of rows has none"
-        return "none", f"Nothing is proven about these components: {why}."
+        share = "a share of the rows gives no certificate"
+        why = "no certificate was asked for" if model.certificate == "none" else share
+        return "none", f"Nothing is proven: {why}."
     met = int(proof.met(model.tol).sum())
     asked, how = f"within {angle_words(model.tol)}, as asked", how_proven(proof, model.tol)
     if met == k:
-        what = "The component is" if k == 1 else f"All {k} components are"
+        what = {1: "The component is", 2: "Both components are"}.get(k, f"All {k} components are")
         return "certified", f"{what} proven to be right {asked}{how}."
     if met:
-        what = f"{met} of {k} components are proven to be right {asked}{how}"
+        what = (
+            f"{met} of {k} components {'is' if met == 1 else 'are'} proven to be right {asked}{how}"
+        )
         return "partly", f"{what}; the rest not."
-    what = "The component is not" if k == 1 else f"None of the {k} components is"
-    return "unproven", f"{what} proven to be right {asked}."
+    none = {1: "The component is not", 2: "Neither component is"}
+    what = none.get(k, f"None of the {k} components is")
+    return "unproven", f"{what} proven to be right within the {angle_words(model.tol)} asked for."
 
 
 def how_proven(proof: Certificate, tol: float) -> str:
@@ -116,7 +121,7 @@ def how_proven(proof: Certificate, tol: float) -> str:
         group = "the span of its group" if spans.sum() == 1 else group
         said.append(f"{numbered(spans).lower()} only in {group}")
         said += [
-            f"the group of components {start + 1} to {stop} is not kept whole"
+            f"the group of {_run(start, stop).lower()} is not kept whole"
             for start, stop, _ in proof.clusters
             if stop > k and spans[start:].any()
         ]
@@ -190,10 +195,40 @@ def _within(which: np.ndarray, bounds: np.ndarray) -> str:
     return f"{numbered(which)} {exact.format(worst)}."
 
 
+def _groups(certificate: Certificate) -> list[str]:
+    """A sentence for each group, or for all that are alike where there would be many."""
+    k, said = certificate.angle_bounds.size, []
+    for proven in (True, False):
+        runs = [run for run in certificate.clusters if run.is_proven is proven]
+        whole = [run for run in runs if run.stop <= k]
+        if len(whole) > MOST_GROUPS:
+            runs = [run for run in runs if run.stop > k]
+            said.append(_alike(whole, k))
+        said += [_together(run, k) for run in runs]
+    return said
+
+
+def _alike(runs: list[Cluster], k: int) -> str:
+    """What is known about many groups, all proven or none."""
+    which = np.zeros(k, dtype=bool)
+    for start, stop, _ in runs:
+        which[start:stop] = True
+    spaces = "whose common spaces are not proven"
+    if runs[0].is_proven:
+        worst = angle_words(max(run.angle_bound for run in runs))
+        spaces = f"whose common spaces are each certified, within {worst} of the exact ones"
+    apart = "this certificate does not tell the components of a group apart"
+    return f"{numbered(which)} form {len(runs)} groups {spaces}: {apart}."
+
+
+def _run(start: int, stop: int) -> str:
+    return numbered(np.arange(stop) >= start)
+
+
 def _together(run: Cluster, k: int) -> str:
     """What is known about components that are not told apart, one of which may be beyond k."""
     count = run.stop - run.start
-    named = numbered(np.arange(run.stop) >= run.start)
+    named = _run(run.start, run.stop)
     group = SIZES[count] if count < len(SIZES) else f"group of {count}"
     space = "plane" if count == 2 else "common space"
     proven = f"whose {space} is certified, within {angle_words(run.angle_bound)} of the exact one"
@@ -201,8 +236,9 @@ def _together(run: Cluster, k: int) -> str:
         proven = f"whose {space} is not proven"
     said = f"{named} form a {group} {proven}: this certificate does not tell them apart."
     if run.stop > k:
-        more = f"component {k + 1}" if run.stop == k + 1 else f"components {k + 1} to {run.stop}"
-        said += f" As {more} {'was' if run.stop == k + 1 else 'were'} not kept, "
+        said += (
+            f" As {_run(k, run.stop).lower()} {'was' if run.stop == k + 1 else 'were'} not kept, "
+        )
         said += f"ask for {run.stop} components to have all of it."
     return said
 
