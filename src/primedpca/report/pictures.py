@@ -176,7 +176,7 @@ def _loadings(model: Any, known: Given, plots: Any, count: int) -> Iterator[Pict
         largest = int(np.argmax(np.abs(model.components_[i])))
         name = f"column {largest}" if names is None else str(names[largest])
         few, share = min(LARGEST, d), 100 * float(model.explained_variance_ratio_[i])
-        held = f", which holds {share:.3g} % of the variance" if share > 0 else ""
+        held = f"; it holds {share:.3g} % of the variance" if share > 0 else ""
         yield Picture(
             f"Entries of component {i + 1}",
             f"{f'The {few} largest of its {spaced(d)}' if few < d else 'All its'} entries{held}.",
