@@ -97,6 +97,7 @@ LINES = [
     (("fit", "holes.csv", "-k", "1"), 1, "DATA contain NaN: 1 entries are no finite numbers, "),
     (("fit", "holes.csv", "-k", "1", "--exclude", "id"), 1, "row 1, column 0 ('a, b'); use"),
     (("fit", "holes.csv", "-k", "1", "--columns", "c", "--exclude", "c"), 1, "leave it out of one"),
+    ((*FIT, "--map", "sqrt", "--missing", "mean"), 1, "which is below 0; choose another map"),
     (("fit", "latin.csv", "-k", "1"), 1, "byte 0xf6; save it as UTF-8"),
     (("fit", "*.csv", "-k", "1"), 1, "is a pattern, which is for images only"),
     (("fit", "https://example.org/x.npy", "-k", "1"), 1, "is an address; download it first"),
