@@ -7,6 +7,8 @@ PYTHON ?= python3
 
 demo: $(VENV)/.installed
 	$(BIN)/primedpca demo
+	@echo
+	@echo "The command is in an environment of its own: . $(BIN)/activate"
 
 test: $(VENV)/.installed-test lint types
 	$(BIN)/pytest -n 2
@@ -39,8 +41,9 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 
+# With what tables and pages need, so that the first fit of one's own file has it.
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml
-	$(BIN)/python -m pip install --quiet -e .
+	$(BIN)/python -m pip install --quiet -e '.[disk,plots]'
 	touch $@
 
 $(VENV)/.installed-test: $(VENV)/bin/python pyproject.toml

@@ -164,7 +164,7 @@ def look_up(command):
     if not words:
         return
     program, *rest = words
-    known = {"primedpca": _ours, "python": _script, "make": _make, "pip": _pip}
+    known = {"primedpca": _ours, "python": _script, "make": _make, "pip": _pip, ".": _sourced}
     assert program in known, f"{command!r} begins with none of {sorted(known)}"
     text = known[program](rest)
     for option in (word.strip("[]").split("=")[0] for word in rest):
@@ -201,6 +201,13 @@ def _make(words):
     for target in words:
         assert re.search(rf"^{target}:", text, re.M), f"there is no `make {target}`"
     return text
+
+
+def _sourced(words):
+    """What a shell is told by a file: the environment that ``make`` makes."""
+    made = re.search(r"^VENV \?= (\S+)$", (ROOT / "Makefile").read_text(), re.M)[1]
+    assert words == [f"{made}/bin/activate"], f"nothing makes {words}"
+    return ""
 
 
 def _pip(words):

@@ -28,6 +28,11 @@ def folder(tmp_path_factory):
     (folder / "table.csv").write_text("plant,a,b,kind\np1,1,2,u\np2,3,1,v\np3,2,2,u\n")
     (folder / "semicolons.csv").write_text("a;b\n1;2\n3;1\n2;2\n")
     (folder / "ragged.csv").write_text("a,b\n1,2\n3\n")
+    (folder / "decimal.csv").write_text("a;b\n1,5;2,5\n3,5;1,5\n")
+    (folder / "marks.csv").write_text("a,b\n1,2\nNA,3\n?,4\n2,5\n")
+    (folder / "holes.csv").write_text('id,"a, b",c\n1,2,3\n2,,4\n3,5,9\n')
+    (folder / "latin.csv").write_bytes("größe,b\n1,2\n3,4\n".encode("latin-1"))
+    (folder / "x.raw").write_bytes(x.tobytes())
     (folder / "nothing").mkdir()
     model = PrimedPCA(2, random_state=0).fit(np.load(folder / "x.npy"))
     model.save(folder / "model.safetensors")
@@ -61,9 +66,13 @@ LINES = [
     ((*FIT, "--map", "tan"), 2, "'tan' is no map; choose from log1p"),
     ((*FIT, "--scale", "large"), 2, "'large' is no scale"),
     ((*FIT, "--missing", "drop"), 2, "choose from error, mean"),
-    ((*FIT, "--seed", "x"), 2, "'--seed'"),
-    ((*FIT, "--seed", "-1"), 2, "'--seed'"),
-    ((*FIT, "--max-passes", "many"), 2, "'--max-passes'"),
+    ((*FIT, "--seed", "x"), 2, "'--seed': 'x' is no whole number from 0 on"),
+    ((*FIT, "--seed", "-1"), 2, "'--seed': '-1' is no whole number from 0 on"),
+    ((*FIT, "--max-passes", "many"), 2, "'--max-passes': 'many' is no whole number"),
+    (("fit", "x.npy", "-k"), 2, "requires an argument; see primedpca fit --help"),
+    (("fit", "semicolons.csv", "-k", "1", "--delimiter", "ab"), 2, "'ab' is no single character"),
+    (("plan", "x.npy"), 2, "how many components: 10, a share"),
+    (("inspect", "model.safetensors", "x.npy"), 2, "extra argument(s) (x.npy); see"),
     ((*FIT, "--columns", "a,,b"), 2, "'a,,b' has an empty name"),
     (("transform", "x.npy", "model.safetensors"), 2, "'-o'"),
     (("transform", "x.npy"), 2, "'MODEL'"),
@@ -82,6 +91,17 @@ LINES = [
     (("fit", "ragged.csv", "-k", "1"), 1, "ragged.csv"),
     (("fit", "semicolons.csv", "-k", "1"), 1, "`--delimiter`=';'"),
     (("fit", "table.csv", "-k", "1"), 1, "name one as `--id` or `--label`"),
+    (("fit", "decimal.csv", "-k", "1"), 1, "no ',' in its first line, but ';'"),
+    (("fit", "decimal.csv", "-k", "1", "--delimiter", ";"), 1, "'a' ('1,5' in row 0)"),
+    (("fit", "marks.csv", "-k", "1"), 1, "'a' ('?' in row 2)"),
+    (("fit", "holes.csv", "-k", "1"), 1, "DATA contain NaN: 1 entries are no finite numbers, "),
+    (("fit", "holes.csv", "-k", "1", "--exclude", "id"), 1, "row 1, column 0 ('a, b'); use"),
+    (("fit", "holes.csv", "-k", "1", "--columns", "c", "--exclude", "c"), 1, "leave it out of one"),
+    ((*FIT, "--map", "sqrt", "--missing", "mean"), 1, "which is below 0; choose another map"),
+    (("fit", "latin.csv", "-k", "1"), 1, "byte 0xf6; save it as UTF-8"),
+    (("fit", "*.csv", "-k", "1"), 1, "is a pattern, which is for images only"),
+    (("fit", "https://example.org/x.npy", "-k", "1"), 1, "is an address; download it first"),
+    (("fit", "x.raw", "-k", "1", "--shape", "60,8", "--dtype", "f4"), 1, "end at byte 1920"),
     (("fit", "table.csv", "-k", "1", "--id", "name"), 1, "no column 'name'; there: 'plant'"),
     (("fit", "table.csv", "-k", "1", "--columns", "a,z"), 1, "no column 'z'"),
     (("fit", "x.npy", "-k", "2", "--columns", "a"), 1, "`--columns` is no option of x.npy"),
@@ -102,6 +122,8 @@ LINES = [
     (("bench", "x.npy", "-k", "8"), 1, "`-k`=8 must be less than"),
     (("certify", "x.npy", "wide.npy"), 1, "COMPONENTS have shape (5, 9), but DATA has 8"),
     (("certify", "x.npy", "oblique.npy"), 1, "orthonormal"),
+    (("certify", "x.npy", "words.xyz"), 1, "COMPONENTS='words.xyz' has a suffix"),
+    ((*FIT, "--checkpoint", "x.npy/kept"), 1, "cannot be made: Not a directory; name a folder"),
     # -- files that cannot be written, or must not be
     ((*FIT, "-o", "no/folder/model.safetensors"), 1, "is no folder; make it first"),
     ((*FIT, "-o", "nothing"), 1, "is a folder; name a file"),
@@ -111,10 +133,15 @@ LINES = [
     ((*FIT, "--report", "no/folder/page.html"), 1, "`--report` no/folder/page.html"),
     ((*FIT, "--report", "/proc/page.html"), 1, "`--report` /proc/page.html cannot be written"),
     ((*FIT, "--report", "x.npy", "--force"), 1, "is what is read"),
+    ((*FIT, "--report", "page.pdf"), 1, "is to be an HTML page; name it page.html"),
+    ((*FIT, "-o", "scores.csv"), 1, "is to be a model; name it scores.safetensors"),
     (("transform", "x.npy", "model.safetensors", "-o", "s.xlsx"), 1, "known are .npy, .csv"),
     (("transform", "x.npy", "model.safetensors", "-o", "nan.npy"), 1, "is there already"),
     (("transform", "x.npy", "model.safetensors", "-o", "s.npy", "--id", "a"), 1, "numbers only"),
     # -- models
+    (("fit", "model.safetensors", "-k", "2"), 1, "is a model, not data; MODEL stands after DATA"),
+    (("transform", "model.safetensors", "x.npy", "-o", "s.npy"), 1, "x.npy is no model"),
+    (("certify", "model.safetensors", "x.npy"), 1, "'model.safetensors' is a model, not data"),
     (("inspect", "none.safetensors"), 1, "none.safetensors is no file"),
     (("inspect", "x.npy"), 1, "x.npy is no model"),
     (("inspect", "damaged.safetensors"), 1, "is damaged"),

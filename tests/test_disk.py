@@ -475,9 +475,9 @@ def test_names_and_labels_are_kept_and_text_is_refused(written):
     X = numbers((20, 3))
     names, labels = [f"row {i}" for i in range(20)], ["a", "b"] * 10
     path = written(table_of(X, name=names, kind=labels, more=names))
-    with pytest.raises(ValueError, match=r"3 column\(s\) that hold no numbers.*'name' \(string\)"):
+    with pytest.raises(ValueError, match=r"3 columns that are not all numbers: 'name' \("):
         as_source(path)
-    with pytest.raises(ValueError, match=r"1 column\(s\).*'more'"):
+    with pytest.raises(ValueError, match="a column that is not all numbers: 'more'"):
         as_source(path, id_column="name", label_column="kind")
     source = as_source(path, id_column="name", label_column="kind", exclude="more")
     np.testing.assert_array_equal(values_of(source).astype("f4"), X)

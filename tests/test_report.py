@@ -191,7 +191,7 @@ def test_the_page_says_what_was_asked_done_and_proven():
         *certificate_sentences(pca.certificate_, pca.tol),
         *("300 rows × 40 columns", "float64", "0.36° (pi/500 radians)", "99.9999 % or more"),
         *(str(pca.plan_), f"the data were read {pca.n_passes_:.3g} times"),
-        *("'block_krylov' by default 'auto'", "Seed 7", f"primedpca {primedpca.__version__}"),
+        *("'block_krylov' instead of 'auto'", "Seed 7", f"primedpca {primedpca.__version__}"),
         f"numpy {np.__version__}",
     ):
         assert part in said, part

@@ -173,7 +173,7 @@ def _check_components(components: Any, data: Centred) -> Array:
     if not off <= 1e-4:
         raise ValueError(
             f"`components` must have orthonormal rows; their products miss the identity by "
-            f"{off:.2g}."
+            f"{off:.2g}. Give components of a PCA, one a row and of length 1."
         )
     vectors = data.like.asarray(np.ascontiguousarray(values.T))
     # Exactly unit length: a vector of length 1 + eps would carry that into its Rayleigh quotient.

@@ -231,7 +231,8 @@ class Checkpoint:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise OSError(
-                f"`checkpoint`={os.fspath(self.folder)!r} cannot be made: {error}"
+                f"`checkpoint`={os.fspath(self.folder)!r} cannot be made: {error.strerror}; "
+                "name a folder that can be written."
             ) from error
         foreign = sorted(name for name in os.listdir(self.folder) if not OURS.fullmatch(name))
         if foreign:

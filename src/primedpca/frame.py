@@ -205,7 +205,7 @@ def measure(data: Centred) -> Frame:
         _extent(data)
     if not in_range(data, float(xp.sum(squares))):
         return measure(data)
-    _check_present(there)
+    _check_present(data.source, there)
     away = sums / there
     mean = away + (data.wide(shift) if axis == 0 else own[0])
     variance = xp.clip(squares / there - away**2, min=0.0)
@@ -290,13 +290,19 @@ def guess_again(data: Centred, unit: float) -> Frame:
     return data.frame if data.standardise or data.missing == "mean" else guess(data)
 
 
-def _check_present(there: Array) -> None:
+def _check_present(source: Any, there: Array) -> None:
     empty = np.flatnonzero(to_numpy(there) <= 0)
     if empty.size:
         raise ValueError(
-            f"`X` has {empty.size} column(s) in which every value is missing (first: column "
-            f"{empty[0]}), so that they have no mean; drop them."
+            f"`X` has {empty.size} column(s) in which every value is missing (first: "
+            f"{_column(source, empty[0])}), so that they have no mean; drop them."
         )
+
+
+def _column(source: Any, j: int) -> str:
+    """A column by its number, and by its name if it has one."""
+    names = getattr(source, "feature_names", None)
+    return f"column {j}" + ("" if names is None else f" ({str(names[j])!r})")
 
 
 def _refuse(data: Centred, count: int) -> None:
@@ -323,7 +329,7 @@ def _refuse(data: Centred, count: int) -> None:
     remedy = "drop or replace it" if unfillable else "use `missing`='mean', or drop or replace it"
     raise ValueError(
         f"Input X contains {kind}: {count} entries are no finite numbers, the first at {where} "
-        f"{row}, column {column}{more}; {remedy}."
+        f"{row}, {_column(source, column)}{more}; {remedy}."
     )
 
 

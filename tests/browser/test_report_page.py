@@ -123,6 +123,20 @@ def test_a_phone_never_scrolls_sideways(visit, pages, name, viewport):
     assert beyond == []
 
 
+@pytest.mark.parametrize("name", ["certified", "many"])
+def test_the_figures_stay_in_their_boxes(visit, pages, name):
+    """At every width: a bound such as 9.9 × 10⁻¹⁰ ° is long, and must not be broken."""
+    page = visit(pages[name]).page
+    assert "× 10" in page.locator(".figures").text_content() or name == "certified"
+    for width in range(320, 1300, 20):
+        page.set_viewport_size({"width": width, "height": 740})
+        beyond = page.evaluate(
+            "() => [...document.querySelectorAll('.figures dd')]"
+            ".filter(e => e.scrollWidth > e.clientWidth).map(e => e.textContent)"
+        )
+        assert beyond == [], width
+
+
 CONTRAST = """
 () => {
   const numbers = (words) => words.match(/[\\d.]+/g).map(Number);

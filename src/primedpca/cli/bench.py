@@ -22,8 +22,13 @@ def bench(
             metavar="[DATA]", show_default=False, help="Data that fit into memory; else drawn ones."
         ),
     ] = None,
-    k: Annotated[int, typer.Option("-k", metavar="K", min=1, help="How many components.")] = 16,
-    repeats: Annotated[int, typer.Option(min=1, help="Runs of each; the median counts.")] = 3,
+    k: Annotated[
+        int, typer.Option("-k", metavar="K", parser=opt.whole(1), help="How many components.")
+    ] = 16,
+    repeats: Annotated[
+        int,
+        typer.Option(metavar="N", parser=opt.whole(1), help="Runs of each; the median counts."),
+    ] = 3,
     *,
     reading: Reading,
     as_json: opt.AsJson = False,

@@ -9,7 +9,7 @@ import typer
 
 from primedpca.cli import options as opt
 from primedpca.cli.errors import DONE, NOT_CONVERGED
-from primedpca.cli.files import is_csv, open_data, open_like
+from primedpca.cli.files import check_no_model, is_csv, open_data, open_like
 from primedpca.cli.groups import Reading, flat
 from primedpca.cli.printing import print_json, to_terminal
 from primedpca.outward import round_down, round_up
@@ -53,6 +53,7 @@ def certify(
 
     Example: primedpca certify data.npy components.npy --tol 1deg
     """
+    check_no_model(data)
     vectors, model = _components(components, reading)
     preparation: dict[str, Any] = {"scale": scale, "missing": missing or "error"}
     if model is not None:
@@ -94,6 +95,8 @@ def _components(path: str, reading: Reading) -> tuple[Any, Any]:
     except NoNamesError:
         # Names that are numbers would not be orthonormal to the rest, and be refused as such.
         return whole(open_data(path, replace(own, header=False))), None
+    except (OSError, ValueError) as error:
+        raise type(error)(str(error).replace("`X`", "`components`")) from error
 
 
 def _show(proof: Any, tol: float | None) -> None:

@@ -18,6 +18,7 @@ UsageError = typer.BadParameter.__base__
 WORDS = {
     "`n_components`": "`-k`",
     "`X`": "DATA",
+    "Input X contains": "DATA contain",
     "`columns`": "`--columns`",
     "`id_column`": "`--id`",
     "`label_column`": "`--label`",
@@ -83,10 +84,16 @@ def in_words_of_the_command_line(text: str) -> str:
 
 def _usage(error: BaseException, words: Sequence[str]) -> str:
     text = error.format_message().rstrip(".")  # type: ignore[attr-defined]
-    if "unexpected extra argument" in text:
-        text += " (put a pattern or a name with blanks in quotes)"
+    wanted = getattr(getattr(error, "param", None), "help", None)
+    if text.startswith("Missing") and wanted:
+        text += f": {wanted[0].lower()}{wanted[1:].rstrip('.')}"
     context = getattr(error, "ctx", None)
-    path = "primedpca" if context is None else context.command_path
+    # A value that is missing is told without the command that misses it.
+    command = [] if context is not None or words[0].startswith("-") else [words[0]]
+    path = " ".join(["primedpca", *command]) if context is None else context.command_path
+    takes = [] if context is None else [parameter.name for parameter in context.command.params]
+    if "unexpected extra argument" in text and "data" in takes:
+        text += " (put a pattern or a name with blanks in quotes)"
     return f"{text}{' See' if text.endswith('?') else '; see'} {path} --help."
 
 

@@ -13,14 +13,26 @@ from primedpca.cli.options import MAPS
 if TYPE_CHECKING:
     from primedpca.protocols import DataSource
 
-__all__ = ["in_memory", "is_csv", "load_model", "open_data", "open_like"]
+#: How the name of a model ends.
+MODEL = ".safetensors"
+#: Where it stands among the arguments, as it is easily mistaken.
+ORDER = "MODEL stands after DATA in transform and certify, before it in report"
+
+__all__ = ["MODEL", "check_no_model", "in_memory", "is_csv", "load_model", "open_data", "open_like"]
 
 
 def open_data(path: str, reading: Reading) -> DataSource:
     """DATA as a source."""
     from primedpca.sources import as_source
 
+    check_no_model(path)
     return as_source(path, **reading.given())
+
+
+def check_no_model(path: str) -> None:
+    """Refuse a model where DATA stand."""
+    if path.endswith(MODEL):
+        raise ValueError(f"DATA={path!r} is a model, not data; {ORDER}.")
 
 
 def open_like(path: str, model: Any, reading: Reading) -> DataSource:
@@ -91,6 +103,8 @@ def load_model(path: str | Path) -> Any:
     try:
         return load(path)
     except ValueError as error:
-        if os.fspath(path).endswith(".safetensors"):
+        if os.fspath(path).endswith(MODEL):
             raise
-        raise ValueError(f"{path} is no model; MODEL is a file that fit -o has written.") from error
+        raise ValueError(
+            f"{path} is no model, which is a file that fit -o has written; {ORDER}."
+        ) from error

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from primedpca.cli import options as opt
 from primedpca.cli.errors import DONE, NOT_CONVERGED, Interrupted, in_words_of_the_command_line
-from primedpca.cli.files import in_memory, open_data
+from primedpca.cli.files import MODEL, in_memory, open_data
 from primedpca.cli.groups import Output, Preparation, Reading, Search, flat
 from primedpca.cli.printing import duration, print_json, to_terminal
 from primedpca.cli.writing import check_checkpoint, check_outputs
@@ -40,7 +40,7 @@ def fit(
     Exit codes: 0 done, 1 refused, 2 not understood, 3 not all proven, 130 interrupted.
     With 3, what was found is printed and saved all the same.
 
-    Example: primedpca fit flowers.csv -k 2 --label species -o model.safetensors
+    Example: primedpca fit flowers.csv -k 2 --id plant --label species -o model.safetensors
     """
     check_written(output, search.checkpoint, data)
     source = open_data(data, reading)
@@ -64,6 +64,11 @@ def fit(
 def check_written(output: Output, checkpoint: Path | None, data: str) -> None:
     """Refuse what could not be written, before anything is read."""
     check_outputs({"-o": output.out, "--report": output.report}, output.force, data)
+    if output.out is not None and output.out.suffix != MODEL:
+        raise ValueError(
+            f"`-o` {output.out} is to be a model; name it {output.out.stem}{MODEL} (scores are "
+            "what transform writes)."
+        )
     check_checkpoint(checkpoint, data)
     if output.report is not None:
         from primedpca.cli.report import check_page

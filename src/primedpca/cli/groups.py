@@ -38,6 +38,8 @@ class Reading:
             from primedpca.sources import maps
 
             found["map"] = getattr(maps, found.pop("map_rows"))
+        if "shape" in found and "dtype" in found:
+            found["exact"] = True  # a file that goes on was said to be of another type or shape
         return found
 
 

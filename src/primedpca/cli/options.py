@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import re
 from pathlib import Path
@@ -40,6 +41,7 @@ __all__ = [
     "Verbose",
     "as_angle",
     "as_count",
+    "whole",
 ]
 
 PRIMINGS = (
@@ -110,11 +112,41 @@ def _one_of(what: str, *known: str) -> Any:
 
 
 def as_names(words: str) -> list[str]:
-    """Names of columns, with commas between them."""
-    found = [name.strip() for name in words.split(",")]
-    if not all(found):
-        raise typer.BadParameter(f"{words!r} has an empty name; write a,b,c.")
+    """Names of columns, with commas between them; one with a comma in it stands in quotes.
+
+    Examples
+    --------
+    >>> as_names('age, "income, yearly"')
+    ['age', 'income, yearly']
+    """
+    found = next(csv.reader([words], skipinitialspace=True), [])
+    found = [name.strip() for name in found]
+    if not found or not all(found):
+        raise typer.BadParameter(
+            f"""{words!r} has an empty name; write a,b,c, or 'a,"b, c"' where a name has a comma."""
+        )
     return found
+
+
+def as_sign(words: str) -> str:
+    r"""What stands between fields: one character; a tab may be written as ``\t``."""
+    sign = "\t" if words == r"\t" else words
+    if len(sign) != 1:
+        raise typer.BadParameter(f"{words!r} is no single character; write ';' or '\\t'.")
+    return sign
+
+
+def whole(least: int | None = None) -> Any:
+    """What reads a whole number, which must be no less than ``least``."""
+
+    def read(words: str) -> int:
+        known = re.fullmatch(r"[+-]?\d+", str(words)) is not None
+        if not known or (least is not None and int(words) < least):
+            bound = "" if least is None else f" from {least} on"
+            raise typer.BadParameter(f"{words!r} is no whole number{bound}.")
+        return int(words)
+
+    return read
 
 
 def as_shape(words: str) -> tuple[int, int]:
@@ -171,10 +203,13 @@ Priming = Annotated[
     typer.Option(
         metavar="NAME",
         parser=_one_of("priming", *PRIMINGS),
-        help=f"Who looks for the span: {', '.join(PRIMINGS)}.",
+        help="The algorithm that finds rough directions, which are then refined; auto takes the "
+        f"cheapest: {', '.join(PRIMINGS)}.",
     ),
 ]
-MaxPasses = Annotated[int, typer.Option(metavar="N", help="The most passes over the data.")]
+MaxPasses = Annotated[
+    int, typer.Option(metavar="N", parser=whole(), help="The most passes over the data.")
+]
 MaxMemory = Annotated[
     str | None,
     typer.Option(
@@ -207,7 +242,12 @@ Label = Annotated[
 ]
 Delimiter = Annotated[
     str | None,
-    typer.Option(metavar="SIGN", rich_help_panel=TABLE, help="Of CSV: what stands between fields."),
+    typer.Option(
+        metavar="SIGN",
+        parser=as_sign,
+        rich_help_panel=TABLE,
+        help="Of CSV: what stands between fields.",
+    ),
 ]
 Header = Annotated[
     bool | None,
@@ -233,7 +273,10 @@ Dtype = Annotated[
 Offset = Annotated[
     int | None,
     typer.Option(
-        metavar="BYTES", min=0, rich_help_panel=RAW, help="Where in the file the first begins."
+        metavar="BYTES",
+        parser=whole(0),
+        rich_help_panel=RAW,
+        help="Where in the file the first begins.",
     ),
 ]
 Map = Annotated[
@@ -263,7 +306,9 @@ Missing = Annotated[
 ]
 Seed = Annotated[
     int | None,
-    typer.Option("--seed", metavar="N", min=0, help="For the same result to the last bit."),
+    typer.Option(
+        "--seed", metavar="N", parser=whole(0), help="For the same result to the last bit."
+    ),
 ]
 Checkpoint = Annotated[
     Path | None,
@@ -272,7 +317,7 @@ Checkpoint = Annotated[
 Device = Annotated[str | None, typer.Option(metavar="NAME", help="Where to compute, such as cuda.")]
 Out = Annotated[
     Path | None,
-    typer.Option("-o", "--out", metavar="MODEL", help="Save the model: model.safetensors."),
+    typer.Option("-o", "--out", metavar="MODEL", help="Save the model, as model.safetensors."),
 ]
 Report = Annotated[
     Path | None, typer.Option(metavar="PAGE.html", help="Write a page about the model.")

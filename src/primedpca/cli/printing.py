@@ -50,7 +50,9 @@ def angle(radians: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """``0.3 s``, ``45 s``, ``3 min 20 s``, ``2 h 5 min``."""
+    """``3 ms``, ``0.3 s``, ``45 s``, ``3 min 20 s``, ``2 h 5 min``."""
+    if seconds < 0.0995:
+        return f"{1000 * seconds:.0f} ms"
     if seconds < 10:
         return f"{seconds:.1f} s"
     if seconds < 100:

@@ -18,7 +18,10 @@ __all__ = ["reproduce_target"]
 def reproduce_target(
     target: Annotated[
         str,
-        typer.Argument(help="table-1, table-2, headline, figure-1 ... figure-11, lobsters, all."),
+        typer.Argument(
+            metavar="TARGET",
+            help="table-1, table-2, headline, figure-1 ... figure-11, lobsters, all.",
+        ),
     ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="The results folder.")] = Path("results"),
     data_dir: Annotated[
@@ -26,7 +29,10 @@ def reproduce_target(
         typer.Option(metavar="DIR", help="The data folder; PRIMEDPCA_DATA unless given."),
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1.")] = "cpu",
-    repeats: Annotated[int | None, typer.Option(help="Runs of each; 10, quick 2.")] = None,
+    repeats: Annotated[
+        int | None,
+        typer.Option(metavar="N", parser=opt.whole(1), help="Runs of each; 10, quick 2."),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Two settings each, few steps.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on in a results folder.")] = False,
     sets: Annotated[

@@ -191,7 +191,9 @@ def _code(model: Any, model_path: str | os.PathLike[str] | None) -> list[tuple[s
     ]
     if not own:  # which the command line does not have
         shell = f"primedpca transform DATA {_quoted(where)} -o scores.npy\n"
-        ways.append(("On the command line", "DATA stands for a file with the same columns.", shell))
+        unsaved = "" if model_path is not None else f" fit saves the model with -o {where}."
+        same = f"DATA stands for a file with the same columns.{unsaved}"
+        ways.append(("On the command line", same, shell))
     return ways
 
 

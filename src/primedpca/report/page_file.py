@@ -39,6 +39,8 @@ def check_page_path(path: str | os.PathLike[str], data: Any = None) -> Path:
             raise FileExistsError(f"{page} holds the data; name another file for the page.")
     if (page.exists() or page.is_symlink()) and not _is_page(page):
         raise FileExistsError(f"{page} is there already and no HTML page; name another file.")
+    if page.suffix.lower() not in (".html", ".htm"):  # no browser would open it as one
+        raise ValueError(f"{page} is to be an HTML page; name it {page.stem}.html.")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise PermissionError(f"{folder} cannot be written to, so {page.name} cannot be made.")
     return page

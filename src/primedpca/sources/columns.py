@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,7 +13,16 @@ import numpy as np
 from primedpca.protocols import Block
 from primedpca.sources.files import need
 
-__all__ = ["Columns", "NamedRows", "as_block", "choose", "common_dtype", "is_number", "names_of"]
+__all__ = [
+    "Columns",
+    "NamedRows",
+    "as_block",
+    "choose",
+    "common_dtype",
+    "is_number",
+    "names_of",
+    "reads_as_number",
+]
 
 
 @dataclass(frozen=True)
@@ -82,10 +91,13 @@ def choose(
     id_column: str | None = None,
     label_column: str | None = None,
     exclude: Any = None,
+    texts: Callable[[str], Iterable[str | None]] | None = None,
 ) -> Columns:
     """The columns to read: those named, or all but those left out by name.
 
-    Columns that hold no numbers are refused by name, never dropped in silence.
+    Columns that hold no numbers are refused by name, never dropped in silence.  ``texts`` gives
+    what stands in a column of a text file, so that the first entry that is no number is named:
+    it may be a single one.
     """
     wanted, left_out = names_of(columns, "columns"), names_of(exclude, "exclude")
     known = list(schema.names)
@@ -103,6 +115,10 @@ def choose(
     if len(set(wanted)) < len(wanted):
         double = next(name for name in wanted if wanted.count(name) > 1)
         raise ValueError(f"{path}: column {double!r} comes twice; name each once.")
+    if both := [name for name in wanted if name in left_out]:
+        raise ValueError(
+            f"column {both[0]!r} stands in `columns` and in `exclude`; leave it out of one of them."
+        )
     types = [schema.field(name).type for name in wanted]
     arrow = need("pyarrow", "tables")
     lists = [name for name, kind in zip(wanted, types, strict=True) if _is_list(arrow, kind)]
@@ -115,13 +131,37 @@ def choose(
             )
     bad = [name for name, kind in zip(wanted, types, strict=True) if not is_number(arrow, kind)]
     if bad:
-        shown = ", ".join(f"{name!r} ({schema.field(name).type})" for name in bad[:5])
+        kinds = [_what(schema.field(name).type, name, texts) for name in bad[:5]]
+        shown = ", ".join(f"{name!r} ({kind})" for name, kind in zip(bad, kinds, strict=False))
+        count = "a column that is" if len(bad) == 1 else f"{len(bad)} columns that are"
+        alone = "; a column of vectors must be the only one" if lists else ""
         raise ValueError(
-            f"{path} has {len(bad)} column(s) that hold no numbers (first: {shown}). Leave them "
-            "out with `exclude`, name one as `id_column` or `label_column`, or select `columns`; "
-            "a column of vectors must be the only one."
+            f"{path} has {count} not all numbers: {shown}{', ...' if len(bad) > 5 else ''}. Leave "
+            "out with `exclude`, name one as `id_column` or `label_column`, select `columns`, or "
+            "correct the entries"
+            f"{alone}."
         )
     return Columns(tuple(wanted), tuple(types))
+
+
+def _what(kind: Any, name: str, texts: Callable[[str], Iterable[str | None]] | None) -> str:
+    """What a column holds in the place of numbers, with the first entry that is none."""
+    if str(kind) != "string" or texts is None:
+        return str(kind)
+    for i, entry in enumerate(texts(name)):
+        if entry and not reads_as_number(entry):
+            shown = entry if len(entry) <= 20 else f"{entry[:20]}..."
+            return f"{shown!r} in row {i}"
+    return str(kind)
+
+
+def reads_as_number(text: str) -> bool:
+    """Whether a text is a number, as text files have them."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return "_" not in text  # which Python allows among digits
 
 
 def _is_list(arrow: Any, kind: Any) -> bool:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import gzip
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from primedpca.protocols import Block
 from primedpca.sources import files
-from primedpca.sources.columns import Columns, NamedRows, as_block, choose, is_number
+from primedpca.sources.columns import (
+    Columns,
+    NamedRows,
+    as_block,
+    choose,
+    is_number,
+    reads_as_number,
+)
 from primedpca.sources.files import FileSource, check_matrix, need, reading, stamp_of
 
 __all__ = ["SUFFIXES", "CSVSource", "NoNamesError", "csv_source"]
@@ -56,8 +63,8 @@ class CSVSource(NamedRows, FileSource):
         self._id, self._label = id_column, label_column
         self.dtype, self.axis = np.dtype(np.float64), 0
         self._names: list[str] | None = None
-        schema, skip = self._look(header)
-        chosen = choose(schema, path, columns, id_column, label_column, exclude)
+        schema, skip, texts = self._look(header)
+        chosen = choose(schema, path, columns, id_column, label_column, exclude, texts)
         float64 = need("pyarrow", "CSV").float64()
         self._columns = Columns(chosen.names, (float64,) * len(chosen.names))
         self.column_names = self._columns.names
@@ -79,25 +86,20 @@ class CSVSource(NamedRows, FileSource):
         ends = np.cumsum(counts).tolist()
         self.blocks = tuple(zip([0, *ends[:-1]], ends, strict=True))
 
-    def _look(self, header: bool | None) -> tuple[Any, int]:
-        """The schema, from the first lines, and how long the line of their names is."""
+    def _look(self, header: bool | None) -> tuple[Any, int, Callable[[str], list[str | None]]]:
+        """The schema, from the first lines, how long that of names is, and columns as text."""
         arrow, csv = need("pyarrow", "CSV"), need("pyarrow.csv", "CSV")
         with reading(self.path, "its first lines"):
             first = next(self._cut(), (0, b""))[1]
         if not first.strip():
             raise ValueError(f"{self.path} is empty.")
+        _check_delimiter(self.path, first, self._delimiter)
         named = header is not False
         options = csv.ReadOptions(autogenerate_column_names=not named, use_threads=False)
         parse = csv.ParseOptions(delimiter=self._delimiter)
         with reading(self.path, "its first lines"):
             table = csv.read_csv(arrow.BufferReader(first), options, parse)
-            self._names = list(table.schema.names)  # which may be no text at all
-        other = next((sign for sign in ";\t|" if sign in self._names[0]), None)
-        if len(self._names) == 1 and other is not None:
-            raise ValueError(
-                f"{self.path} has no {self._delimiter!r} in its first line, but {other!r}; pass "
-                f"`delimiter`={other!r}."
-            )
+            self._names = _decoded_names(table, self.path)
         # A column that is empty so far may hold numbers yet; text is told when it comes.
         kinds = [arrow.float64() if kind == arrow.null() else kind for kind in table.schema.types]
         if header is None:
@@ -110,7 +112,14 @@ class CSVSource(NamedRows, FileSource):
             while not lines[blank].strip(b"\r"):
                 blank += 1
             skip = sum(len(line) + 1 for line in lines[: blank + 1])
-        return schema, skip
+        absent = set(csv.ConvertOptions().null_values)  # which are text among text
+        return (
+            schema,
+            skip,
+            lambda name: [
+                None if entry in absent else entry for entry in table.column(name).to_pylist()
+            ],
+        )
 
     def _opened(self) -> Any:
         if self.path.lower().endswith(".gz"):
@@ -175,6 +184,27 @@ class CSVSource(NamedRows, FileSource):
         return np.concatenate(parts)
 
 
+def _check_delimiter(path: str, first: bytes, delimiter: str) -> None:
+    """Refuse a first line that has another sign where this one should stand."""
+    line = first.lstrip().split(b"\n", 1)[0].decode("utf-8", "replace")
+    other = next((sign for sign in ";\t|" if sign in line), None)
+    if delimiter not in line and other is not None:
+        raise ValueError(
+            f"{path} has no {delimiter!r} in its first line, but {other!r}; pass "
+            f"`delimiter`={other!r}."
+        )
+
+
+def _decoded_names(table: Any, path: str) -> list[str]:
+    try:
+        return list(table.schema.names)
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise ValueError(
+            f"{path} is no text in UTF-8: its first line has the byte {byte:#x}; save it as UTF-8."
+        ) from error
+
+
 def _check_names(path: str, names: list[str], kinds: list[Any]) -> None:
     """Refuse a line of names that may be a row: every column of numbers has one for its name.
 
@@ -183,7 +213,7 @@ def _check_names(path: str, names: list[str], kinds: list[Any]) -> None:
     arrow = need("pyarrow", "CSV")
     found = [name for name, kind in zip(names, kinds, strict=True) if is_number(arrow, kind)]
     found = [name for name in found if name]  # of a row, a missing value; of an index, no name
-    if not found or not all(map(_reads_as_number, found)):
+    if not found or not all(map(reads_as_number, found)):
         return
     counted = [[str(i) for i in range(first, first + len(found))] for first in (0, 1)]
     if len(found) >= LEAST_COUNTED and found in counted:
@@ -193,14 +223,6 @@ def _check_names(path: str, names: list[str], kinds: list[Any]) -> None:
         f"{path} has numbers in its first line where columns have their names ({shown}); pass "
         "`header`=False if it is a row like the others, `header`=True if these are names."
     )
-
-
-def _reads_as_number(name: str) -> bool:
-    try:
-        float(name)
-    except ValueError:
-        return False
-    return "_" not in name  # which Python allows among digits
 
 
 def csv_source(
@@ -234,4 +256,6 @@ def csv_source(
     name = os.fspath(path)
     if delimiter is None:
         delimiter = "\t" if name.lower().endswith((".tsv", ".tsv.gz")) else ","
+    if len(delimiter) != 1:
+        raise ValueError(f"`delimiter`={delimiter!r} must be one character, such as ';'.")
     return CSVSource(name, columns, id_column, label_column, exclude, delimiter, header)

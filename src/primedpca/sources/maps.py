@@ -24,6 +24,10 @@ __all__ = [
 ]
 
 
+#: The least number that a function takes.
+LEAST = {"log1p": -1, "sqrt": 0}
+
+
 @dataclass(frozen=True)
 class RowMap:
     """``f(row * to / total(row))``, of which every part keeps zero at zero.
@@ -88,7 +92,15 @@ class RowMap:
         if factors is not None:
             out = out * xp.astype(factors, out.dtype, copy=False)
         function: Callable[[Array], Array] | None = getattr(xp, self.then) if self.then else None
-        return out if function is None else function(out)
+        if function is None:
+            return out
+        # A NaN made here would pass for a missing value, and be filled in silence.
+        if bool(xp.any(below := out < LEAST[self.then])):
+            raise ValueError(
+                f"`map`={self!r} takes no {self.then} of {float(out[below][0]):.4g}, which is "
+                f"below {LEAST[self.then]}; choose another map, or drop such values."
+            )
+        return function(out)
 
     def __repr__(self) -> str:
         return f"maps.{self.name}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import inspect
 import os
 from collections.abc import Callable, Iterable
@@ -82,7 +83,7 @@ def path_source(path: str | os.PathLike[str]) -> Callable[..., DataSource]:
                 raise TypeError(f"{name} as raw binary needs `{missing.pop()}` as well.")
             return _call(raw_source, name, options)
         if not os.path.exists(name):
-            raise FileNotFoundError(f"`X`={name!r} is not there; check the path.")
+            raise FileNotFoundError(f"`X`={name!r} {_absent(name)}.")
         kind = _kind(name, suffix)
         if kind in WITH_PARTS:
             return _call(_reader(kind), name, {"part": part} | options)
@@ -94,6 +95,15 @@ def path_source(path: str | os.PathLike[str]) -> Callable[..., DataSource]:
         return _call(_reader(kind), name, options)
 
     return make
+
+
+def _absent(name: str) -> str:
+    """Why a path leads nowhere, and what to do."""
+    if "://" in name:
+        return "is an address; download it first, as files are read from a disk many times"
+    if glob.has_magic(name):
+        return "is a pattern, which is for images only; name one file, or a folder of tables"
+    return "is not there; check the path"
 
 
 def _reader(kind: str) -> Callable[..., DataSource]:
@@ -136,7 +146,7 @@ def _kind(name: str, suffix: str) -> str:
     if suffix not in SUFFIXES:
         raise ValueError(
             f"`X`={name!r} has a suffix that is not read; known are {', '.join(SUFFIXES)}, "
-            "images and videos. For raw binary pass `shape`=(n, d) and `dtype`."
+            ".h5ad, .mtx, .bed, images and videos. For raw binary pass `shape`=(n, d) and `dtype`."
         )
     return suffix
 

@@ -157,7 +157,7 @@ def raw_source(
     if stamp.size < end or (exact and stamp.size != end):
         raise ValueError(
             f"{name} has {stamp.size} bytes, but {n} x {d} numbers of {kind} from byte {offset} "
-            f"on end at byte {end}: it was truncated or its header is wrong."
+            f"on end at byte {end}: it was truncated, or the shape, type or offset is wrong."
         )
     strides = (
         (d * kind.itemsize, kind.itemsize) if order == "C" else (kind.itemsize, n * kind.itemsize)
