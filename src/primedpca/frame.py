@@ -111,8 +111,9 @@ def roots_of(weight: Any, data: Centred) -> tuple[Array | None, float]:
         raise ValueError(
             f"`sample_weight`[{bad[0]}]={values[bad[0]]} must be finite and not negative."
         )
-    total = float(values.sum())
-    if total <= 1.0:
+    total = math.fsum(values)  # off by one rounding, however many there are
+    # Weights that were divided by their sum add up to 1, give or take what that rounds by.
+    if total <= 1.0 + n * 2.0**-49:
         raise ValueError(
             f"`sample_weight` adds up to {total:g}; weights count rows, so their sum must "
             "exceed 1, not be near zero."
@@ -257,7 +258,7 @@ def in_range(data: Centred, norm: float) -> bool:
     if ready == 0.0 or low <= ready <= high:
         return True
     power = min(-math.frexp(ready)[1], top - math.frexp(raw)[1])
-    unit = 2.0 ** max(power, -1022)
+    unit = 2.0 ** max(min(power, 1023), -1022)
     data.frame = guess_again(data, unit)
     return False
 
