@@ -324,7 +324,15 @@ def _refuse(data: Centred, count: int) -> None:
     remedy = "drop or replace it" if unfillable else "use `missing`='mean', or drop or replace it"
     raise ValueError(
         f"Input X contains {kind}: {count} entries are no finite numbers, the first at {where} "
-        f"{row}, column {column}{more}; {remedy}."
+        f"{row}, column {column}{more}{_within(source)}; {remedy}."
+    )
+
+
+def _within(source: Any) -> str:
+    """The file that is read, if it is one."""
+    path = getattr(source, "path", None)
+    return (
+        f" of {path}" if isinstance(path, str) and len(getattr(source, "paths", "1")) == 1 else ""
     )
 
 

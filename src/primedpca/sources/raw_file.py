@@ -7,6 +7,7 @@ be told.
 from __future__ import annotations
 
 import mmap
+import operator
 import os
 from typing import Any
 
@@ -147,7 +148,11 @@ def raw_source(
     """
     name = os.fspath(path)
     kind = np.dtype(dtype)
-    n, d = check_matrix(name, tuple(int(side) for side in shape), kind)
+    try:
+        sides = tuple(operator.index(side) for side in shape)
+    except TypeError:
+        raise TypeError(f"{name}: `shape`={shape!r} must be two whole numbers, (n, d).") from None
+    n, d = check_matrix(name, sides, kind)
     if order not in ("C", "F"):
         raise ValueError(f"`order`={order!r} must be 'C' or 'F'.")
     if min(n, d, offset) < 0:
