@@ -330,10 +330,8 @@ def _refuse(data: Centred, count: int) -> None:
 
 def _within(source: Any) -> str:
     """The file that is read, if it is one."""
-    path = getattr(source, "path", None)
-    return (
-        f" of {path}" if isinstance(path, str) and len(getattr(source, "paths", "1")) == 1 else ""
-    )
+    path, several = getattr(source, "path", None), len(getattr(source, "paths", "1")) > 1
+    return f" of {path}" if isinstance(path, str) and not several else ""
 
 
 def _bad_entries(data: Centred, block: Any, most: int) -> list[tuple[int, int, float]]:
