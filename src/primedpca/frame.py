@@ -323,15 +323,15 @@ def _refuse(data: Centred, count: int) -> None:
     unfillable = data.missing == "mean" or kind == "infinity"
     remedy = "drop or replace it" if unfillable else "use `missing`='mean', or drop or replace it"
     raise ValueError(
-        f"Input X contains {kind}: {count} entries are no finite numbers, the first at {where} "
-        f"{row}, column {column}{more}{_within(source)}; {remedy}."
+        f"{_file(source)}Input X contains {kind}: {count} entries are no finite numbers, the first "
+        f"at {where} {row}, column {column}{more}; {remedy}."
     )
 
 
-def _within(source: Any) -> str:
+def _file(source: Any) -> str:
     """The file that is read, if it is one."""
     path, several = getattr(source, "path", None), len(getattr(source, "paths", "1")) > 1
-    return f" of {path}" if isinstance(path, str) and not several else ""
+    return f"{path}: " if isinstance(path, str) and not several else ""
 
 
 def _bad_entries(data: Centred, block: Any, most: int) -> list[tuple[int, int, float]]:

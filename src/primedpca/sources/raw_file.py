@@ -34,7 +34,7 @@ class RawFileSource(FileSource):
     offset : int
         Where in the file the first entry stands.
     stamp : Stamp, optional
-        The file as it must stay.  Memory maps have none: their owner may write to them.
+        The file as it must stay.  Memory maps that can be written to have none.
     """
 
     def __init__(
@@ -119,7 +119,8 @@ def memmap_source(x: Any) -> RawFileSource:
     base = np.frombuffer(x._mmap, np.uint8).__array_interface__["data"][0]
     mapped_from = x.offset - x.offset % mmap.ALLOCATIONGRANULARITY
     offset = mapped_from + x.__array_interface__["data"][0] - base
-    return RawFileSource(x.filename, x.shape, x.dtype, x.strides, offset)
+    stamp = stamp_of(x.filename) if x.mode == "r" else None
+    return RawFileSource(x.filename, x.shape, x.dtype, x.strides, offset, stamp)
 
 
 def raw_source(
