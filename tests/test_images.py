@@ -187,7 +187,7 @@ def test_an_image_that_changes_is_named(tmp_path):
     photographs(tmp_path / "p")
     source = ImageFolder(tmp_path / "p")
     Image.new("RGB", (5, 5)).save(source.paths[2])
-    with pytest.raises(ValueError, match=r"p2\.png is 5 x 5 RGB"):
+    with pytest.raises(OSError, match=r"p2\.png .* since it was opened \(seen at row 2\)"):
         source.rows(np.arange(7))
 
 
@@ -304,5 +304,5 @@ def test_a_film_that_changes_is_named(tmp_path):
     values = np.random.default_rng(0).integers(0, 256, (20, 8, 8), dtype=np.uint8)
     source = VideoFrames(lossless_video(path, values), gray=True, cache=0)
     lossless_video(path, values[:9])
-    with pytest.raises(ValueError, match=r"film\.mkv has changed: frame 15"):
+    with pytest.raises(OSError, match=r"film\.mkv was truncated from .* since it was opened"):
         source.rows(np.array([15]))

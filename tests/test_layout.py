@@ -27,7 +27,7 @@ LAYERS = [
         "solution",
         "tensor_file",
     },
-    {"sources", "priming", "engines", "frame", "gram", "centred", "stream"},
+    {"sources", "priming", "engines", "bad_entries", "frame", "gram", "centred", "stream"},
     {
         "metrics",
         "prime",

@@ -327,3 +327,50 @@ def test_real_images(batch):
         return np.arccos(np.minimum(off, 1)).max()
 
     assert worst(model.components_) <= worst(theirs.components_)
+
+
+def _unseen(pca, X, center):
+    """Whether the truth lies within the bounds, for data of any unit."""
+    peak = np.abs(X).max()
+    Z = X / peak - (X / peak).mean(axis=0) * center
+    rows = np.linalg.svd(Z, full_matrices=False)[2]
+    bounds = pca.certificate_.angle_bounds
+    cosines = np.abs(np.sum(rows[: bounds.size] * pca.components_, axis=1))
+    return (np.arccos(np.minimum(cosines, 1)) > bounds + 1e-7).any()
+
+
+@pytest.mark.parametrize("center", [True, False])
+@pytest.mark.parametrize("unit", [1e-200, 1e-305])
+def test_rows_of_zeros_do_not_hide_tiny_ones(unit, center):
+    X = np.random.default_rng(0).normal(size=(300, 3)) * (9, 3, 1) * unit
+    X[5:90] = 0  # whole groups of rows that do not differ
+    X[200:260] = X[200]
+    pca = PrimedPCA(2, priming=FrequentDirections(2), center=center).partial_fit(X)
+    assert not _unseen(pca, X, center)
+    halves = [PrimedPCA(2, center=center).partial_fit(part) for part in (X[5:90], X[90:])]
+    assert not _unseen(halves[0].merge(halves[1]), X[5:], center)
+
+
+@pytest.mark.parametrize("fit", ["fit", "partial_fit"])
+@pytest.mark.parametrize("excess", [1e-3, 1e-7, 1e-10])
+def test_weights_that_hardly_exceed_one(fit, excess):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(40, 3)) * (9, 3, 1)
+    weight = rng.exponential(size=40)
+    weight *= (1 + excess) / weight.sum()
+    w, Z = weight.astype(np.longdouble), X.astype(np.longdouble)
+    Z = Z - (w @ Z) / w.sum()
+    exact = (Z.T * w @ Z / (w.sum() - 1)).astype(float)
+    pca = getattr(PrimedPCA(3), fit)(X, sample_weight=weight)
+    low, high = pca.certificate_.eigenvalue_bounds.T
+    truth = np.linalg.eigvalsh(exact)[::-1]
+    assert (low <= truth * (1 + 1e-14)).all()
+    assert (truth * (1 - 1e-14) <= high).all()
+
+
+def test_weights_that_add_up_to_one():
+    X = np.random.default_rng(2).normal(size=(30, 3))
+    weight = np.full(30, 1 / 30)
+    with pytest.raises(ValueError, match="adds up to 1; weights count rows"):
+        PrimedPCA(2).fit(X, sample_weight=weight)
+    assert PrimedPCA(2).partial_fit(X, sample_weight=weight).n_components_ == 0

@@ -36,7 +36,8 @@ _FLOAT64 = {"uint32", "int32", "uint64", "int64", "float64", "longdouble", "floa
 
 def is_sparse(x: Any) -> bool:
     """Whether ``x`` is a SciPy sparse matrix or array (SciPy is not imported to find out)."""
-    return type(x).__module__.startswith("scipy.sparse") and hasattr(x, "nnz")
+    kinds = type(x).__mro__  # AnnData has classes of its own for views, which are SciPy's below
+    return any(k.__module__.startswith("scipy.sparse") for k in kinds) and hasattr(x, "nnz")
 
 
 def is_dense(x: Any) -> bool:
@@ -62,7 +63,10 @@ def describe(x: Any) -> str:
     """A few words on ``x`` for an error message."""
     kind = type(x)
     name = f"{kind.__module__.split('.')[0]}.{kind.__qualname__}"
-    return f"{name} of shape {tuple(x.shape)}" if hasattr(x, "shape") else name
+    try:
+        return f"{name} of shape {tuple(x.shape)}" if hasattr(x, "shape") else name
+    except RuntimeError:  # h5py's word for a file that was closed
+        return name
 
 
 def work_dtype(dtype: Any) -> str:

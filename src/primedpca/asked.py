@@ -55,7 +55,9 @@ def within_budget(
 
 def _memory(priming: Any, load: Load, p: int, batch_size: int) -> float:
     """Bytes beside the data, about: of functions that users bring only what is done with them."""
-    gathered = min(GROUP_BYTES, 2.0 * load.stored) if load.rate < math.inf else 0.0
+    # Rows as read from their blocks, joined, and in their order: three times a group.
+    group = min(GROUP_BYTES / 8 * load.stored / (load.n * load.d), load.stored)
+    gathered = 3 * group if load.rate < math.inf else 0.0
     batch = 4.0 * load.item * load.d * min(batch_size, load.n) + gathered
     if isinstance(priming, FrequentDirections):
         size = priming.sketch_size or max(2 * p, 64)

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from primedpca.arrays import dtype_name, is_sparse, namespace, to_numpy
+from primedpca.arrays import dtype_name, namespace, to_numpy
+from primedpca.bad_entries import check_present, refuse
 from primedpca.engines import kernels
-from primedpca.engines.prepare import Columns, positions, stored_means
-from primedpca.protocols import Array, is_spread
+from primedpca.engines.prepare import Columns, stored_means
+from primedpca.protocols import Array
 
 if TYPE_CHECKING:
     from primedpca.centred import Centred
@@ -39,8 +40,6 @@ __all__ = [
 SAFE = {"float32": (2.0**-40, 2.0**40, 120), "float64": (2.0**-300, 2.0**300, 1000)}
 #: Stored entries of a full sparse column are shifted where its mean exceeds its spread so often.
 FAR = 8.0
-#: How many places of bad entries an error names.
-SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -111,8 +110,9 @@ def roots_of(weight: Any, data: Centred) -> tuple[Array | None, float]:
         raise ValueError(
             f"`sample_weight`[{bad[0]}]={values[bad[0]]} must be finite and not negative."
         )
-    total = float(values.sum())
-    if total <= 1.0:
+    total = math.fsum(values)  # off by one rounding, however many there are
+    # Weights that were divided by their sum add up to 1, give or take what that rounds by.
+    if total <= 1.0 + n * 2.0**-49:
         raise ValueError(
             f"`sample_weight` adds up to {total:g}; weights count rows, so their sum must "
             "exceed 1, not be near zero."
@@ -205,7 +205,7 @@ def measure(data: Centred) -> Frame:
         _extent(data)
     if not in_range(data, float(xp.sum(squares))):
         return measure(data)
-    _check_present(data.source, there)
+    check_present(data.source, there)
     away = sums / there
     mean = away + (data.wide(shift) if axis == 0 else own[0])
     variance = xp.clip(squares / there - away**2, min=0.0)
@@ -257,7 +257,7 @@ def in_range(data: Centred, norm: float) -> bool:
     if ready == 0.0 or low <= ready <= high:
         return True
     power = min(-math.frexp(ready)[1], top - math.frexp(raw)[1])
-    unit = 2.0 ** max(power, -1022)
+    unit = 2.0 ** max(min(power, 1023), -1022)
     data.frame = guess_again(data, unit)
     return False
 
@@ -277,7 +277,7 @@ def _extent(data: Centred) -> tuple[float, float]:
     operands = {"dtype": data.like.dtype, "missing": skip, "axis": data.source.axis}
     parts = data.run(kernels.extent, operands)
     if parts.sums[0] > 0:
-        _refuse(data, int(parts.sums[0]))
+        refuse(data, int(parts.sums[0]))
     raw, ready = (float(namespace(part).max(part)) for part in parts.stacks)
     return raw, ready
 
@@ -288,61 +288,3 @@ def guess_again(data: Centred, unit: float) -> Frame:
     factor = None if scale is None else 1 / scale
     data.frame = Frame(Columns(factor=factor), unit=unit, gain=unit, scale=scale)
     return data.frame if data.standardise or data.missing == "mean" else guess(data)
-
-
-def _check_present(source: Any, there: Array) -> None:
-    empty = np.flatnonzero(to_numpy(there) <= 0)
-    if empty.size:
-        raise ValueError(
-            f"`X` has {empty.size} column(s) in which every value is missing (first: "
-            f"{_column(source, empty[0])}), so that they have no mean; drop them."
-        )
-
-
-def _column(source: Any, j: int) -> str:
-    """A column by its number, and by its name if it has one."""
-    names = getattr(source, "feature_names", None)
-    return f"column {j}" + ("" if names is None else f" ({str(names[j])!r})")
-
-
-def _refuse(data: Centred, count: int) -> None:
-    """Say how many entries are no finite numbers, and name the first few."""
-    source: Any = data.source
-    found: list[tuple[int, int, str]] = []
-    for i, block in source.scan():
-        for row, column, value in _bad_entries(data, block, SHOWN - len(found)):
-            start, rows = source.blocks[i][0], source.axis == 0
-            kind = "NaN" if math.isnan(value) else "infinity"
-            found.append((row + start * rows, column + start * (not rows), kind))
-        if len(found) == min(SHOWN, count):
-            break
-    if is_spread(source):  # the others have the rest
-        everywhere: Any = data.engine
-        found = sorted({place for part in everywhere.collect(found) for place in part})[:SHOWN]
-    row, column, kind = found[0]
-    where = "row"
-    if hasattr(source, "whose"):
-        where = "row {1} of rank {0}, row".format(*source.whose(row))
-    then = ", ".join(str(place[:2]) for place in found[1:])
-    more = (f", then at {then}" if then else "") + (" and so on" if len(found) < count else "")
-    unfillable = data.missing == "mean" or kind == "infinity"
-    remedy = "drop or replace it" if unfillable else "use `missing`='mean', or drop or replace it"
-    raise ValueError(
-        f"Input X contains {kind}: {count} entries are no finite numbers, the first at {where} "
-        f"{row}, {_column(source, column)}{more}; {remedy}."
-    )
-
-
-def _bad_entries(data: Centred, block: Any, most: int) -> list[tuple[int, int, float]]:
-    """Row and column in the block, and value, of the first entries that are refused."""
-    with np.errstate(over="ignore"):
-        values = to_numpy(data.wide(block.data if is_sparse(block) else block))
-    bad = np.isinf(values) if data.missing == "mean" else ~np.isfinite(values)
-    if is_sparse(block):
-        found = np.flatnonzero(bad)[:most]
-        rows, columns = (part[found] for part in positions(block))
-        kept = values[found]
-    else:
-        rows, columns = np.argwhere(bad)[:most].T
-        kept = values[rows, columns]
-    return list(zip(rows.tolist(), columns.tolist(), kept.tolist(), strict=True))

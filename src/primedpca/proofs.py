@@ -27,7 +27,7 @@ from primedpca.priming.block_krylov import KrylovState, looked
 from primedpca.priming.exact import principal, spectrum
 from primedpca.probes import UNIT, Probes, Riding, unevenness
 from primedpca.protocols import Array
-from primedpca.refine import decomposition, in_unit_of_data
+from primedpca.refine import decomposition, in_unit_of_data, widened
 from primedpca.result import Certificate, Cluster, Decomposition, Snapshot
 
 __all__ = [
@@ -72,10 +72,8 @@ def _astray(data: Any) -> float:
     return float(mean @ mean)
 
 
-def certificate_of(
-    evidence: Evidence, k: int, unit: float, kind: str, failure: float
-) -> Certificate:
-    """The certificate that the evidence allows; ``unit`` turns variances into the user's.
+def certificate_of(evidence: Evidence, k: int, data: Any, kind: str, failure: float) -> Certificate:
+    """The certificate that the evidence allows; variances are in the unit of ``data``, if given.
 
     Of components beyond the Ritz vectors at hand only ``0 <= lambda <= mu`` is claimed.
     """
@@ -89,9 +87,13 @@ def certificate_of(
     # The trace bound alone is off by (sqrt(p) + 2) e, and upper() adds a few e to it.
     few = 4.0 if kind == "exact" else 2 * math.sqrt(evidence.values.size) + 12
     zero = (up <= few * evidence.rounding) & (low == 0)
+    bounds = np.stack([low, up], axis=1)
+    if data is not None:
+        with np.errstate(over="ignore"):
+            bounds = in_unit_of_data(data, bounds) * widened(data.weight, 4)
     return Certificate(
         angle_bounds=angles,
-        eigenvalue_bounds=np.stack([low, up], axis=1) * unit,
+        eigenvalue_bounds=bounds,
         clusters=runs,
         kind=kind,
         failure_probability=failure,
@@ -125,7 +127,7 @@ def certified_exact(data: Centred, wanted: int | float) -> tuple[Decomposition, 
     if isinstance(k, float):
         k = min(fewest(evidence, upper(evidence), data.total, k)[1], p)
     basis = principal(data, values[:k], vectors[:, :k])
-    certificate = certificate_of(evidence, k, in_unit_of_data(data, 1.0), "exact", 0.0)
+    certificate = certificate_of(evidence, k, data, "exact", 0.0)
     if data.shape[0] < data.shape[1]:
         certificate = _on_the_right(certificate, lower(evidence), 3 * e)
     return decomposition(data, basis, values[:k]), certificate
@@ -173,7 +175,7 @@ class Certified(NamedTuple):
             return False
         missed = min(self.evidence.missed, float(values[-1]))
         ideal = Evidence(values, 0 * self.evidence.residual, missed, e)
-        best = certificate_of(ideal, self.certificate.angle_bounds.size, 1.0, "", 0.0)
+        best = certificate_of(ideal, self.certificate.angle_bounds.size, None, "", 0.0)
         return not best.met(tol)[short].any()
 
 
@@ -283,7 +285,7 @@ def certified_krylov(
             least, k = fewest(evidence, ceiling, data.total, wanted)
             counted = least == k
         failure = spent if kind == "probabilistic" else 0.0
-        certificate = certificate_of(evidence, k, in_unit_of_data(data, 1.0), kind, failure)
+        certificate = certificate_of(evidence, k, data, kind, failure)
         yield Certified(snapshot, certificate, evidence, counted)
         ready = size >= k and _settling(state, k) < READY
         idle = probes is None or not probes.riding

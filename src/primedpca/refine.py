@@ -15,7 +15,7 @@ from primedpca.priming import check_directions
 from primedpca.protocols import Array
 from primedpca.result import Decomposition
 
-__all__ = ["check_rows", "decomposition", "in_unit_of_data", "refine", "refine_span"]
+__all__ = ["check_rows", "decomposition", "in_unit_of_data", "refine", "refine_span", "widened"]
 
 
 def refine(
@@ -103,6 +103,16 @@ def in_unit_of_data(data: Centred, variances: Any) -> Any:
     """The one place where variances are rescaled from ``n`` to ``n - 1`` and to the data's unit."""
     # By one gain at a time: its square may leave the range of float64.
     return variances * (data.weight / (data.weight - 1)) / data.frame.gain / data.frame.gain
+
+
+def widened(weight: float, steps: float) -> np.ndarray:
+    """What bounds from below and above are multiplied with, as ``weight`` is a sum, rounded.
+
+    It is off by ``steps`` times ``2^-53`` of itself at most, less 1 by more where it is near 1.
+    """
+    slip = steps * 2.0**-53 * weight / (weight - 1)
+    largest = np.finfo(np.float64).max  # times zero it is zero, unlike infinity
+    return np.array([max(0.0, 1 - slip), 1 + 2 * slip if slip < 0.5 else largest])
 
 
 def decomposition(data: Centred, basis: Array, variances: np.ndarray) -> Decomposition:

@@ -13,7 +13,7 @@ from primedpca.orthonormal import complete, small_eigh
 from primedpca.priming.sketch import UNIT, SketchState
 from primedpca.proofs import certificate_of, rounding_of
 from primedpca.protocols import Array
-from primedpca.refine import in_unit_of_data
+from primedpca.refine import widened
 from primedpca.result import Certificate, Cluster
 
 __all__ = ["missed_by", "refined_certificate", "sketch_certificate"]
@@ -52,7 +52,8 @@ def sketch_certificate(
     middle = np.concatenate([squares, np.zeros(max(0, k - squares.size))])[:k] + state.loss / 2
     per_row = (data.frame.gain / state.unit) ** 2 / state.weight
     with np.errstate(over="ignore"):
-        outside = intervals / state.unit / state.unit / (state.weight - 1)
+        outside = intervals / (state.weight - 1) / state.unit / state.unit
+        outside = outside * widened(state.weight, state.depth + 16)
     certificate = Certificate(
         angle_bounds=angles,
         eigenvalue_bounds=outside,
@@ -105,7 +106,7 @@ def refined_certificate(
     missed = missed_by((vectors,), state, data, skew)
     trace = max(0.0, data.total - float(values.sum())) + (math.sqrt(p) + 2) * e
     evidence = Evidence(values, b, min(missed, trace), e)
-    certificate = certificate_of(evidence, k, in_unit_of_data(data, 1.0), "deterministic", 0.0)
+    certificate = certificate_of(evidence, k, data, "deterministic", 0.0)
     return vectors[:, :k], values[:k], certificate
 
 

@@ -123,15 +123,20 @@ class _View:
         low, high, top = frames.SAFE[dtype_name(data.like.dtype)]
         with np.errstate(all="ignore"):  # what is no number is named below
             self.peak = max(float(xp.max(xp.abs(part.rows()))), self.peak)
-        if self.peak == 0.0 or low <= self.peak <= high:
+        if low <= self.peak <= high:
             return False
         raw = float(xp.max(xp.abs(data.wide(block))))
+        if self.peak == 0.0 and (raw == 0.0 or low <= raw <= high):
+            return False
         if not math.isfinite(raw):
             data.frame = replace(self.frame, mean=None)
             frames.refuse_non_finite(data)
-        ready = self.peak if math.isfinite(self.peak) else raw * self.frame.unit
+        # Rows that are all alike are at zero here, and their distance from others is not.
+        known = self.peak > 0.0 and math.isfinite(self.peak)
+        ready = self.peak if known else raw * self.frame.unit
         power = min(-math.frexp(ready)[1], top - math.frexp(raw * self.frame.unit)[1])
-        ratio = 2.0 ** max(power, -1022)
+        highest = 1024 - math.frexp(self.frame.unit)[1]  # of which the unit is still a number
+        ratio = 2.0 ** max(min(power, highest), -1022)
         self.peak, self.sums = ready * ratio, self.sums * ratio
         self.norm *= ratio  # twice, as the square of the ratio may not exist
         self.norm *= ratio

@@ -226,7 +226,9 @@ class Streaming(ABC):
         known = self.stream_
         sketch = worked_in(known, known.sketch.center).sketch
         d = sketch.sketch.shape[1]
-        most = known.counted - 1 if sketch.weight > 1 else 0
+        # A sum of weights that rounding cannot tell from 1 has nothing to divide by.
+        enough = sketch.weight - 1 > (sketch.depth + 16) * 2.0**-50 * sketch.weight
+        most = known.counted - 1 if enough else 0
         wanted = d if self.n_components is None else int(self.n_components)
         k = min(wanted, known.size, d, most)
         found, proof = found_by(sketch, known.scale, k)

@@ -17,6 +17,8 @@ UNIT = 2.0**-53
 #: Rows of a sketch before it is shrunk, for each that is left: with three a shrink of twice as
 #: many new rows costs less than two shrinks, and what is lost is a fifth less, than with two.
 ROOM = 3
+#: How far out rows may be in a unit that was made for others.
+FARTHEST = 2.0**300
 
 
 class SketchState(NamedTuple):
@@ -88,16 +90,16 @@ def take_in(
     factor : array of shape (d,), optional
         The reciprocal of the scale that they were divided by.
     """
-    center = shift is not None
+    xp, center = namespace(rows), shift is not None
     seen_from: Array = shift if center else state.shift
     if state.weight == 0:
         state = state._replace(shift=seen_from, unit=unit, center=center)
-    elif unit < state.unit or (unit > state.unit and state.total == 0):
-        state = _in_unit(state, unit)
-    elif unit > state.unit:
-        rows *= state.unit / unit
-        seen_from = seen_from * (state.unit / unit)
-    xp = namespace(rows)
+    elif unit != state.unit:
+        still = not bool(xp.any(rows != 0))
+        common = _unit_for_both(_scope(state), _Scope(unit, still, _peak(seen_from)))
+        state = _in_unit(state, common)
+        rows *= common / unit
+        seen_from = seen_from * (common / unit)
     weight = float(rows.shape[0]) if root is None else float(xp.sum(root * root))
     sums = xp.sum(rows, axis=0) if root is None else rows.T @ root
     size = math.sqrt(_squares(rows))
@@ -139,7 +141,7 @@ def merge(one: SketchState, other: SketchState, factor: Array | None = None) -> 
         return one if one.weight else other
     if one.center != other.center:
         raise ValueError("one sketch is of centred rows and the other is not; make both alike.")
-    unit = min(one.unit, other.unit)
+    unit = _unit_for_both(_scope(one), _scope(other))
     one, other = _in_unit(one, unit), _in_unit(other, unit)
     group = _Group(other.shift, other.sums, other.weight, other.total, other.reach)
     both = one._replace(
@@ -169,6 +171,34 @@ def _relative(state: SketchState, depth: int) -> float:
 
 def _roundoff(array: Array) -> float:
     return UNIT if dtype_name(array.dtype) == "float64" else 2.0**-24
+
+
+class _Scope(NamedTuple):
+    """How rows stand in their unit: whether none differs from another, and how far out they are."""
+
+    unit: float
+    still: bool
+    extent: float
+
+
+def _scope(state: SketchState) -> _Scope:
+    return _Scope(state.unit, state.total == 0, max(_peak(state.shift), state.reach))
+
+
+def _peak(array: Array) -> float:
+    xp = namespace(array)
+    return float(xp.max(xp.abs(array)))
+
+
+def _unit_for_both(one: _Scope, other: _Scope) -> float:
+    """The smaller unit, in which the larger rows are in range, and the smaller may vanish.
+
+    Rows that do not differ tell nothing of the unit; the others must not vanish beside them.
+    """
+    low, high = sorted((one, other))
+    if low.still and low.extent * (high.unit / low.unit) <= FARTHEST:
+        return high.unit
+    return low.unit
 
 
 def _in_unit(state: SketchState, unit: float) -> SketchState:

@@ -56,8 +56,9 @@ def _is_array_of(library: str) -> Callable[[Any], bool]:
     """A test that imports nothing: who has such an array has the library."""
 
     def recognises(x: Any) -> bool:
-        kind = type(x).__module__.split(".")[0]
-        return kind == library and hasattr(x, "shape") and hasattr(x, "chunks")
+        kind = type(x)  # not `x` itself: a dataset of a closed file raises when asked
+        known = hasattr(kind, "shape") and hasattr(kind, "chunks")
+        return known and kind.__module__.split(".")[0] == library
 
     return recognises
 

@@ -115,7 +115,7 @@ class BlockSource(ABC):
             for a, b in group[start:]:
                 place = np.arange(a - first, b - first)
                 yield index[place], take_rows(held, place)
-            start = 0
+            start, held = 0, None  # before the next are read: both would be in memory
 
     def sample(self, share: float, seed: int) -> DataSource:
         """A random share of the rows (at least two), read through this source."""

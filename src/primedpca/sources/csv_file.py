@@ -101,7 +101,8 @@ class CSVSource(NamedRows, FileSource):
             table = csv.read_csv(arrow.BufferReader(first), options, parse)
             self._names = _decoded_names(table, self.path)
         # A column that is empty so far may hold numbers yet; text is told when it comes.
-        kinds = [arrow.float64() if kind == arrow.null() else kind for kind in table.schema.types]
+        read_as = {arrow.null(): arrow.float64(), arrow.bool_(): arrow.string()}
+        kinds = [read_as.get(kind, kind) for kind in table.schema.types]
         if header is None:
             _check_names(self.path, self._names, kinds)
         schema = arrow.schema(list(zip(self._names, kinds, strict=True)))

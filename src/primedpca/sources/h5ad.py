@@ -14,6 +14,7 @@ from primedpca.arrays import dtype_name, work_dtype
 from primedpca.protocols import Block, DataSource
 from primedpca.sources.base import BlockSource, cut_evenly
 from primedpca.sources.compressed import CompressedFile
+from primedpca.sources.files import Stamp, stamp_of
 
 __all__ = ["H5adDense", "H5adSparse", "anndata_source", "h5ad_source", "is_anndata", "is_h5ad"]
 
@@ -28,12 +29,16 @@ class _InFile:
     path: str
     node: str
     shape: tuple[int, int]
+    _stamp: Stamp | None = None
 
     @contextmanager
     def _opened(self) -> Iterator[Any]:
         """The file, for one reading; what HDF5 finds wrong names the file."""
         if not os.path.exists(self.path):
             raise FileNotFoundError(f"{self.path} is not there; name an .h5ad file.")
+        now = stamp_of(self.path)
+        self._stamp = self._stamp or now
+        self._stamp.check(now, self.path, f"`{self.node}`")
         try:
             with _h5py().File(self.path, "r") as file:
                 yield file
@@ -184,7 +189,7 @@ def h5ad_source(x: str | os.PathLike[str], *, part: str | None = None) -> DataSo
     DataSource
         With ``row_names`` (``obs_names``) and ``feature_names`` (``var_names``).
     """
-    path, _, node = os.fspath(x).partition("::")
+    path, node = _split(os.fspath(x))
     node = part or node or "X"
     top = _InFile()
     top.path, top.node = path, node
@@ -209,7 +214,13 @@ def is_h5ad(x: Any) -> bool:
     """Whether ``x`` names an AnnData file, with or without a matrix inside it."""
     if not isinstance(x, (str, os.PathLike)):
         return False
-    return os.fspath(x).partition("::")[0].lower().endswith(".h5ad")
+    return _split(os.fspath(x))[0].lower().endswith(".h5ad")
+
+
+def _split(text: str) -> tuple[str, str]:
+    """Path and matrix; the path may have two colons of its own."""
+    end = text.lower().find(".h5ad::")
+    return (text, "") if end < 0 else (text[: end + 5], text[end + 7 :])
 
 
 def is_anndata(x: Any) -> bool:

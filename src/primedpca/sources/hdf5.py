@@ -117,6 +117,8 @@ def hdf5_source(given: Any, part: str | None = None, *, strict: bool = False) ->
         Refuse a dataset with chunks that were never written.
     """
     if not isinstance(given, (str, os.PathLike)):
+        if not given:
+            raise ValueError("`X` is a dataset of an HDF5 file that was closed; open it again.")
         return HDF5Source(given, strict=strict)
     h5py, path = need("h5py", "HDF5"), os.fspath(given)
     stamp_of(path)

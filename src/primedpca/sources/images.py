@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from primedpca.sources.decoded import DecodedRows, check_shrink, pillow, shrunk
+from primedpca.sources.files import stamp_of
 
 __all__ = ["ImageFolder", "is_images"]
 
@@ -56,6 +57,7 @@ class ImageFolder(DecodedRows):
         cache: Any = "1GB",
     ) -> None:
         self.paths, self.shrink = _found(images), check_shrink(shrink)
+        self._stamps = [stamp_of(os.fspath(path)) for path in self.paths]
         heads = [_head(path) for path in self.paths]
         for path, head in zip(self.paths, heads, strict=True):
             self._compare(path, head, heads[0])
@@ -80,6 +82,7 @@ class ImageFolder(DecodedRows):
     def _decode(self, numbers: list[int]) -> Iterator[tuple[int, np.ndarray]]:
         for number in numbers:
             path = self.paths[number]
+            self._stamps[number].check(stamp_of(os.fspath(path)), str(path), f"row {number}")
             try:
                 with pillow().open(path) as image:
                     self._compare(path, (image.size, image.mode), self._head)

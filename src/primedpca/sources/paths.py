@@ -53,10 +53,18 @@ TABLES = {".parquet", ".pq", ".arrow", ".feather", ".ipc"}
 
 
 def split_part(path: str | os.PathLike[str]) -> tuple[str, str | None]:
-    """``"file.h5::group/name"`` as path and part; a path that is there is never split."""
+    """``"file.h5::group/name"`` as path and part; a path that is there is never split.
+
+    Both may have ``::`` in their names: the longest path that is there counts.
+    """
     text = os.fspath(path)
     if "::" not in text or os.path.exists(text):
         return text, None
+    pieces = text.split("::")
+    for count in range(len(pieces) - 1, 0, -1):
+        name = "::".join(pieces[:count])
+        if os.path.exists(name):
+            return name, "::".join(pieces[count:])
     name, part = text.rsplit("::", 1)
     return name, part
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from primedpca.protocols import Block
 from primedpca.sources.base import BlockSource, cut_evenly
+from primedpca.sources.files import stamp_of
 
 __all__ = ["Genotypes", "is_plink"]
 
@@ -55,6 +56,7 @@ class Genotypes(BlockSource):
         self.path, self.missing = os.fspath(path), missing
         n, d = (_lines(Path(self.path).with_suffix(end)) for end in (".fam", ".bim"))
         self.shape, self.dtype, self.axis = (n, d), np.dtype(np.float32), 1
+        self._stamp = stamp_of(self.path)
         self._check_file()
         self.blocks = cut_evenly(d, max(LEAST, READ_BYTES // (4 * max(n, 1))))
         self.scale: np.ndarray | None = None
@@ -87,6 +89,7 @@ class Genotypes(BlockSource):
         """The variants of the block, missing genotypes as NaN."""
         start, stop = self.blocks[i]
         self._check_file()
+        self._stamp.check(stamp_of(self.path), self.path, f"variants {start}:{stop}")
         try:
             with self._opened() as file:
                 block = file.read(np.s_[:, start:stop], dtype="float32", order="F", num_threads=1)

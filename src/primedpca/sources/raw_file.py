@@ -7,6 +7,7 @@ be told.
 from __future__ import annotations
 
 import mmap
+import operator
 import os
 from typing import Any
 
@@ -33,7 +34,7 @@ class RawFileSource(FileSource):
     offset : int
         Where in the file the first entry stands.
     stamp : Stamp, optional
-        The file as it must stay.  Memory maps have none: their owner may write to them.
+        The file as it must stay.  Memory maps that can be written to have none.
     """
 
     def __init__(
@@ -118,7 +119,8 @@ def memmap_source(x: Any) -> RawFileSource:
     base = np.frombuffer(x._mmap, np.uint8).__array_interface__["data"][0]
     mapped_from = x.offset - x.offset % mmap.ALLOCATIONGRANULARITY
     offset = mapped_from + x.__array_interface__["data"][0] - base
-    return RawFileSource(x.filename, x.shape, x.dtype, x.strides, offset)
+    stamp = stamp_of(x.filename) if x.mode == "r" else None
+    return RawFileSource(x.filename, x.shape, x.dtype, x.strides, offset, stamp)
 
 
 def raw_source(
@@ -147,7 +149,11 @@ def raw_source(
     """
     name = os.fspath(path)
     kind = np.dtype(dtype)
-    n, d = check_matrix(name, tuple(int(side) for side in shape), kind)
+    try:
+        sides = tuple(operator.index(side) for side in shape)
+    except TypeError:
+        raise TypeError(f"{name}: `shape`={shape!r} must be two whole numbers, (n, d).") from None
+    n, d = check_matrix(name, sides, kind)
     if order not in ("C", "F"):
         raise ValueError(f"`order`={order!r} must be 'C' or 'F'.")
     if min(n, d, offset) < 0:

@@ -16,6 +16,7 @@ from primedpca.arrays import work_dtype
 from primedpca.protocols import DataSource
 from primedpca.sources.compressed import CompressedFile
 from primedpca.sources.dense import DenseSource
+from primedpca.sources.files import stamp_of
 from primedpca.sources.sparse import SparseSource
 
 __all__ = ["SparseNpz", "is_matrix_market", "is_sparse_npz", "matrix_market", "sparse_npz"]
@@ -77,7 +78,7 @@ class SparseNpz(CompressedFile):
     """
 
     def __init__(self, path: str, kind: str, shape: tuple[int, int], indptr: np.ndarray) -> None:
-        self.path = path
+        self.path, self._stamp = path, stamp_of(path)
         self._where: dict[str, tuple[int, np.dtype[Any]]] = {}
         counts = {name: self._find(name) for name in ("data", "indices")}
         self._begin(kind, shape, self._where["data"][1], indptr, min(counts.values()))
@@ -99,14 +100,13 @@ class SparseNpz(CompressedFile):
 
     def _stored(self, name: str, start: int, stop: int) -> np.ndarray:
         begin, dtype = self._where[name]
+        where = f"entries {start}:{stop} of `{name}`"
         with open(self.path, "rb", buffering=0) as file:
+            self._stamp.check(stamp_of(file.fileno(), self.path), self.path, where)
             file.seek(begin + start * dtype.itemsize)
             values = np.fromfile(file, dtype, stop - start)
         if values.size < stop - start:
-            raise OSError(
-                f"{self.path} was truncated: entries {start}:{stop} of `{name}` are not there "
-                "any more."
-            )
+            raise OSError(f"{self.path} was truncated: {where} are not there any more.")
         return values.astype(dtype.newbyteorder("="), copy=False)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from primedpca.protocols import Block
 from primedpca.sources.base import BlockSource
 from primedpca.sources.decoded import DecodedRows, check_shrink, pillow, shrunk
+from primedpca.sources.files import Stamp, stamp_of
 
 __all__ = ["VideoFrames", "is_video"]
 
@@ -49,6 +50,7 @@ class VideoFrames(DecodedRows):
         cache: Any = "1GB",
     ) -> None:
         self.path, self.shrink, self.gray = os.fspath(path), check_shrink(shrink), gray
+        self._stamp: Stamp | None = None
         self._times: list[int] = []
         self._keys: list[int] = []
         with self._opened() as (container, stream):
@@ -93,6 +95,9 @@ class VideoFrames(DecodedRows):
             ) from error
         if not os.path.exists(self.path):
             raise FileNotFoundError(f"{self.path} is not there; name a video.")
+        now = stamp_of(self.path)
+        self._stamp = self._stamp or now
+        self._stamp.check(now, self.path, "its frames")
         try:
             with av.open(self.path) as container:
                 if not container.streams.video:

@@ -160,7 +160,8 @@ def zarr_source(given: Any, part: str | None = None, *, strict: bool = False) ->
             ) from error
         if hasattr(found, "shape"):
             return ZarrSource(found, strict=strict)
-        arrays = {name: array for name, array in found.arrays() if len(array.shape) == 2}
+        inside = dict(found.members(max_depth=None))  # of groups in groups, too
+        arrays = {name: one for name, one in inside.items() if len(getattr(one, "shape", ())) == 2}
         if len(arrays) != 1:
             raise ValueError(
                 f"{path} must have one array of two dimensions, it has {len(arrays)} "
