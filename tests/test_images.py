@@ -278,6 +278,25 @@ def test_a_damaged_film(tmp_path):
         as_source(tmp_path / "text.mp4")
 
 
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.9])
+@pytest.mark.parametrize("name", ["film.mkv", "film.mp4", "film.avi", "film.webm"])
+def test_a_film_that_was_cut_off_is_no_shorter_film(tmp_path, name, share):
+    """Its head comes first in all of them, and decoders end where the file does."""
+    path = tmp_path / name
+    codec = {".webm": "libvpx-vp9", ".avi": "mpeg4"}.get(path.suffix, "libx264")
+    with av.open(str(path), "w", options={"movflags": "faststart"}) as container:
+        stream = container.add_stream(codec, rate=25)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for frame in np.random.default_rng(0).integers(0, 255, (20, 48, 64, 3), dtype=np.uint8):
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
+        container.mux(stream.encode(None))
+    assert as_source(path).shape == (20, 48 * 64 * 3)
+    cut = tmp_path / f"cut {name}"
+    cut.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
+    with pytest.raises(ValueError, match=r"cut film.* (cut off|damaged|cannot be read)"):
+        as_source(cut)
+
+
 def test_no_film(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nowhere\.mp4"):
         as_source(tmp_path / "nowhere.mp4")

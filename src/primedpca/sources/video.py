@@ -6,6 +6,7 @@ import bisect
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -53,11 +54,14 @@ class VideoFrames(DecodedRows):
         self._stamp: Stamp | None = None
         self._times: list[int] = []
         self._keys: list[int] = []
+        last = None
         with self._opened() as (container, stream):
             for frame in self._frames(container, stream):
                 self._count(frame, cache)
-        if not self._times:
-            raise ValueError(f"{self.path} holds no frame that can be decoded.")
+                last = frame
+            if last is None:
+                raise ValueError(f"{self.path} holds no frame that can be decoded.")
+            self._check_whole(container, stream, last)
         self._end(len(self._times))
 
     def _count(self, frame: Any, cache: Any) -> None:
@@ -67,12 +71,35 @@ class VideoFrames(DecodedRows):
             self._begin((sides[0], sides[1], 1 if self.gray else 3), np.uint8, cache)
             self._size = size
         if frame.pts is None or (self._times and frame.pts <= self._times[-1]):
-            raise ValueError(f"{self.path}: frame {number} has no time of its own: it is damaged.")
+            raise ValueError(
+                f"{self.path}: frame {number} has no time of its own: the file is damaged, or its "
+                "kind keeps none for this codec; `ffmpeg -i` makes an .mkv of it that has them."
+            )
         if frame.key_frame:
             self._keys.append(number)
         self._times.append(frame.pts)
         if number < self._places:
             self._keep(number, self._row(frame))
+
+    def _check_whole(self, container: Any, stream: Any, last: Any) -> None:
+        """Refuse a video that is shorter than it says, which decoders take as they find it."""
+        rate, tick = stream.average_rate, float(stream.time_base)
+        promised = [stream.duration * stream.time_base] if stream.duration else []
+        if stream.frames and rate:
+            promised.append(stream.frames / rate)
+        if container.duration and len(container.streams) == 1:  # sound may go on for longer
+            promised.append(Fraction(container.duration, 1_000_000))
+        length = float(np.median(np.diff(self._times))) if len(self._times) > 1 else 0.0
+        length = length or (1 / float(rate) / tick if rate else 0.0)
+        start = self._times[0] if stream.start_time is None else stream.start_time
+        there = (last.pts - start + (last.duration or length)) * tick
+        most = float(max(promised, default=0.0))
+        if there < most - 0.75 * length * tick:
+            raise ValueError(
+                f"{self.path} says that it takes {most:.3g} s and ends after {there:.3g} s, "
+                f"{len(self._times)} frames: it is cut off; copy it again. If it is whole, `ffmpeg "
+                "-i` with `-c copy` writes its length anew."
+            )
 
     def _row(self, frame: Any) -> np.ndarray:
         if (frame.width, frame.height) != self._size:
