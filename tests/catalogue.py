@@ -199,6 +199,12 @@ def _feather(table: pa.Table, path: Any, rows: int) -> str:
     return str(path)
 
 
+def _stream(table: pa.Table, path: Any, rows: int) -> str:
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table, max_chunksize=rows)
+    return str(path)
+
+
 def write_csv(X: np.ndarray, path: Any) -> str:
     """Numbers as text that gives them back bit by bit."""
     lines = [",".join(f"c{j}" for j in range(X.shape[1]))]
@@ -229,6 +235,7 @@ FILES = {
     "parquet, folder": lambda X, folder: _parquet_folder(X, folder / "tables"),
     "feather": lambda X, folder: _feather(table_of(X), folder / "a.feather", 2),
     "arrow, vectors": lambda X, folder: _feather(vectors_of(X), folder / "a.arrow", 2),
+    "arrow, stream": lambda X, folder: _stream(table_of(X), folder / "s.arrow", 2),
 }
 #: Text is read as float64, whatever it was.
 TEXT_FILES = {"csv": lambda X, folder: write_csv(X, folder / "a.csv")}

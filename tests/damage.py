@@ -44,6 +44,9 @@ def plain(path: Path) -> np.ndarray:
             return file["group/X"][...]
     if path.suffix == ".zarr":
         return zarr.open_array(path, mode="r")[...]
+    if path.name == "s.arrow":
+        with pa.ipc.open_stream(path.read_bytes()) as stream:
+            return np.stack([column.to_numpy() for column in stream.read_all().columns], axis=1)
     read = {
         ".parquet": pyarrow.parquet.read_table,
         ".csv": pyarrow.csv.read_csv,

@@ -478,7 +478,9 @@ def test_the_first_bad_entry_is_named(name, value, place, dtype, shape, tmp_path
     given = SOURCES[name](X, tmp_path)
     what = "NaN" if np.isnan(value) else "infinity"
     expected = f"contains {what}: 1 entries are no finite numbers, the first at row {row}, "
-    expected += f"column {column};"
+    expected += (
+        f"column {column} ('c{column}');" if name in ("pandas", "polars") else f"column {column};"
+    )
     missing = ("error", "mean") if what == "infinity" else ("error",)
     for scale, rule in itertools.product((None, "std"), missing):
         text = refused(given, scale=scale, missing=rule)

@@ -11,6 +11,7 @@ import numpy as np
 
 from primedpca.protocols import Block
 from primedpca.sources import files
+from primedpca.sources.arrow_file import arrow_reader
 from primedpca.sources.columns import Columns, NamedRows, as_block, choose, common_dtype
 from primedpca.sources.files import Stamp, check_matrix, check_plausible, need, reading, stamp_of
 from primedpca.sources.in_order import InOrder
@@ -76,45 +77,6 @@ class ParquetReader:
         # Small buffers for each column, or the whole row group would come into memory at once.
         with self._open(self._metadata, max(2**12, 2**22 // len(names))) as file:
             yield from file.iter_batches(size, row_groups=[group], columns=list(names))
-
-
-class ArrowReader:
-    """An Arrow IPC file (Feather, version 2)."""
-
-    def __init__(self, path: str) -> None:
-        self.path, self._arrow = path, need("pyarrow", "Arrow files")
-        need("pyarrow.ipc", "Arrow files")
-        with self._arrow.OSFile(path) as file, self._arrow.ipc.open_file(file) as opened:
-            self.schema, count = opened.schema, opened.num_record_batches
-        # Of every batch one column tells how many rows there are.
-        names = tuple(self.schema.names[:1])
-        self.rows = [self.table(i, i + 1, names).num_rows for i in range(count)]
-
-    def with_nulls(self, columns: Columns) -> list[bool]:
-        """Whether each column has nulls: whole numbers are looked through."""
-        is_float = self._arrow.types.is_floating
-        found = [False] * len(columns.names)
-        whole = [j for j, kind in enumerate(columns.types) if not is_float(kind)]
-        whole = [] if columns.vector else whole
-        for group in range(len(self.rows) if whole else 0):
-            table = self.table(group, group + 1, tuple(columns.names[j] for j in whole))
-            for j in whole:
-                found[j] = found[j] or table.column(columns.names[j]).null_count > 0
-        return found
-
-    def table(self, first: int, last: int, names: tuple[str, ...]) -> Any:
-        """Some record batches, checked."""
-        places = [self.schema.get_field_index(name) for name in names]
-        options = self._arrow.ipc.IpcReadOptions(included_fields=places, use_threads=False)
-        with (
-            self._arrow.OSFile(self.path) as file,
-            self._arrow.ipc.open_file(file, options=options) as opened,
-        ):
-            table = self._arrow.Table.from_batches(
-                [opened.get_batch(i) for i in range(first, last)]
-            )
-        table.validate(full=True)
-        return table
 
 
 class TableSource(NamedRows, InOrder):
@@ -282,7 +244,7 @@ def _reader(path: str) -> Any:
     with open(path, "rb"):  # so that missing rights are told as such
         pass
     with reading(path, "its header and footer"):
-        return (ParquetReader if path.lower().endswith(PARQUET) else ArrowReader)(path)
+        return (ParquetReader if path.lower().endswith(PARQUET) else arrow_reader)(path)
 
 
 def _batches(reader: Any, group: int, size: int, names: tuple[str, ...]) -> Iterator[Any]:
