@@ -68,6 +68,7 @@ class ArrowStreamReader(ArrowReader):
         self.rows, self._starts = [], []
         with self._arrow.OSFile(path) as file:
             self.schema = self._ipc.read_schema(file)
+            list(self.schema.names)  # decoded only now
             while not self._at_end(file):
                 self._starts.append(file.tell())
                 self.rows.append(self._batch(file).num_rows)
