@@ -178,7 +178,10 @@ def test_a_truncated_file_is_named_and_kills_nobody(order, tmp_path):
     """
     lines = in_a_child(code, path, order).splitlines()
     assert len(lines) == 4
-    assert all(f"{path} ends at byte 100000" in line and "truncated" in line for line in lines)
+    *opened, anew = lines
+    assert all(f"{path} was truncated from 960000 to 100000 bytes" in line for line in opened)
+    assert f"{path} ends at byte 100000" in anew
+    assert "truncated" in anew
 
 
 def test_a_file_that_is_gone_is_named(tmp_path):
