@@ -214,3 +214,15 @@ def test_a_plan_reads_next_to_nothing():
     data = Centred(PROBLEMS[0].X)
     make_plan(data, 4, "auto", "auto")
     assert data.passes == 0
+
+
+@pytest.mark.parametrize("options", [{}, {"scale": "std"}, {"missing": "mean"}], ids=str)
+@pytest.mark.parametrize("certificate", ["auto", "none"])
+def test_the_pass_that_learns_scales_and_means_is_planned(tmp_path, options, certificate):
+    X = np.random.default_rng(0).standard_normal((900, 20))
+    np.save(tmp_path / "x.npy", X)
+    planned = plan(tmp_path / "x.npy", 3, certificate=certificate, **options)
+    made = PrimedPCA(3, certificate=certificate, **options).fit(tmp_path / "x.npy")
+    assert planned.ways[0].passes == made.n_passes_ == 1 + bool(options)
+    assert planned.ways[0].bytes == made.n_passes_ * X.nbytes
+    assert ("2 passes" in str(planned)) == bool(options)

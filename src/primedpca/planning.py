@@ -147,6 +147,8 @@ def make_plan(
         p = min(k + _extra(extra_components, BlockKrylov(), k, load), m)
         p_exact = min(k + _extra(extra_components, Exact(), k, load), m)
         considered = ways(load, p, tol, proven, max_memory, p_exact)
+        if data.standardise or data.missing == "mean":
+            considered = [_after_a_pass(way, load) for way in considered]
         priming = considered[0].priming
         reason = _why(considered) + _absent(data.source)
     priming = as_priming(priming)
@@ -180,6 +182,16 @@ def _plan_for_share(data: Centred, share: float, priming: Any) -> Plan:
             f"'block_krylov', not {type(priming).__name__}."
         )
     return Plan(priming, share, m, f"the smaller side of the data is {m}", ())
+
+
+def _after_a_pass(way: Way, load: Load) -> Way:
+    """With the pass in which the scales of columns, or the means of what is there, are learnt."""
+    return replace(
+        way,
+        passes=way.passes + 1,
+        bytes=way.bytes + load.stored,
+        seconds=way.seconds + load.product(0),
+    )
 
 
 def _why(considered: list[Way]) -> str:
