@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from primedpca.plots.plane import MANY
 from primedpca.progress import counted_bounds
 from primedpca.report.facts import spaced
 from primedpca.report.given import Given
@@ -145,6 +144,8 @@ def _images(model: Any, known: Given, plots: Any) -> Iterator[Picture]:
 
 
 def _scores(model: Any, known: Given, plots: Any) -> Iterator[Picture]:
+    from primedpca.plots.plane import MANY
+
     if known.scores is None or known.scores.shape[0] == 0:
         return
     n, m = known.scores.shape
