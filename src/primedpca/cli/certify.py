@@ -96,7 +96,8 @@ def _components(path: str, reading: Reading) -> tuple[Any, Any]:
         # Names that are numbers would not be orthonormal to the rest, and be refused as such.
         return whole(open_data(path, replace(own, header=False))), None
     except (OSError, ValueError) as error:
-        raise type(error)(str(error).replace("`X`", "`components`")) from error
+        kind = type(error) if isinstance(error, OSError) else ValueError  # others take more
+        raise kind(str(error).replace("`X`", "`components`")) from error
 
 
 def _show(proof: Any, tol: float | None) -> None:

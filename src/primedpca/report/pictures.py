@@ -144,8 +144,6 @@ def _images(model: Any, known: Given, plots: Any) -> Iterator[Picture]:
 
 
 def _scores(model: Any, known: Given, plots: Any) -> Iterator[Picture]:
-    from primedpca.plots.plane import MANY
-
     if known.scores is None or known.scores.shape[0] == 0:
         return
     n, m = known.scores.shape
@@ -159,7 +157,7 @@ def _scores(model: Any, known: Given, plots: Any) -> Iterator[Picture]:
         named = f"components {i + 1} and {j + 1}" if m > 1 else "component 1"
         shown, kind = f"Each of {spaced(n)} rows", "Scatter plot"
         coloured = "" if labels is None else ", coloured by label"
-        if n > MANY:
+        if n > plots.plane.MANY:
             shown, kind = f"How {spaced(n)} rows lie", "Density plot"
             by = "how many rows it holds" if labels is None else "the labels in it"
             coloured = f", each cell coloured by {by}"
