@@ -11,7 +11,16 @@ from typing import Any, NamedTuple
 from primedpca.arrays import work_dtype
 from primedpca.sources.base import BlockSource
 
-__all__ = ["FileSource", "Stamp", "check_matrix", "check_plausible", "need", "reading", "stamp_of"]
+__all__ = [
+    "FileSource",
+    "Stamp",
+    "check_matrix",
+    "check_plausible",
+    "need",
+    "reading",
+    "split_part",
+    "stamp_of",
+]
 
 READ_BYTES = 2**23  # of a block: a disk wants large reads, the memory few of them
 PLAUSIBLE_BYTES = 2**26
@@ -137,3 +146,20 @@ def check_plausible(path: str, shape: tuple[int, int], itemsize: int, true_size:
             f"{path} says that it holds {shape[0]} x {shape[1]} numbers, {promised} bytes, but "
             f"only {true_size} bytes are stored: its header is wrong or most of it is missing."
         )
+
+
+def split_part(path: str | os.PathLike[str]) -> tuple[str, str | None]:
+    """``"file.h5::group/name"`` as path and part; a path that is there is never split.
+
+    Both may have ``::`` in their names: the longest path that is there counts.
+    """
+    text = os.fspath(path)
+    if "::" not in text or os.path.exists(text):
+        return text, None
+    pieces = text.split("::")
+    for count in range(len(pieces) - 1, 0, -1):
+        name = "::".join(pieces[:count])
+        if os.path.exists(name):
+            return name, "::".join(pieces[count:])
+    name, part = text.rsplit("::", 1)
+    return name, part

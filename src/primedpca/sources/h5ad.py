@@ -14,7 +14,7 @@ from primedpca.arrays import dtype_name, work_dtype
 from primedpca.protocols import Block, DataSource
 from primedpca.sources.base import BlockSource, cut_evenly
 from primedpca.sources.compressed import CompressedFile
-from primedpca.sources.files import Stamp, stamp_of
+from primedpca.sources.files import Stamp, split_part, stamp_of
 
 __all__ = ["H5adDense", "H5adSparse", "anndata_source", "h5ad_source", "is_anndata", "is_h5ad"]
 
@@ -189,8 +189,8 @@ def h5ad_source(x: str | os.PathLike[str], *, part: str | None = None) -> DataSo
     DataSource
         With ``row_names`` (``obs_names``) and ``feature_names`` (``var_names``).
     """
-    path, node = _split(os.fspath(x))
-    node = part or node or "X"
+    path, inside = split_part(x)
+    node = part or inside or "X"
     top = _InFile()
     top.path, top.node = path, node
     if os.path.isfile(path):
@@ -214,13 +214,7 @@ def is_h5ad(x: Any) -> bool:
     """Whether ``x`` names an AnnData file, with or without a matrix inside it."""
     if not isinstance(x, (str, os.PathLike)):
         return False
-    return _split(os.fspath(x))[0].lower().endswith(".h5ad")
-
-
-def _split(text: str) -> tuple[str, str]:
-    """Path and matrix; the path may have two colons of its own."""
-    end = text.lower().find(".h5ad::")
-    return (text, "") if end < 0 else (text[: end + 5], text[end + 7 :])
+    return split_part(x)[0].lower().endswith(".h5ad")
 
 
 def is_anndata(x: Any) -> bool:

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from primedpca.protocols import DataSource
+from primedpca.sources.files import split_part
 from primedpca.sources.h5ad import h5ad_source, is_h5ad
 from primedpca.sources.images import ImageFolder, is_images
 from primedpca.sources.plink import Genotypes, is_plink
@@ -17,7 +18,7 @@ from primedpca.sources.raw_file import raw_source
 from primedpca.sources.sparse_files import is_matrix_market, matrix_market
 from primedpca.sources.video import VideoFrames, is_video
 
-__all__ = ["SUFFIXES", "check_options", "path_source", "split_part"]
+__all__ = ["SUFFIXES", "check_options", "path_source"]
 
 #: suffix -> (module of this package, function that takes the path), imported when needed.
 SUFFIXES: dict[str, tuple[str, str]] = {
@@ -50,23 +51,6 @@ WHOLE: list[tuple[Callable[[Any], bool], Callable[..., DataSource]]] = [
 WITH_PARTS = {".npz", ".h5", ".hdf5", ".he5", ".zarr", ".zarr.zip"}
 #: Those of which a folder may hold several that belong together.
 TABLES = {".parquet", ".pq", ".arrow", ".feather", ".ipc"}
-
-
-def split_part(path: str | os.PathLike[str]) -> tuple[str, str | None]:
-    """``"file.h5::group/name"`` as path and part; a path that is there is never split.
-
-    Both may have ``::`` in their names: the longest path that is there counts.
-    """
-    text = os.fspath(path)
-    if "::" not in text or os.path.exists(text):
-        return text, None
-    pieces = text.split("::")
-    for count in range(len(pieces) - 1, 0, -1):
-        name = "::".join(pieces[:count])
-        if os.path.exists(name):
-            return name, "::".join(pieces[count:])
-    name, part = text.rsplit("::", 1)
-    return name, part
 
 
 def suffix_of(path: str) -> str:
