@@ -102,6 +102,28 @@ def test_a_calibrated_limit_bears_long_tails_and_many_components(k):
     assert 0.03 < beyond < 0.09
 
 
+def test_rows_to_spare_give_limits_for_any_distribution():
+    # T² and SPE of these rows spread far more than F and chi-square let them.
+    rng, spectrum, found = np.random.default_rng(12), np.arange(1.0, 31) ** -1.0, []
+    for _ in range(20):
+        pca = fitted(long_tailed(rng, 500, spectrum), 10)
+        spare, new = long_tailed(rng, 199, spectrum), long_tailed(rng, 2000, spectrum)
+        bound, seen = limits(pca, LEVEL, spare, seen=False), statistics(pca, new)
+        found.append([(seen.t2 > bound.t2).mean(), (seen.spe > bound.spe).mean()])
+        assert (statistics(pca, spare).t2 > bound.t2).sum() == 9  # place 190 of 199
+        assert (seen.t2 > limits(pca, LEVEL).t2).mean() > 0.1
+    # 5 % exactly, on average over fits and rows; each of 20 is spread by sqrt(.05 * .95 / 200).
+    assert np.all(np.abs(np.mean(found, axis=0) - 0.05) < 3.5 * 0.0154 / np.sqrt(20))
+
+
+def test_too_few_rows_to_spare_are_taken_as_normal():
+    rng = np.random.default_rng(13)
+    pca, spare = fitted(rows(rng, 100, NOISE), 3), rows(rng, 18, NOISE)  # 19 are needed
+    assert limits(pca, LEVEL, spare, seen=False).t2 == limits(pca, LEVEL).t2
+    enough = rows(rng, 19, NOISE)
+    assert limits(pca, LEVEL, enough, seen=False).t2 == statistics(pca, enough).t2.max()
+
+
 @pytest.mark.parametrize("calibrated", [False, True])
 def test_a_limit_is_never_raised_beyond_all_of_a_row(calibrated):
     rng = np.random.default_rng(11)

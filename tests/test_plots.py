@@ -726,13 +726,15 @@ def test_monitor_marks_what_passes_its_limits(models):
         beyond = np.asarray(ax.collections[1].get_offsets())
         np.testing.assert_array_equal(beyond[:, 0], np.flatnonzero(values > limit))
         assert ax.lines[0].get_ydata()[0] == limit
-        assert legend(ax)[1] == f"limit for 99.9 % of new rows: {float(f'{limit:.3g}'):g}"
+        shown = float(f"{limit:.3g}")
+        assert legend(ax)[1] == f"limit for 99.9 %, if normal: {shown:g}"
     assert 7 in axes[0].collections[1].get_offsets()[:, 0]
     assert axes[0].get_yscale() == "log"  # one row lies very far out
     own = Figure().subplots(1, 2)
     calibrated = limits(model, 0.95, X)
     assert plots.monitor(model, found, axes=own, known=calibrated)[1] is own[1]
     assert own[1].lines[0].get_ydata()[0] == calibrated.spe
+    assert legend(own[1])[1].startswith("limit for 95 % of new rows: ")
     with pytest.raises(ValueError, match="`axes` are 3, but two are needed"):
         plots.monitor(model, X, axes=Figure().subplots(3))
 

@@ -35,13 +35,19 @@ the mean SPE of the rows of the fit is :math:`\theta_1 (n-1-\kappa)/n` and that 
 \frac{\lambda_i\lambda_j}{\lambda_i-\lambda_j}`: about k, more where the variances kept do not
 stand out (without centring the ones are zeros).  Limits are raised by the quotient, with
 variances that fall by a constant factor for those left out, and by no more than the total variance
-is of what is left out, as no row has more left than all of itself.  ``seen=False`` says that the
-calibration rows had no part in the fit, and nothing is raised: the surest limit, where there are
-rows to spare.
+is of what is left out, as no row has more left than all of itself.
+
+**Rows to spare.**  ``seen=False`` says that the m calibration rows had no part in the fit.  Then
+both limits are that one of their values which :math:`\lceil (m+1)\,level \rceil` of them do not
+exceed.  A new row is as likely to take any of the m + 1 places among them as any other, whatever
+rows are distributed like, so that it lies beyond with a probability of 1 - level at most: nothing
+need be normal.  (With fewer rows than level / (1 - level), 99 for 0.99, there is no such value;
+the limits above are taken, and nothing is raised.)
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -122,7 +128,8 @@ def limits(
     calibration : data of shape (m, d) or Statistics, optional
         Rows known to be in order, such as those of the fit, for the limit of SPE.
     seen : bool
-        Whether the model was fitted on the calibration rows.
+        Whether the model was fitted on the calibration rows.  If it was not, and they are enough,
+        both limits hold for rows of any distribution.
 
     Returns
     -------
@@ -148,6 +155,13 @@ def limits(
             f"{k} components with variance of {n:g} rows leave {max(free, 0.0):g} degrees of "
             "freedom for limits, and at least 1 is needed; fit fewer components, or more rows."
         )
+    if calibration is not None and not isinstance(calibration, Statistics):
+        calibration = statistics(model, calibration)
+    if calibration is not None and not seen:
+        place = math.ceil((calibration.spe.size + 1) * level)
+        if place <= calibration.spe.size:
+            t2, spe = (float(np.sort(values)[place - 1]) for values in calibration)
+            return Limits(t2, spe, level)
     t2 = _t2_limit(n, k, level, mean)
     centre, h = _moments(model, calibration, n, k)
     if calibration is None or seen:
@@ -168,17 +182,17 @@ def _t2_limit(n: float, k: int, level: float, mean: int) -> float:
     return float(factor * f.ppf(level, k, n - k + 1 - mean))
 
 
-def _moments(model: Any, calibration: Any, n: float, k: int) -> tuple[float, float]:
+def _moments(model: Any, calibration: Statistics | None, n: float, k: int) -> tuple[float, float]:
     """The mean of the SPE of the rows that are known, and Box's degrees of freedom."""
     if calibration is None:
         rest, squares = _left_out(model, k)
         return (n - 1) / n * rest, rest**2 / squares if squares > 0 else np.inf
-    known = calibration if isinstance(calibration, Statistics) else statistics(model, calibration)
-    if known.spe.size < 2:
+    spe = calibration.spe
+    if spe.size < 2:
         raise ValueError(
-            f"`calibration` has {known.spe.size} rows, and a variance needs 2 at least; give more."
+            f"`calibration` has {spe.size} rows, and a variance needs 2 at least; give more."
         )
-    centre, spread = float(known.spe.mean()), float(known.spe.var(ddof=1))
+    centre, spread = float(spe.mean()), float(spe.var(ddof=1))
     return centre, 2 * centre**2 / spread if spread > 0 else np.inf
 
 

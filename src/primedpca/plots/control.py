@@ -36,7 +36,7 @@ def monitor(
         For T² and for SPE.
     known : Limits, optional
         What :func:`primedpca.monitoring.limits` returned, such as limits calibrated on rows
-        known to be in order; those of the model alone by default.
+        known to be in order; those of the model alone by default, which take rows as normal.
 
     Returns
     -------
@@ -49,24 +49,27 @@ def monitor(
     axes = np.asarray(axes, dtype=object).ravel()
     if axes.shape != (2,):
         raise ValueError(f"`axes` are {axes.size}, but two are needed: for T² and for SPE.")
-    _chart(axes[0], found.t2, bounds.t2, bounds.level)
+    words = f"limit for {100 * bounds.level:g} %" + (
+        ", if normal" if known is None else " of new rows"
+    )
+    _chart(axes[0], found.t2, bounds.t2, words)
     axes[0].set_ylabel("T² (no unit)")
-    _chart(axes[1], found.spe, bounds.spe, bounds.level)
+    _chart(axes[1], found.spe, bounds.spe, words)
     axes[1].set_ylabel("SPE " + ("(scaled data)" if is_scaled(model) else "(units of the data²)"))
     axes[1].set_xlabel("row")
     return axes
 
 
-def _chart(ax: Any, values: np.ndarray, limit: float, level: float) -> None:
+def _chart(ax: Any, values: np.ndarray, limit: float, name: str) -> None:
     rows, beyond = np.arange(values.size), values > limit
     size = float(np.clip(6000 / max(values.size, 1), 1.5, 16.0))
     look = {"s": size, "linewidths": 0, "rasterized": values.size > LARGE}
     ax.scatter(rows[~beyond], values[~beyond], color=BLUE, **look)
     cross = {"marker": "x", "s": max(2 * size, 12.0), "linewidths": 1.0}
-    words = f"beyond: {beyond.sum():,} of {values.size:,} ({beyond.mean():.2%})"
-    ax.scatter(rows[beyond], values[beyond], color=RED, label=words, **cross)
+    count = f"beyond: {beyond.sum():,} of {values.size:,} ({beyond.mean():.2%})"
+    ax.scatter(rows[beyond], values[beyond], color=RED, label=count, **cross)
     line = {"color": ink(ax), "linestyle": "--", "linewidth": 1}
-    ax.axhline(limit, label=f"limit for {100 * level:g} % of new rows: {plain(limit, 3)}", **line)
+    ax.axhline(limit, label=f"{name}: {plain(limit, 3)}", **line)
     top = float(values.max(initial=0.0))
     if limit > 0 and top > FAR * limit:
         ax.set_yscale("log", nonpositive="mask")
