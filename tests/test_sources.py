@@ -380,6 +380,12 @@ def test_pandas_columns_without_numbers_are_named(column):
         as_source(frame)
 
 
+def test_columns_of_one_name_are_told_in_a_sentence():
+    frame = pd.DataFrame(np.ones((3, 3)), columns=["a", "b", "a"])
+    with pytest.raises(ValueError, match=r"^`X` has 2 columns 'a'; rename them\.$"):
+        as_source(frame)
+
+
 def test_polars_nulls():
     frame = pl.DataFrame({"a": [1, None, 3], "b": [0.5, 1.5, None], "c": [True, None, False]})
     expected = [[1, 0.5, 1], [np.nan, 1.5, np.nan], [3, np.nan, 0]]

@@ -47,6 +47,10 @@ def _values_of(x: Any) -> DataSource:
     sparse = [hasattr(dtype, "fill_value") for dtype in getattr(x, "dtypes", ())]
     if sparse and all(sparse):
         return SparseSource(x.sparse.to_coo())
+    names = column_names(x)
+    if len(set(names)) < len(names):
+        double = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"`X` has {names.count(double)} columns {double!r}; rename them.")
     if any(sparse):  # pandas again; the dense columns beside them ask for a dense copy anyway
         x = x.astype({c: t.subtype for c, t in x.dtypes.items() if hasattr(t, "fill_value")})
     frame = nw.from_native(x, eager_only=True)
@@ -56,9 +60,9 @@ def _values_of(x: Any) -> DataSource:
         if not (dtype.is_numeric() or dtype == nw.Boolean)
     ]
     if text:
-        names = ", ".join(repr(name) for name in text[:5]) + (" ..." if len(text) > 5 else "")
+        first = ", ".join(repr(name) for name in text[:5]) + (" ..." if len(text) > 5 else "")
         raise ValueError(
-            f"`X` has {len(text)} column(s) that hold no numbers (first: {names}); "
+            f"`X` has {len(text)} column(s) that hold no numbers (first: {first}); "
             "drop or encode them."
         )
     return DenseSource(_numbers(frame.to_numpy(), frame))
