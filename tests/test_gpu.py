@@ -3,6 +3,9 @@
 Needs no test tool: ``python tests/test_gpu.py`` runs it on a machine that has none.
 """
 
+import os
+import tempfile
+
 import numpy as np
 
 try:
@@ -112,6 +115,43 @@ def test_the_estimator_on_a_device():
         np.testing.assert_allclose(scores, host.transform(X), atol=4 * np.abs(X).max() * pca.tol)
     share = PrimedPCA(0.9).fit(X).n_components_
     assert PrimedPCA(0.9, device="cuda").fit(X).n_components_ == share
+
+
+def test_checkpoints_of_fits_on_a_device():
+    try:
+        from primedpca import PrimedPCA
+    except ImportError:  # scikit-learn is not everywhere
+        return
+
+    def lost_after(passes):
+        def told(row):
+            if row["passes"] >= passes:
+                raise InterruptedError
+
+        return told
+
+    X = data(3000, 200, "float32", mean=3.0)
+    for priming in ("block_krylov", "subspace_iteration", "oja"):
+        for certificate in ("auto", "none"):
+            options = {"priming": priming, "certificate": certificate, "random_state": 0}
+            options |= {"max_passes": 30, "tol": 1e-4, "device": "cuda"}
+            want = PrimedPCA(6, **options).fit(X)
+            with tempfile.TemporaryDirectory() as folder:
+                options["checkpoint"] = f"{folder}/kept"
+                lost = 0
+                for passes in (2, 4):
+                    try:
+                        PrimedPCA(6, verbose=lost_after(passes), **options).fit(X)
+                    except InterruptedError:
+                        lost += bool(os.listdir(options["checkpoint"]))
+                found = PrimedPCA(6, **options).fit(X)
+            words = f"{priming}, {certificate}"
+            assert lost, words
+            assert found.components_.tobytes() == want.components_.tobytes(), words
+            assert found.explained_variance_.tobytes() == want.explained_variance_.tobytes(), words
+            assert found.n_passes_ == want.n_passes_, words
+            if certificate == "auto":
+                assert found.angle_bounds_.tobytes() == want.angle_bounds_.tobytes(), words
 
 
 def test_captured_steps_are_those_of_prime():
