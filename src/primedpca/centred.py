@@ -227,7 +227,7 @@ class Centred:
         """The same operator, multiplied in float64 whatever the type of the data."""
         frame = self.learn()
         shift, fill, factor, _ = (self.wide(part) for part in frame.columns)
-        shift = shift if self.sparse or shift is None else frame.mean
+        shift = frame.mean if self.center and not self.sparse else shift
         part = copy(self)
         part.like = dataclasses.replace(self.like, dtype=self.wide(self.like.asarray([])).dtype)
         part.root = self.wide(self.root)

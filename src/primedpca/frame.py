@@ -141,10 +141,10 @@ def guess(data: Centred) -> Frame:
     if data.source.axis == 1:
         return replace(frame, columns=frame.columns._replace(shift=None, own=True))
     block = first_block(data)
+    if data.sparse:
+        return measure(data) if far_from_zero(block, frame.unit) else frame
     shift = stored_means(block, data.like.dtype, frame.unit)
-    if not data.sparse:
-        return replace(frame, columns=frame.columns._replace(shift=shift))
-    return measure(data) if far_from_zero(block, frame.unit) else frame
+    return replace(frame, columns=frame.columns._replace(shift=shift))
 
 
 def first_block(data: Centred) -> Any:
@@ -154,8 +154,10 @@ def first_block(data: Centred) -> Any:
 
 def far_from_zero(block: Any, unit: float = 1.0) -> bool:
     """Whether some column of a first sparse block is full and far from zero."""
-    means = stored_means(block, np.float64, unit)
     full = np.flatnonzero(np.bincount(block.indices, minlength=block.shape[1]) == block.shape[0])
+    if not full.size:
+        return False
+    means = stored_means(block, np.float64, unit)
     with np.errstate(all="ignore"):  # what is no number is named after the pass
         for j in full:
             column = block[:, [j]].toarray() * unit
@@ -183,11 +185,23 @@ def learn(
 def settle(data: Centred, frame: Frame, shift: Array | None, away: Array) -> Frame:
     """What later passes subtract: the mean itself, or what sparse columns allow."""
     if not data.sparse:
-        columns = frame.columns._replace(shift=data.narrow(frame.mean), own=False)
-        return replace(frame, columns=columns)
+        mean = None if _is_centred(data, frame) else data.narrow(frame.mean)
+        return replace(frame, columns=frame.columns._replace(shift=mean, own=False))
     kept = shift if shift is not None and bool((shift != 0).any()) else None
     columns = frame.columns._replace(shift=kept, own=False)
     return replace(frame, columns=columns, offset=data.narrow(away))
+
+
+def _is_centred(data: Centred, frame: Frame) -> bool:
+    """Whether to subtract the mean would change no more than float32 rounds off.
+
+    Products in float64, where proofs are made, are always shifted.
+    """
+    if dtype_name(data.like.dtype) != "float32":
+        return False
+    mean: Any = frame.mean
+    mean = mean if frame.columns.factor is None else mean * data.wide(frame.columns.factor)
+    return float(mean @ mean) <= (2.0**-25) ** 2 * frame.total
 
 
 def measure(data: Centred) -> Frame:

@@ -114,21 +114,25 @@ def orthonormalise(a: Array, times: int = 2, triangle: bool = True) -> tuple[Arr
     ``a`` may be overwritten.  Twice Cholesky QR with the Gram matrix in float64: products of
     tall matrices instead of Householder's many small steps, in place and a few rows at a time.
     Columns too near to dependence for that go to LAPACK.  Once is enough where the columns are
-    nearly orthonormal before, or are made so again.
+    nearly orthonormal before, or are made so again, or where what is left is less than the
+    rounding of float32.
 
     The product of the two is off by as many ulps as the inverse of a triangle is large, 1e5 at
     most.  Without ``triangle`` the small factor is any that fits, and it is off by a few.
     """
+    xp = namespace(a)
     done: np.ndarray | None = None
     for _ in range(times):
-        upper = _gram_step(a, triangle)
-        if upper is None:
-            xp = namespace(a)
+        step = _gram_step(a, triangle)
+        if step is None:
             q, r = xp.linalg.qr(a)
             sign = xp.astype(xp.where(xp.linalg.diagonal(r) < 0, -1, 1), a.dtype)
             q, r = q * sign, to_numpy(r * sign[:, None])
             return q, r if done is None else r @ done
+        upper, skew = step
         done = upper if done is None else upper @ done
+        if skew <= float(xp.finfo(a.dtype).eps):
+            break
     return a, done
 
 
@@ -204,8 +208,12 @@ def _smallest(square: np.ndarray) -> float:
         return 0.0
 
 
-def _gram_step(a: Array, triangle: bool) -> np.ndarray | None:
-    """Make the columns nearly orthonormal in place; ``None`` if they are nearly dependent."""
+def _gram_step(a: Array, triangle: bool) -> tuple[np.ndarray, float] | None:
+    """Make the columns nearly orthonormal in place; ``None`` if they are nearly dependent.
+
+    Returns the small factor, and how far from orthonormal the columns may be because of what
+    the Gram matrix was rounded by: ``|R^-1|^2`` times an error of ``d`` ulps in every entry.
+    """
     xp = namespace(a)
     if a.shape[1] == 0 or a.shape[0] < a.shape[1]:
         return None
@@ -220,11 +228,12 @@ def _gram_step(a: Array, triangle: bool) -> np.ndarray | None:
     factors = (_cholesky if triangle else _roots)(gram / size / size[:, None])
     if factors is None:
         return None
+    skew = float(np.sum(factors[1] ** 2)) * a.shape[1] * a.shape[0] * 2.0**-53
     factor, inverse = factors[0] * size, factors[1] / size[:, None]
     inverse = xp.asarray(inverse, device=device(a))
     for rows in _slices(a):
         a[rows] = xp.astype(xp.astype(a[rows], xp.float64, copy=False) @ inverse, a.dtype)
-    return factor
+    return factor, skew
 
 
 def _cholesky(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:

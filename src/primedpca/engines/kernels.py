@@ -39,7 +39,9 @@ def _weighted_sum(a: Block, root: Array | None) -> Array:
 
 
 def _squared_norm(a: Block) -> Array:
-    """The sum of all squares, row by row and then in float64."""
+    """The sum of all squares: of a sparse block in float64, of a dense one row by row before."""
+    if is_sparse(a):
+        return np.sum(a.data * a.data, dtype=np.float64)
     return namespace(a).sum(_row_squares(a))
 
 

@@ -90,6 +90,9 @@ def prepare(
 def _prepare_numpy(
     block: Block, dtype: np.dtype[Any], columns: Columns, root: Array | None, unit: float
 ) -> Block:
+    asked = any(value is not None for value in (*columns[:3], root)) or unit != 1.0
+    if not asked and block.dtype == dtype and block.flags.c_contiguous:
+        return np.asarray(block)
     out = _buffer(block.shape, dtype)
     if unit != 1.0:
         np.multiply(block, unit, out=out, casting="unsafe")

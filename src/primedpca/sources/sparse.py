@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import Any
 
@@ -69,11 +70,15 @@ class SparseSource(MemorySource):
 
 
 def cut_by_entries(indptr: np.ndarray, across: int) -> tuple[tuple[int, int], ...]:
-    """Cut compressed rows (columns) of ``across`` places into blocks of about as many entries."""
+    """Cut compressed rows (columns) of ``across`` places into blocks of about as many entries.
+
+    A power of two of them: with five, two processors would work as long as for six.
+    """
     stored, length = int(indptr[-1]), indptr.size - 1
-    pieces = max(1, round(stored / max(BLOCK_ENTRIES, OUTPUT_RATIO * across)))
-    wanted = np.searchsorted(indptr, np.linspace(0, stored, pieces + 1)[1:-1])
-    edges = np.unique([0, *wanted, length])
+    wanted = stored / max(BLOCK_ENTRIES, OUTPUT_RATIO * across)
+    pieces = 2 ** max(0, round(math.log2(max(wanted, 1.0))))
+    inner = np.searchsorted(indptr, np.linspace(0, stored, pieces + 1)[1:-1])
+    edges = np.unique([0, *inner, length])
     return tuple((int(a), int(b)) for a, b in pairwise(edges))
 
 
