@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from primedpca import frame as frames
-from primedpca.arrays import is_sparse, like_block, subtract_outer, to_numpy
+from primedpca.arrays import is_sparse, like_block, subtract_outer, to_numpy, wide_dot
 from primedpca.engines import LocalEngine, as_engine, batches_of, kernels
 from primedpca.engines.prepare import Columns, prepare
 from primedpca.frame import Frame
@@ -136,7 +136,7 @@ class Centred:
         parts, away = self._pass(kernels.forward, vectors=vectors, axis=self.source.axis)
         y = (parts.stacks or parts.sums)[0]
         if away is not None:
-            lift = self.wide(away) @ self.wide(vectors)
+            lift = wide_dot(away, vectors)
             y = y - (lift if self.root is None else self.root[:, None] * lift)
         return self.narrow(y)
 
@@ -150,7 +150,7 @@ class Centred:
         y, squares = parts.stacks or parts.sums
         if offset is None:
             return self.narrow(y), squares
-        lift, a = self.wide(offset) @ self.wide(vectors), self._row_roots()
+        lift, a = wide_dot(offset, vectors), self._row_roots()
         squares = squares - 2 * a * y[:, -1] + a * a * lift[-1]
         return self.narrow(y[:, :-1] - a[:, None] * lift[:-1]), squares
 

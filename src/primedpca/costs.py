@@ -23,6 +23,7 @@ PROBES, RIDES, LONGEST_RIDE = 16, 4, 9
 DISK = 2e9  # bytes a second of a local disk, or a network's, where the system keeps some of it
 ALLOCATOR = 1.1  # what is kept of blocks that are free again
 WAITING_BYTES = 2.0**27
+IMAGES_BYTES = 2.0**26  # of what is kept to save a pass where nobody says how much may be
 
 
 @dataclass(frozen=True)
@@ -256,15 +257,22 @@ def krylov_way(
         seconds += load.product(columns, readings) + kept * rates.basis[load.item]
         seconds += rates.small * basis**3 * (2 if proven else 1)
         seconds += rates.proof if proven else rates.step
-    seconds += 2.0 * length * basis * p * rates.basis[load.item]
+    most = max(12 * block, 6 * p)  # where block Krylov starts again by itself
+    images = load.item * load.d * most if side == "left" and readings == 2 else math.inf
+    keep = images * basis <= IMAGES_BYTES * most and images <= budget / 4
+    combined = load.d if keep else length
+    seconds += 2.0 * combined * basis * p * rates.basis[load.item]
     passes = float(steps * readings)
     if side == "left":
-        passes, seconds = passes + 1, seconds + load.product(p)
+        passes += 1 if keep else 2  # the first block is an image; the last turns left to right
+        seconds += load.product(block) / 2 if keep else load.product(p)
     fixed = load.item * (3.0 * length * block + 3.0 * load.d * p) + load.buffers
     fixed += 8.0 * (load.busy + 3) * length * (block + PROBES * proven)
     if budget < math.inf:
         fixed = ALLOCATOR * (fixed + _at_worst(load, length, p, block, basis, proven))
-    priming = BlockKrylov(block_size=block, side=side)
+    if keep:
+        fixed += images if budget < math.inf else load.item * load.d * basis
+    priming = BlockKrylov(block_size=block, side=side, keep_images=keep)
     return _within(
         budget,
         Way(priming, steps, passes, flops, passes * load.stored, fixed, seconds),
@@ -272,7 +280,7 @@ def krylov_way(
         basis,
         # A proof needs some passes between two restarts.
         p + (9 if proven else 2) * block,
-        max(12 * block, 6 * p),  # where block Krylov starts again by itself
+        most,
     )
 
 

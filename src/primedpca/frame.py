@@ -157,13 +157,10 @@ def far_from_zero(block: Any, unit: float = 1.0) -> bool:
     full = np.flatnonzero(np.bincount(block.indices, minlength=block.shape[1]) == block.shape[0])
     if not full.size:
         return False
-    means = stored_means(block, np.float64, unit)
     with np.errstate(all="ignore"):  # what is no number is named after the pass
-        for j in full:
-            column = block[:, [j]].toarray() * unit
-            if means[j] ** 2 > FAR**2 * np.mean((column - means[j]) ** 2):
-                return True
-    return False
+        columns = block[:, full].toarray().astype(np.float64) * unit
+        means = columns.mean(axis=0)
+        return bool((means**2 > FAR**2 * columns.var(axis=0)).any())
 
 
 def learn(

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from primedpca.arrays import device, dtype_name, is_numpy_array, namespace, to_numpy
+from primedpca.engines.local import in_threads
 from primedpca.protocols import Array, Like
 
 __all__ = [
     "as_components",
     "basis_of",
+    "combine",
     "complete",
     "continued",
+    "draw",
     "orthonormalise",
     "random_basis",
     "small_eigh",
 ]
+
+WORTH_THREADS = 2**25  # multiplications: some milliseconds
 
 
 def unit_columns(directions: Array) -> Array:
@@ -74,14 +81,18 @@ def random_basis(like: Like, n_directions: int, seed: Any, start: Array | None =
     return complete(known, like, n_directions, seed)
 
 
+def draw(like: Like, n_directions: int, seed: Any) -> Array:
+    """Random directions ``(d, p)``, as they come."""
+    kind, rng = np.dtype(dtype_name(like.dtype)), np.random.default_rng(seed)
+    return like.asarray(rng.standard_normal((like.n_features, n_directions), dtype=kind))
+
+
 def complete(basis: Array, like: Like, n_directions: int, seed: Any) -> Array:
     """``basis`` and enough random orthonormal columns to make ``n_directions``."""
     missing = n_directions - basis.shape[1]
     if missing <= 0:
         return basis
-    kind = np.dtype(dtype_name(like.dtype))
-    rng = np.random.default_rng(seed)
-    fresh = like.asarray(rng.standard_normal((like.n_features, missing), dtype=kind))
+    fresh = draw(like, missing, seed)
     if basis.shape[1] == 0:
         return orthonormalise(fresh)[0]
     for _ in range(2):  # twice is enough
@@ -217,11 +228,13 @@ def _gram_step(a: Array, triangle: bool) -> tuple[np.ndarray, float] | None:
     xp = namespace(a)
     if a.shape[1] == 0 or a.shape[0] < a.shape[1]:
         return None
-    gram = np.zeros((a.shape[1], a.shape[1]))
-    with np.errstate(over="ignore", invalid="ignore"):  # looked for below
-        for rows in _slices(a):
-            wide = xp.astype(a[rows], xp.float64, copy=False)
-            gram += to_numpy(wide.T @ wide)
+
+    def square(rows: slice) -> np.ndarray:
+        wide = xp.astype(a[rows], xp.float64, copy=False)
+        with np.errstate(over="ignore", invalid="ignore"):  # looked for below
+            return to_numpy(wide.T @ wide)
+
+    gram = sum(_over_rows(a, a.shape[1], square), np.zeros((a.shape[1], a.shape[1])))
     size = np.sqrt(np.diag(gram))
     if not (np.isfinite(size).all() and (size > 0).all()):
         return None
@@ -231,8 +244,11 @@ def _gram_step(a: Array, triangle: bool) -> tuple[np.ndarray, float] | None:
     skew = float(np.sum(factors[1] ** 2)) * a.shape[1] * a.shape[0] * 2.0**-53
     factor, inverse = factors[0] * size, factors[1] / size[:, None]
     inverse = xp.asarray(inverse, device=device(a))
-    for rows in _slices(a):
+
+    def turn(rows: slice) -> None:
         a[rows] = xp.astype(xp.astype(a[rows], xp.float64, copy=False) @ inverse, a.dtype)
+
+    _over_rows(a, a.shape[1], turn)
     return factor, skew
 
 
@@ -260,10 +276,37 @@ def _roots(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     return roots[:, None] * turn.T, turn / roots
 
 
-def _slices(a: Array) -> list[slice]:
-    """Rows a few megabytes at a time; all of them on an accelerator."""
-    step = a.shape[0] if str(device(a)) != "cpu" else max(1, 2**18 // max(a.shape[1], 1))
-    return [slice(i, i + step) for i in range(0, a.shape[0], step)]
+def combine(blocks: tuple[Array, ...], turn: np.ndarray, like: Like) -> Array:
+    """``V turn`` from the blocks of ``V``, ``(d, p)``."""
+    edges = np.cumsum([block.shape[1] for block in blocks])[:-1]
+    parts = [like.asarray(np.ascontiguousarray(part)) for part in np.split(turn, edges)]
+    shape, first = (blocks[0].shape[0], turn.shape[1]), blocks[0]
+    out = namespace(first).empty(shape, dtype=first.dtype, device=device(first))
+
+    def some(rows: slice) -> None:
+        total = first[rows] @ parts[0]
+        for block, part in zip(blocks[1:], parts[1:], strict=True):
+            total += block[rows] @ part
+        out[rows] = total
+
+    _over_rows(out, turn.shape[0], some)
+    return out
+
+
+def _over_rows(a: Array, width: int, work: Callable[[slice], Any]) -> list[Any]:
+    """What ``work`` makes of some rows of ``a`` at a time, near equal in number.
+
+    About a megabyte of them, so that they stay in cache; all of them on an accelerator.
+    Multiplying a row with a matrix of ``width`` rows or columns is the work, and threads share
+    it where it is more than to wake them.
+    """
+    step = a.shape[0] if str(device(a)) != "cpu" else max(1, 2**17 // max(a.shape[1], 1))
+    pieces = max(1, -(-a.shape[0] // max(step, 1)))
+    edges = [a.shape[0] * i // pieces for i in range(pieces + 1)]
+    rows = [slice(*pair) for pair in pairwise(edges)]
+    if is_numpy_array(a) and a.shape[0] * a.shape[1] * width > WORTH_THREADS:
+        return in_threads(work, rows)
+    return [work(some) for some in rows]
 
 
 def small_eigh(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

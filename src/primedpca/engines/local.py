@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -18,7 +18,15 @@ import numpy as np
 from primedpca.arrays import device, namespace
 from primedpca.protocols import Array, Block, DataSource, Kernel, Parts
 
-__all__ = ["FixedTree", "LocalEngine", "Node", "cut", "one_blas_thread", "processors"]
+__all__ = [
+    "FixedTree",
+    "LocalEngine",
+    "Node",
+    "cut",
+    "in_threads",
+    "one_blas_thread",
+    "processors",
+]
 
 FAN_IN = 16
 
@@ -97,20 +105,55 @@ class LocalEngine:
             for i, block in islice(source.scan(numbers.start), len(numbers)):
                 yield work(i, block)
             return
-        pool, waiting = _pool(self.workers), deque[Future[Parts]]()
+        pool, waiting = _pool(self.workers - 1), deque[Task]()
         in_order = islice(source.scan(numbers.start), len(numbers))
+        # Of data in memory one more, so that nobody waits while a part is added.
+        most = self.workers + (getattr(source, "array", None) is not None)
         # Whoever waits last is whoever was first: results are folded in block order.
         for i, block in ((i, None) for i in numbers) if readable else in_order:
-            waiting.append(pool.submit(work, i, block))
-            if len(waiting) == self.workers:
-                yield waiting.popleft().result()
+            waiting.append(Task(pool, work, i, block))
+            if len(waiting) == most:
+                yield _first(waiting)
         while waiting:
-            yield waiting.popleft().result()
+            yield _first(waiting)
+
+
+class Task:
+    """A call that a thread of the pool makes, or who waits for it if none has begun to."""
+
+    def __init__(self, pool: ThreadPoolExecutor, work: Callable[..., Parts], *given: Any) -> None:
+        self.future, self.call = pool.submit(work, *given), partial(work, *given)
+
+    def help(self) -> bool:
+        """Make the call here and now, unless it has been begun."""
+        if not self.future.cancel():
+            return False
+        self.future = Future()
+        self.future.set_result(self.call())
+        return True
+
+
+def _first(waiting: deque[Task]) -> Parts:
+    """The result of the first, and meanwhile that of the last that nobody has begun with."""
+    if not waiting[0].future.done():
+        any(task.help() for task in reversed(waiting))
+    return waiting.popleft().future.result()
+
+
+def in_threads(work: Callable[[slice], Any], rows: list[slice]) -> list[Any]:
+    """What ``work`` makes of each slice of the rows of tall arrays, in their order.
+
+    The slices decide about bits, the number of processors does not.
+    """
+    if len(rows) == 1 or processors() == 1:
+        return [work(some) for some in rows]
+    # Not the pool of blocks: one of its threads may be who asks.
+    return list(_pool(processors(), "primedpca-rows").map(work, rows))
 
 
 @cache
-def _pool(workers: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(workers, thread_name_prefix="primedpca")
+def _pool(workers: int, name: str = "primedpca") -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(workers, thread_name_prefix=name)
 
 
 # A forked child inherits the pool but none of its threads, and would wait for them for ever.

@@ -8,7 +8,15 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from primedpca.orthonormal import complete, continued, orthonormalise, random_basis, small_eigh
+from primedpca.orthonormal import (
+    combine,
+    complete,
+    continued,
+    draw,
+    orthonormalise,
+    random_basis,
+    small_eigh,
+)
 from primedpca.priming.exact import right_vectors
 from primedpca.protocols import Array, Like
 
@@ -21,7 +29,8 @@ class KrylovState(NamedTuple):
     """Where the iteration stands.
 
     ``basis`` are blocks ``(length, w)`` that have been multiplied with the data, ``newest`` is
-    the one to be multiplied next; all are orthonormal together.  ``projected`` is ``V^T C V``
+    the one to be multiplied next; all are orthonormal together.  ``images`` is what ``M^T`` makes
+    of each block of the left side, where that is kept.  ``projected`` is ``V^T C V``
     and ``coupling`` what ties it to ``newest``.  ``variances`` and ``turn`` are its eigenvalues
     and eigenvectors, ``residual`` the small matrix whose columns are as long as the residuals,
     ``rest`` about the largest variance outside; they are empty until :func:`looked` at.
@@ -29,6 +38,7 @@ class KrylovState(NamedTuple):
     """
 
     basis: tuple[Array, ...]
+    images: tuple[Array, ...]
     newest: Array | None
     projected: np.ndarray
     coupling: np.ndarray
@@ -67,6 +77,9 @@ class BlockKrylov:
         Whether to iterate with :math:`C` on vectors of length ``n_features``, or with
         :math:`M M^T / n` on vectors of length ``n_samples``, which costs one pass more in the
         end and a pass less in every step where the data are read in columns.
+    keep_images : bool
+        On the left side of data that are read in rows, keep what the first half of every step
+        makes of the basis, ``n_features`` numbers a vector: that saves the pass in the end.
 
     References
     ----------
@@ -77,6 +90,7 @@ class BlockKrylov:
     block_size: int | None = None
     max_basis: int | None = None
     side: Literal["right", "left"] = "right"
+    keep_images: bool = False
 
     visits: ClassVar[Literal["whole"]] = "whole"
 
@@ -94,13 +108,21 @@ class BlockKrylov:
         """Nothing yet but what to begin with: the left side does not know its length here."""
         none, empty, still = NOTHING, np.zeros(0), np.full(n_directions, np.inf)
         return KrylovState(
-            (), start, none, none, empty, none, none, np.inf, still, 0, n_directions, seed
+            (), (), start, none, none, empty, none, none, np.inf, still, 0, n_directions, seed
         )
 
     def step(self, state: KrylovState, data: Any) -> KrylovState:
         """One multiplication of the newest block with all the data."""
         newest = state.newest if state.step else self._first_block(state, data)
-        z = data.covariance_product(newest) if self.side == "right" else data.gram_product(newest)
+        images = state.images
+        if self.side == "right":
+            z = data.covariance_product(newest)
+        elif self.keep_images and data.source.axis == 0:
+            images = (*images, data.adjoint(newest))
+            z = data.forward(images[-1])
+            z /= data.weight
+        else:
+            z = data.gram_product(newest)
         basis = (*state.basis, newest)
         # C is symmetric: what it makes of a block lies in that, the one before and the next.
         near = range(max(0, len(basis) - 2), len(basis))
@@ -110,8 +132,8 @@ class BlockKrylov:
         projected[:done, :done] = state.projected
         projected[:, done:] = held
         projected[done:, :] = held.T
-        state = state._replace(basis=basis, projected=projected, coupling=coupling, turn=NOTHING)
-        state = state._replace(step=state.step + 1)
+        state = state._replace(basis=basis, images=images, step=state.step + 1)
+        state = state._replace(projected=projected, coupling=coupling, turn=NOTHING)
         if projected.shape[0] >= min(state.n_directions, newest.shape[0]):
             state = looked(state)  # before, it cannot have converged
         return self._go_on(state, newest, data)
@@ -124,7 +146,7 @@ class BlockKrylov:
         if self.side == "left":
             # The image of random vectors is ahead by half a step, and the pass learns the mean.
             if start is None:
-                start = random_basis(data.like, min(width, data.shape[1]), state.seed)
+                start = draw(data.like, min(width, data.shape[1]), state.seed)
             start = data.forward(start)
         assert start is not None
         width = min(max(width, start.shape[1]), like.n_features)
@@ -153,10 +175,13 @@ class BlockKrylov:
         """The leading Ritz vectors ``(d, p)`` and their variances: nothing is left to refine."""
         state = looked(state)
         p = min(state.n_directions, state.variances.size)
-        vectors = _combine(state.basis, state.turn[:, :p], _like(data, self.side))
+        variances, turn = state.variances[:p], state.turn[:, :p]
+        if state.images:
+            return right_vectors(combine(state.images, turn, data.like), variances, data), variances
+        vectors = combine(state.basis, turn, _like(data, self.side))
         if self.side == "left":
-            vectors = right_vectors(data.adjoint(vectors), state.variances[:p], data)
-        return vectors, state.variances[:p]
+            vectors = right_vectors(data.adjoint(vectors), variances, data)
+        return vectors, variances
 
     def change(self, state: KrylovState) -> np.ndarray:
         """About how far each direction is from the truth, ``(p,)``."""
@@ -209,22 +234,14 @@ def _angles(variances: np.ndarray, residual: np.ndarray, rest: float, p: int) ->
     return np.concatenate([found, np.full(p - found.size, np.inf)])
 
 
-def _combine(basis: tuple[Array, ...], turn: np.ndarray, like: Like) -> Array:
-    """``V turn`` from the blocks of ``V``."""
-    total, start = 0, 0
-    for block in basis:
-        stop = start + block.shape[1]
-        total = total + block @ like.asarray(np.ascontiguousarray(turn[start:stop]))
-        start = stop
-    return total
-
-
 def _cut_back(state: KrylovState, like: Like, keep: int) -> KrylovState:
     """Keep the best Ritz vectors of a full basis (a thick restart)."""
     keep = min(keep, state.variances.size)
-    kept = orthonormalise(_combine(state.basis, state.turn[:, :keep], like))[0]
+    turn = state.turn[:, :keep]
+    images = (combine(state.images, turn, like),) if state.images else ()
     return state._replace(
-        basis=(kept,),
+        basis=(orthonormalise(combine(state.basis, turn, like))[0],),
+        images=images,
         projected=np.diag(state.variances[:keep]),
         variances=state.variances[:keep],
         turn=np.eye(keep),
