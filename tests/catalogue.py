@@ -377,6 +377,10 @@ PRIMINGS = {
     "exact": (Exact(), True),
     "block_krylov": (BlockKrylov(), True),
     "block_krylov, left": (BlockKrylov(side="left"), True),
+    "block_krylov, left, images": (
+        BlockKrylov(block_size=3, max_basis=12, side="left", keep_images=True),
+        True,
+    ),
     "block_krylov, small blocks": (BlockKrylov(block_size=3, max_basis=12), True),
     "subspace_iteration": (SubspaceIteration(), True),
     "power_method": (PowerMethod(epsilon=1e-9, max_steps=400), True),

@@ -13,9 +13,10 @@ import torch
 from catalogue import EPS, SOURCES, VARIANCE_ERROR
 
 from primedpca import refine
-from primedpca.arrays import to_numpy
+from primedpca.arrays import subtract_outer, to_numpy, wide_dot
 from primedpca.centred import Centred
 from primedpca.engines import LocalEngine
+from primedpca.engines.prepare import prepare
 
 SHAPES = {"tall": (60, 9), "wide": (20, 50)}
 ENGINE = LocalEngine(1)  # the others give the same bits: contracts/test_engines.py
@@ -569,3 +570,83 @@ def test_sizes_whose_squares_leave_the_range(name, power, scale, shape, tmp_path
         assert_close(first, expected, what=f"first pass, {product}")
         check_product(data, ref.M * size, ref.weight, product, what="mean known,")
         np.testing.assert_allclose(to_numpy(data.mean) / 2.0**power, ref.mean, rtol=1e-12)
+
+
+# -- data that are centred already ------------------------------------------------------------
+
+
+def centred_already(n=700, d=30, off=0.0):
+    """Rows about zero in float32, and a mean of ``off`` times what their norms are."""
+    rng = np.random.default_rng(7)
+    X = rng.standard_normal((n, d)) * np.linspace(1, 3, d)
+    X -= X.mean(axis=0)
+    X = X.astype(np.float32)
+    mean = X.astype(np.float64).mean(axis=0)
+    return (X - mean + off * np.linalg.norm(X, axis=1).mean() / np.sqrt(d)).astype(np.float32)
+
+
+@pytest.mark.parametrize("off", [0.0, 1e-8, 1e-7, 1e-6, 1e-3, 1.0, 1e3])
+def test_means_are_subtracted_unless_they_are_below_rounding(off):
+    X = centred_already(off=off)
+    wide = X.astype(np.float64)
+    M = wide - wide.mean(axis=0)
+    data = Centred(X, ENGINE)
+    data.learn()
+    V = np.random.default_rng(1).standard_normal((30, 4)).astype(np.float32)
+    scores = data.forward(V)
+    # As if it had been shifted: a mean of 1e-7 of the rows would show in theirs.
+    size = np.linalg.norm(M, axis=1, keepdims=True) * np.linalg.norm(V, axis=0)
+    assert np.abs(scores - M @ V).max() < (4e-7 + 2e-7 * off) * size.max()
+    product = data.covariance_product(V)
+    expected = M.T @ (M @ V) / len(X)
+    assert np.abs(product - expected).max() < (1e-6 + 1e-6 * off) * np.abs(expected).max()
+    np.testing.assert_allclose(data.mean, wide.mean(axis=0), atol=1e-7 * np.abs(wide).max())
+    assert (data.frame.columns.shift is None) == (off < 1e-7)
+    # In float64, where proofs are made, it always is.
+    assert data.widened().frame.columns.shift is not None
+    double = Centred(X, ENGINE, float64=True)
+    double.learn()
+    assert double.frame.columns.shift is not None
+
+
+def test_standardised_columns_count_in_their_scale():
+    X = centred_already() * np.geomspace(1, 1e-6, 30).astype(np.float32)
+    X[:, -1] += 1e-6  # small beside the other columns, as large as its own deviation
+    data = Centred(X, ENGINE, scale="std")
+    data.learn()
+    assert data.frame.columns.shift is not None
+    scores = data.forward(np.eye(30, dtype=np.float32))
+    wide = X.astype(np.float64)
+    assert np.abs(scores - (wide - wide.mean(axis=0)) / wide.std(axis=0)).max() < 1e-5
+
+
+def test_centred_data_are_not_copied_and_not_written_to():
+    X = centred_already()
+    X.flags.writeable = False
+    data = Centred(X, ENGINE)
+    data.learn()
+    block = data.source.read(0)
+    assert np.shares_memory(prepare(block, X.dtype, data.frame.columns), X)
+    turned = np.asfortranarray(X)
+    assert not np.shares_memory(prepare(turned, X.dtype, data.frame.columns), turned)
+
+
+# -- the offset of sparse data ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_subtract_outer_in_place(dtype, order):
+    rng = np.random.default_rng(2)
+    z = np.asarray(rng.standard_normal((500, 7)), dtype=dtype, order=order)
+    u, v = rng.standard_normal(500).astype(np.float32), rng.standard_normal(7)
+    expected = z.astype(np.float64) - np.outer(u.astype(np.float64), v)
+    subtract_outer(z, u, v)
+    assert np.abs(z - expected).max() < 8 * EPS[np.dtype(dtype)]
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.tensor])
+def test_wide_dot_adds_in_float64(kind):
+    u, v = np.ones(2**19, np.float32), np.ones((2**19, 3), np.float32)
+    v[0] = 2**24  # in float32 the ones would be lost beside it
+    assert to_numpy(wide_dot(kind(u), kind(v))).tolist() == [2**24 + 2**19 - 1] * 3

@@ -1,5 +1,6 @@
 """The plan: what would be done, why, and within which memory."""
 
+import dataclasses
 import inspect
 import math
 
@@ -37,12 +38,12 @@ def empty(n, d, density):
         (blank(100_000, 50), 10, {}, "Exact()"),
         (blank(400, 300_000), 10, {}, "Exact()"),
         (blank(3000, 2500), None, {}, "Exact()"),
-        (blank(100_000, 4000), 16, {}, "BlockKrylov(block_size=20, max_basis=None, side='right')"),
+        (blank(100_000, 4000), 16, {}, "BlockKrylov(block_size=20, max_basis=None, side='right'"),
         (
             empty(20_000, 5000, 0.001),
             50,
             {},
-            "BlockKrylov(block_size=16, max_basis=None, side='right')",
+            "BlockKrylov(block_size=16, max_basis=None, side='right'",
         ),
         (blank(4000, 100_000), 16, {"certificate": "none"}, "left"),
         (empty(3000, 20_000, 0.01), 50, {"certificate": "none"}, "left"),
@@ -139,6 +140,23 @@ def test_a_budget_chooses_another_way_or_restarts():
     big = blank(100_000, 700)
     assert isinstance(plan(big, 10).priming, Exact)
     assert isinstance(plan(big, 10, max_memory="45MB").priming, BlockKrylov)
+
+
+def test_images_are_kept_where_they_fit():
+    assert plan(empty(3000, 20_000, 0.01), 50, certificate="none").priming.keep_images
+    load = Load.of(Centred(empty(4000, 30_000, 0.03)), False)
+    options = (54, 16, "left", 0.01, False)
+    kept, lean = krylov_way(load, *options), krylov_way(load, *options, budget=100e6)
+    assert kept.priming.keep_images
+    assert not lean.priming.keep_images
+    assert kept.passes == lean.passes - 1
+    assert kept.seconds < lean.seconds
+    # Where they would take more than anybody expects, or more time than the pass.
+    long = dataclasses.replace(load, d=300_000, entries=100 * load.entries)
+    assert not krylov_way(long, *options).priming.keep_images
+    thin = dataclasses.replace(load, entries=load.entries // 100)
+    assert not krylov_way(thin, *options).priming.keep_images
+    assert not krylov_way(load, 54, 16, "right", 0.01, False).priming.keep_images
 
 
 def test_a_restarted_basis_is_certified_too():

@@ -11,13 +11,14 @@ import scipy.sparse as sp
 import torch
 from catalogue import EPS, PROBLEMS, VARIANCE_ERROR, angle_error
 
-from primedpca import prime
+from primedpca import PrimedPCA, prime
 from primedpca.arrays import to_numpy
 from primedpca.centred import Centred
 from primedpca.metrics import angles, subspace_error
 from primedpca.planning import make_plan
 from primedpca.priming import (
     REGISTRY,
+    BlockKrylov,
     EigenGame,
     Exact,
     FrequentDirections,
@@ -314,6 +315,43 @@ def test_frequent_directions_refuses_by_name():
         FrequentDirections(0)
     with pytest.raises(ValueError, match="`sketch_size`=4 is less than the 5 directions"):
         run(TALL.X, FrequentDirections(4), 5)
+
+
+# -- block Krylov from the left --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("max_basis", [None, 30])
+@dtypes
+def test_images_save_the_last_pass_and_change_nothing_else(dtype, max_basis):
+    rng = np.random.default_rng(3)
+    X = sp.random_array((90, 400), density=0.1, rng=rng) * np.linspace(1, 4, 90)[:, None] ** 2
+    X = sp.csr_array(X).astype(dtype)
+    left = BlockKrylov(block_size=5, max_basis=max_basis, side="left")
+    found = []
+    for priming in (left, dataclasses.replace(left, keep_images=True)):
+        pca = PrimedPCA(5, priming=priming, tol=1e-4, max_passes=200, certificate="none")
+        found.append(pca.set_params(random_state=0).fit(X))
+    assert found[1].n_passes_ == found[0].n_passes_ - 1
+    assert len(found[1].history_) == len(found[0].history_)
+    dense = X.toarray().astype(np.float64)
+    _, singular, expected = np.linalg.svd(dense - dense.mean(axis=0), full_matrices=False)
+    for pca in found:
+        assert angles(pca.components_, expected[:5]).max() < 2e-4
+        gram = pca.components_.astype(np.float64) @ pca.components_.T
+        assert np.abs(gram - np.eye(5)).max() < 20 * EPS[np.dtype(dtype)]
+        error = np.abs(pca.singular_values_ - singular[:5]).max() / singular[0]
+        assert error < max(1e-8, VARIANCE_ERROR[np.dtype(dtype)])  # 1e-8: the square of `tol`
+
+
+def test_directions_on_the_way_cost_no_reading_where_images_are_kept():
+    X = sp.random_array((60, 300), density=0.2, rng=np.random.default_rng(0), format="csr")
+    for keep, more in ((True, 0), (False, 1)):
+        data = Centred(X)
+        priming = BlockKrylov(block_size=4, side="left", keep_images=keep)
+        for shot in prime(data, priming, 4, max_passes=5, random_state=0):
+            before = data.passes
+            assert shot.directions.shape == (300, 4)
+            assert data.passes == before + more
 
 
 # -- subspace iteration ----------------------------------------------------------------------

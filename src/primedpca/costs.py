@@ -257,15 +257,20 @@ def krylov_way(
         seconds += load.product(columns, readings) + kept * rates.basis[load.item]
         seconds += rates.small * basis**3 * (2 if proven else 1)
         seconds += rates.proof if proven else rates.step
+    combined = 2.0 * basis * p * rates.basis[load.item]
+    passes, keep = float(steps * readings), False
     most = max(12 * block, 6 * p)  # where block Krylov starts again by itself
-    images = load.item * load.d * most if side == "left" and readings == 2 else math.inf
-    keep = images * basis <= IMAGES_BYTES * most and images <= budget / 4
-    combined = load.d if keep else length
-    seconds += 2.0 * combined * basis * p * rates.basis[load.item]
-    passes = float(steps * readings)
     if side == "left":
-        passes += 1 if keep else 2  # the first block is an image; the last turns left to right
-        seconds += load.product(block) / 2 if keep else load.product(p)
+        # The first block is an image; in the end left vectors become right ones, in a pass or
+        # out of images that were kept.
+        images = load.item * load.d * most
+        fits = images * basis <= IMAGES_BYTES * most and images <= budget / 4
+        last, kept = load.product(p) / 2 + length * combined, load.d * combined
+        keep = readings == 2 and fits and kept < last
+        passes += 1 if keep else 2
+        seconds += load.product(block) / 2 + (kept if keep else last)
+    else:
+        seconds += length * combined
     fixed = load.item * (3.0 * length * block + 3.0 * load.d * p) + load.buffers
     fixed += 8.0 * (load.busy + 3) * length * (block + PROBES * proven)
     if budget < math.inf:

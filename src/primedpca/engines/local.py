@@ -105,39 +105,50 @@ class LocalEngine:
             for i, block in islice(source.scan(numbers.start), len(numbers)):
                 yield work(i, block)
             return
-        pool, waiting = _pool(self.workers - 1), deque[Task]()
-        in_order = islice(source.scan(numbers.start), len(numbers))
+        if not readable:  # who reads them in order has enough to do
+            pool, waiting = _pool(self.workers), deque[Future[Parts]]()
+            for i, block in islice(source.scan(numbers.start), len(numbers)):
+                waiting.append(pool.submit(work, i, block))
+                if len(waiting) == self.workers:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+            return
+        # Whoever waits for a block works on another one.
+        pool, tasks = _pool(self.workers - 1), deque[Task]()
         # Of data in memory one more, so that nobody waits while a part is added.
         most = self.workers + (getattr(source, "array", None) is not None)
-        # Whoever waits last is whoever was first: results are folded in block order.
-        for i, block in ((i, None) for i in numbers) if readable else in_order:
-            waiting.append(Task(pool, work, i, block))
-            if len(waiting) == most:
-                yield _first(waiting)
-        while waiting:
-            yield _first(waiting)
+        for i in numbers:
+            tasks.append(Task(pool, partial(work, i)))
+            if len(tasks) == most:
+                yield _first(tasks)
+        while tasks:
+            yield _first(tasks)
 
 
 class Task:
-    """A call that a thread of the pool makes, or who waits for it if none has begun to."""
+    """A call that a thread of the pool makes, or whoever waits for it before one has begun to."""
 
-    def __init__(self, pool: ThreadPoolExecutor, work: Callable[..., Parts], *given: Any) -> None:
-        self.future, self.call = pool.submit(work, *given), partial(work, *given)
+    def __init__(self, pool: ThreadPoolExecutor, call: Callable[[], Parts]) -> None:
+        self.call, self.future = call, pool.submit(call)
 
-    def help(self) -> bool:
+    def take_over(self) -> bool:
         """Make the call here and now, unless it has been begun."""
         if not self.future.cancel():
             return False
         self.future = Future()
-        self.future.set_result(self.call())
+        try:
+            self.future.set_result(self.call())
+        except Exception as error:  # told in its turn
+            self.future.set_exception(error)
         return True
 
 
-def _first(waiting: deque[Task]) -> Parts:
-    """The result of the first, and meanwhile that of the last that nobody has begun with."""
-    if not waiting[0].future.done():
-        any(task.help() for task in reversed(waiting))
-    return waiting.popleft().future.result()
+def _first(tasks: deque[Task]) -> Parts:
+    """The result of the first: they are folded in block order, whoever is done before."""
+    if not tasks[0].future.done():
+        any(task.take_over() for task in reversed(tasks))
+    return tasks.popleft().future.result()
 
 
 def in_threads(work: Callable[[slice], Any], rows: list[slice]) -> list[Any]:
