@@ -26,6 +26,7 @@ LAYERS = [
         "result",
         "solution",
         "tensor_file",
+        "threads",
     },
     {"sources", "priming", "engines", "bad_entries", "frame", "gram", "centred", "stream"},
     {

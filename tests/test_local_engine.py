@@ -10,10 +10,10 @@ import pytest
 import scipy.sparse as sp
 
 from primedpca.engines import LocalEngine
-from primedpca.engines.local import in_threads
 from primedpca.protocols import Parts
 from primedpca.sources.base import BlockSource
 from primedpca.sources.sparse import BLOCK_ENTRIES, OUTPUT_RATIO, cut_by_entries
+from primedpca.threads import in_threads
 
 
 class Numbers(BlockSource):

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from primedpca.arrays import device, dtype_name, is_numpy_array, namespace, to_numpy
-from primedpca.engines.local import in_threads
 from primedpca.protocols import Array, Like
+from primedpca.threads import in_threads
 
 __all__ = [
     "as_components",

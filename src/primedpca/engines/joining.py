@@ -10,9 +10,9 @@ import warnings
 from datetime import timedelta
 from typing import Any
 
-from primedpca.engines.local import processors
 from primedpca.engines.presence import Presence
 from primedpca.engines.ranks import RankError, Ranks
+from primedpca.threads import processors
 
 __all__ = ["connect"]
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -17,24 +16,11 @@ import numpy as np
 
 from primedpca.arrays import device, namespace
 from primedpca.protocols import Array, Block, DataSource, Kernel, Parts
+from primedpca.threads import pool_of, processors
 
-__all__ = [
-    "FixedTree",
-    "LocalEngine",
-    "Node",
-    "cut",
-    "in_threads",
-    "one_blas_thread",
-    "processors",
-]
+__all__ = ["FixedTree", "LocalEngine", "Node", "cut", "one_blas_thread"]
 
 FAN_IN = 16
-
-
-def processors() -> int:
-    """How many this process may use."""
-    allowed = getattr(os, "sched_getaffinity", None)  # not on every system
-    return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
 @dataclass(frozen=True)
@@ -106,7 +92,7 @@ class LocalEngine:
                 yield work(i, block)
             return
         if not readable:  # who reads them in order has enough to do
-            pool, waiting = _pool(self.workers), deque[Future[Parts]]()
+            pool, waiting = pool_of(self.workers), deque[Future[Parts]]()
             for i, block in islice(source.scan(numbers.start), len(numbers)):
                 waiting.append(pool.submit(work, i, block))
                 if len(waiting) == self.workers:
@@ -115,7 +101,7 @@ class LocalEngine:
                 yield waiting.popleft().result()
             return
         # Whoever waits for a block works on another one.
-        pool, tasks = _pool(self.workers - 1), deque[Task]()
+        pool, tasks = pool_of(self.workers - 1), deque[Task]()
         # Of data in memory one more, so that nobody waits while a part is added.
         most = self.workers + (getattr(source, "array", None) is not None)
         for i in numbers:
@@ -149,27 +135,6 @@ def _first(tasks: deque[Task]) -> Parts:
     if not tasks[0].future.done():
         any(task.take_over() for task in reversed(tasks))
     return tasks.popleft().future.result()
-
-
-def in_threads(work: Callable[[slice], Any], rows: list[slice]) -> list[Any]:
-    """What ``work`` makes of each slice of the rows of tall arrays, in their order.
-
-    The slices decide about bits, the number of processors does not.
-    """
-    if len(rows) == 1 or processors() == 1:
-        return [work(some) for some in rows]
-    # Not the pool of blocks: one of its threads may be who asks.
-    return list(_pool(processors(), "primedpca-rows").map(work, rows))
-
-
-@cache
-def _pool(workers: int, name: str = "primedpca") -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(workers, thread_name_prefix=name)
-
-
-# A forked child inherits the pool but none of its threads, and would wait for them for ever.
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def cut(value: Any, start: int, stop: int) -> Any:

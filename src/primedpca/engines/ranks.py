@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from primedpca.arrays import is_numpy_array, is_torch_array
-from primedpca.engines.local import processors
 from primedpca.engines.presence import Presence
 from primedpca.protocols import Array
+from primedpca.threads import processors
 
 __all__ = ["RankError", "Ranks", "as_tensor"]
 
