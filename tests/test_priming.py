@@ -354,6 +354,19 @@ def test_directions_on_the_way_cost_no_reading_where_images_are_kept():
             assert data.passes == before + more
 
 
+def test_what_was_found_on_the_way_stays_as_it_was():
+    """Images share memory: later ones must not lie where those of earlier snapshots do."""
+    X = sp.random_array((70, 300), density=0.2, rng=np.random.default_rng(1), format="csr")
+    priming = BlockKrylov(block_size=4, max_basis=14, side="left", keep_images=True)
+    shots, then = [], []
+    for shot in prime(X, priming, 4, max_passes=12, random_state=0):
+        shots.append(shot)
+        then.append(shot.directions.copy())
+    assert len(shots) == 12
+    for shot, directions in zip(shots, then, strict=True):
+        assert np.array_equal(shot.directions, directions)
+
+
 # -- subspace iteration ----------------------------------------------------------------------
 
 

@@ -2,7 +2,8 @@
 
 glibc hands large pieces that are freed back to the system, and every page of the next is then
 faulted in again, which can cost as much as the work on it.  It learns to keep pieces as large as
-those that it has seen freed; Dask starts its workers with that turned off.
+those that it has seen freed, but no more than twice the largest of them; Dask starts its workers
+with even that turned off.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 __all__ = ["keep_freed", "reusing_memory"]
 
 TRIM, MMAP = -1, -3  # as mallopt names what is asked for
-KEPT = 2**28  # bytes that may stay at the end of the heap
+KEPT = 2**27  # bytes that may stay at the end of the heap
 LARGEST = 2**25  # of one piece: as much as glibc comes to by itself
 USUAL = 2**17  # and what it begins with
 
@@ -35,8 +36,9 @@ def keep_freed() -> None:
 
 @cache
 def _mallopt() -> Any:
-    """The function that sets this, where somebody has turned glibc's own care for it off."""
-    if "MALLOC_TRIM_THRESHOLD_" not in os.environ or "MALLOC_MMAP_THRESHOLD_" in os.environ:
+    """The function that sets this, unless somebody has chosen how large a piece is."""
+    chosen = "MALLOC_MMAP_THRESHOLD_" in os.environ
+    if chosen or "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", ""):
         return None
     try:
         return ctypes.CDLL(None).mallopt
@@ -46,7 +48,10 @@ def _mallopt() -> Any:
 
 @contextmanager
 def reusing_memory() -> Iterator[None]:
-    """Inside, freed pieces are kept for the next; afterwards all is as it was."""
+    """Inside, freed pieces are kept for the next.
+
+    Afterwards all is as it was chosen, or where nothing was, as glibc would have learnt to have it.
+    """
     global _users
     change = _mallopt()
     if change is None:
@@ -63,5 +68,6 @@ def reusing_memory() -> Iterator[None]:
         with _lock:
             _users -= 1
             if _users == 0:
-                change(MMAP, USUAL)
-                change(TRIM, int(os.environ["MALLOC_TRIM_THRESHOLD_"]))
+                chosen = os.environ.get("MALLOC_TRIM_THRESHOLD_")
+                change(MMAP, LARGEST if chosen is None else USUAL)
+                change(TRIM, 2 * LARGEST if chosen is None else int(chosen))

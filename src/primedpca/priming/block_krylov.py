@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
+from primedpca.arrays import is_numpy_array
 from primedpca.orthonormal import (
     combine,
     complete,
@@ -30,10 +31,10 @@ class KrylovState(NamedTuple):
 
     ``basis`` are blocks ``(length, w)`` that have been multiplied with the data, ``newest`` is
     the one to be multiplied next; all are orthonormal together.  ``images`` is what ``M^T`` makes
-    of each block of the left side, where that is kept.  ``projected`` is ``V^T C V``
-    and ``coupling`` what ties it to ``newest``.  ``variances`` and ``turn`` are its eigenvalues
-    and eigenvectors, ``residual`` the small matrix whose columns are as long as the residuals,
-    ``rest`` about the largest variance outside; they are empty until :func:`looked` at.
+    of each block of the left side, where that is kept, on the ``shelf``.  ``projected`` is
+    ``V^T C V`` and ``coupling`` what ties it to ``newest``.  ``variances`` and ``turn`` are its
+    eigenvalues and eigenvectors, ``residual`` the small matrix whose columns are as long as the
+    residuals, ``rest`` about the largest variance outside; they are empty until :func:`looked` at.
     Before the first step ``newest`` are directions to begin with, ``(d, q)``, or ``None``.
     """
 
@@ -50,6 +51,7 @@ class KrylovState(NamedTuple):
     step: int
     n_directions: int
     seed: int
+    shelf: np.ndarray = NOTHING
 
 
 @dataclass(frozen=True)
@@ -118,8 +120,9 @@ class BlockKrylov:
         if self.side == "right":
             z = data.covariance_product(newest)
         elif self.keep_images and data.source.axis == 0:
-            images = (*images, data.adjoint(newest))
-            z = data.forward(images[-1])
+            image, shelf = _shelved(data.adjoint(newest), state, self._limit(state))
+            images, state = (*images, image), state._replace(shelf=shelf)
+            z = data.forward(image)
             z /= data.weight
         else:
             z = data.gram_product(newest)
@@ -161,11 +164,15 @@ class BlockKrylov:
             width = min(wanted, like.n_features - used)
             whole = like.xp.concat(list(state.basis), axis=1)
             newest = complete(whole, like, used + width, (state.seed, state.step))[:, used:]
-        default = max(12 * wanted, 6 * state.n_directions)
-        limit = max(self.max_basis or default, state.n_directions + 2 * wanted)
-        if used + newest.shape[1] > limit and newest.shape[1]:
+        if used + newest.shape[1] > self._limit(state) and newest.shape[1]:
             state = _cut_back(state, like, state.n_directions + wanted)
         return state._replace(newest=newest)
+
+    def _limit(self, state: KrylovState) -> int:
+        """How many vectors are kept at most."""
+        wanted = self.block_size or state.n_directions
+        default = max(12 * wanted, 6 * state.n_directions)
+        return max(self.max_basis or default, state.n_directions + 2 * wanted)
 
     def directions(self, state: KrylovState, data: Any) -> Array:
         """The leading Ritz vectors."""
@@ -234,6 +241,25 @@ def _angles(variances: np.ndarray, residual: np.ndarray, rest: float, p: int) ->
     return np.concatenate([found, np.full(p - found.size, np.inf)])
 
 
+def _shelved(image: Array, state: KrylovState, limit: int) -> tuple[Array, np.ndarray]:
+    """``image`` at its place in one large piece of memory, and that piece.
+
+    Systems hand out large pieces in large pages; in small ones, a thousand to an image, it would
+    cost as much to touch them as to make it.
+    """
+    shelf = state.shelf
+    if not is_numpy_array(image):
+        return image, shelf
+    if not shelf.size:
+        shelf = np.empty(image.shape[0] * limit, image.dtype)
+    used = sum(other.size for other in state.images if other.base is shelf)
+    if used + image.size > shelf.size:
+        return image, shelf
+    place = shelf[used : used + image.size].reshape(image.shape)
+    place[...] = image
+    return place, shelf
+
+
 def _cut_back(state: KrylovState, like: Like, keep: int) -> KrylovState:
     """Keep the best Ritz vectors of a full basis (a thick restart)."""
     keep = min(keep, state.variances.size)
@@ -242,6 +268,7 @@ def _cut_back(state: KrylovState, like: Like, keep: int) -> KrylovState:
     return state._replace(
         basis=(orthonormalise(combine(state.basis, turn, like))[0],),
         images=images,
+        shelf=NOTHING,  # who still has a state of before has what is on it
         projected=np.diag(state.variances[:keep]),
         variances=state.variances[:keep],
         turn=np.eye(keep),
