@@ -16,7 +16,7 @@ from primedpca.sources.base import MemorySource
 __all__ = ["SparseSource", "cut_by_entries"]
 
 BLOCK_ENTRIES = 2**19
-OUTPUT_RATIO = 8  # a block's product is written out whole, so it must hold many more entries
+OUTPUT_RATIO = 16  # a block's product is written out whole, so it must hold many more entries
 
 
 class SparseSource(MemorySource):
