@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from contextlib import nullcontext
 from copy import copy
 from typing import Any
 
@@ -23,7 +22,6 @@ from primedpca.attributes import attributes, check_names, circumstances
 from primedpca.callbacks import Watched, with_callbacks
 from primedpca.centred import Centred
 from primedpca.engines import together
-from primedpca.engines.allocator import reusing_memory
 from primedpca.gaussian import Probabilistic
 from primedpca.keeping import Keeping
 from primedpca.options import as_bytes, check_options, is_proven
@@ -258,24 +256,22 @@ class PrimedPCA(
             extra, limits["max_memory"] = self.extra_components, as_bytes(self.max_memory)
             plan = make_plan(data, wanted, self.priming, extra, proven=proven, **limits)
             self.plan_, seed = fit.begin(plan, as_seed(self.random_state))
-            # Where there is a budget, what is freed does not stay with the process.
-            with reusing_memory() if self.max_memory is None else nullcontext():
-                solution = fit.solution(
-                    lambda: solve(
-                        data,
-                        self.plan_,
-                        tol=self.tol,
-                        max_passes=self.max_passes,
-                        batch_size=self.batch_size,
-                        refine_share=self.refine_share,
-                        seed=seed,
-                        start=start,
-                        progress=told,
-                        wide=wide,
-                        failure_probability=self.failure_probability
-                        * (self.certificate != "deterministic"),
-                    )
+            solution = fit.solution(
+                lambda: solve(
+                    data,
+                    self.plan_,
+                    tol=self.tol,
+                    max_passes=self.max_passes,
+                    batch_size=self.batch_size,
+                    refine_share=self.refine_share,
+                    seed=seed,
+                    start=start,
+                    progress=told,
+                    wide=wide,
+                    failure_probability=self.failure_probability
+                    * (self.certificate != "deterministic"),
                 )
+            )
             self._keep(solution, data, guess)
         if self.verbose and not callable(self.verbose) and fit.speaks:
             print(f"primedpca: {self.certificate_ or self.status_}")

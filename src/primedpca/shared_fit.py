@@ -11,6 +11,7 @@ import numpy as np
 from primedpca.arrays import like_block
 from primedpca.checkpoint import TYPES, Checkpoint
 from primedpca.engines import as_engine
+from primedpca.engines.allocator import reusing_memory
 from primedpca.engines.recorded import RecordedEngine
 from primedpca.fingerprint import agreement
 from primedpca.packing import pack, unpack
@@ -161,8 +162,11 @@ def begun_fit(
     folder = options["checkpoint"]
     ranks: Any = getattr(engine, "ranks", None)
     alone = ranks is None or ranks.size == 1
+    # Where there is a budget, what is freed does not stay with the process.
+    memory = reusing_memory(options["max_memory"] is None)
     if alone and folder is None:
-        yield Unkept(engine)
+        with memory:
+            yield Unkept(engine)
         return
     about = agreement(source, options, sample_weight, start)
     keeping = folder is not None
@@ -170,10 +174,11 @@ def begun_fit(
         _compare(engine, about, options)
         keeping = engine.share(lambda: keeping)
     if not (alone or (keeping and ranks.rank == 0)):
-        yield SharedFit(engine, source, None, keeping)
+        with memory:
+            yield SharedFit(engine, source, None, keeping)
         return
     kept = Checkpoint(folder, engine)
-    with kept.opened(about, source):
+    with memory, kept.opened(about, source):
         yield kept if alone else SharedFit(engine, source, kept, keeping)
 
 

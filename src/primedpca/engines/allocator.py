@@ -47,13 +47,13 @@ def _mallopt() -> Any:
 
 
 @contextmanager
-def reusing_memory() -> Iterator[None]:
-    """Inside, freed pieces are kept for the next.
+def reusing_memory(wanted: bool = True) -> Iterator[None]:
+    """Inside, freed pieces are kept for the next, if that is wanted.
 
     Afterwards all is as it was chosen, or where nothing was, as glibc would have learnt to have it.
     """
     global _users
-    change = _mallopt()
+    change = _mallopt() if wanted else None
     if change is None:
         yield
         return
