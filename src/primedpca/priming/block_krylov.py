@@ -31,10 +31,10 @@ class KrylovState(NamedTuple):
 
     ``basis`` are blocks ``(length, w)`` that have been multiplied with the data, ``newest`` is
     the one to be multiplied next; all are orthonormal together.  ``images`` is what ``M^T`` makes
-    of each block of the left side, where that is kept, on the ``shelf``.  ``projected`` is
-    ``V^T C V`` and ``coupling`` what ties it to ``newest``.  ``variances`` and ``turn`` are its
-    eigenvalues and eigenvectors, ``residual`` the small matrix whose columns are as long as the
-    residuals, ``rest`` about the largest variance outside; they are empty until :func:`looked` at.
+    of each block of the left side, where that is kept.  ``projected`` is ``V^T C V`` and
+    ``coupling`` what ties it to ``newest``.  ``variances`` and ``turn`` are its eigenvalues and
+    eigenvectors, ``residual`` the small matrix whose columns are as long as the residuals,
+    ``rest`` about the largest variance outside; they are empty until :func:`looked` at.
     Before the first step ``newest`` are directions to begin with, ``(d, q)``, or ``None``.
     """
 
@@ -51,7 +51,6 @@ class KrylovState(NamedTuple):
     step: int
     n_directions: int
     seed: int
-    shelf: np.ndarray = NOTHING
 
 
 @dataclass(frozen=True)
@@ -120,9 +119,8 @@ class BlockKrylov:
         if self.side == "right":
             z = data.covariance_product(newest)
         elif self.keep_images and data.source.axis == 0:
-            image, shelf = _shelved(data.adjoint(newest), state, self._limit(state))
-            images, state = (*images, image), state._replace(shelf=shelf)
-            z = data.forward(image)
+            images = (*images, _shelved(data.adjoint(newest), images, self._limit(state)))
+            z = data.forward(images[-1])
             z /= data.weight
         else:
             z = data.gram_product(newest)
@@ -241,23 +239,23 @@ def _angles(variances: np.ndarray, residual: np.ndarray, rest: float, p: int) ->
     return np.concatenate([found, np.full(p - found.size, np.inf)])
 
 
-def _shelved(image: Array, state: KrylovState, limit: int) -> tuple[Array, np.ndarray]:
-    """``image`` at its place in one large piece of memory, and that piece.
+def _shelved(image: Array, images: tuple[Array, ...], limit: int) -> Array:
+    """``image`` at its place behind the others, in one large piece of memory.
 
     Systems hand out large pieces in large pages; in small ones, a thousand to an image, it would
     cost as much to touch them as to make it.
     """
-    shelf = state.shelf
     if not is_numpy_array(image):
-        return image, shelf
-    if not shelf.size:
+        return image
+    shelf = images[-1].base if images else None
+    if shelf is None:  # none yet, or a basis was cut back: who has states of before has that one
         shelf = np.empty(image.shape[0] * limit, image.dtype)
-    used = sum(other.size for other in state.images if other.base is shelf)
+    used = sum(other.size for other in images if other.base is shelf)
     if used + image.size > shelf.size:
-        return image, shelf
+        return image
     place = shelf[used : used + image.size].reshape(image.shape)
     place[...] = image
-    return place, shelf
+    return place
 
 
 def _cut_back(state: KrylovState, like: Like, keep: int) -> KrylovState:
@@ -268,7 +266,6 @@ def _cut_back(state: KrylovState, like: Like, keep: int) -> KrylovState:
     return state._replace(
         basis=(orthonormalise(combine(state.basis, turn, like))[0],),
         images=images,
-        shelf=NOTHING,  # who still has a state of before has what is on it
         projected=np.diag(state.variances[:keep]),
         variances=state.variances[:keep],
         turn=np.eye(keep),
