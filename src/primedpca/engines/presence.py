@@ -50,7 +50,7 @@ class Presence:
         """Give no more signs of life."""
         atexit.unregister(self.end)
         self._ended.set()
-        self._beating.join(BEAT)
+        self._beating.join(GRACE)  # at once, but where the machine or the store is busy
 
     def leave(self, words: str, close: Callable[[], None]) -> None:
         """Leave word of an error of this rank, then ``close`` the connections others wait on."""
