@@ -71,12 +71,21 @@ def integers(values: np.ndarray) -> tuple[np.ndarray, int]:
     values = np.asarray(values)
     if values.dtype.kind in "biu":
         return values.astype(object) + 0, 0
-    mantissa, exponent = np.frexp(np.nan_to_num(values.astype(np.float64), nan=0.0))
-    whole = np.ldexp(mantissa, 53).astype(np.int64).astype(object)
+    wide = values.dtype if values.dtype == np.longdouble else np.dtype(np.float64)
+    mantissa, exponent = np.frexp(np.nan_to_num(values.astype(wide), nan=0.0))
+    digits = 53 if wide == np.float64 else 64
+    whole = np.ldexp(mantissa, digits)
+    whole = whole.astype(np.int64).astype(object) if digits == 53 else _each(int, whole)
     used = exponent[mantissa != 0]
     low = int(used.min()) if used.size else 0
     shifts = np.where(mantissa != 0, exponent - low, 0).astype(object)
-    return whole << shifts, low - 53
+    return whole << shifts, low - digits
+
+
+def _each(function, values: np.ndarray) -> np.ndarray:
+    made = np.empty(values.shape, dtype=object)
+    made.ravel()[:] = [function(value) for value in values.ravel()]
+    return made
 
 
 @dataclass(frozen=True)
@@ -173,9 +182,7 @@ def truth(
     """The components of the data as given, NaN standing for the exact mean of its column."""
     entries, means, deviations, weight = _covariance(X, weights, center, scale)
     d = len(means)
-    exp = max(entries[j, j].top() for j in range(d))
-    if all(entries[j, j].num == 0 for j in range(d)):
-        exp = BITS
+    exp = max((entries[j, j].top() for j in range(d) if entries[j, j].num), default=BITS)
     square = np.empty((d, d), dtype=object)
     for (j, k), entry in entries.items():
         square[j, k] = square[k, j] = entry.fixed(BITS - exp)

@@ -76,11 +76,11 @@ def examine(p: Problem) -> Findings:
         try:
             TASKS[p.task](p, true, found)
         except DivergenceError as error:
-            _answer(p, found, error)
+            _answer(p, true, found, error)
         except np.linalg.LinAlgError as error:
             found.raw.append(_words(error))
         except (ValueError, TypeError) as error:
-            _answer(p, found, error)
+            _answer(p, true, found, error)
         except Exception as error:
             found.raw.append(_words(error))
     for warning in caught:
@@ -95,9 +95,10 @@ def _words(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error)[:160]} ({place})"
 
 
-def _answer(p: Problem, found: Findings, error: Exception) -> None:
+def _answer(p: Problem, true: Truth, found: Findings, error: Exception) -> None:
     """An error in words: an answer where the problem allows it."""
-    if any(word in str(error) for word in p.answers):
+    beyond = not 1e-290 < true.value(0) < 1e290 and "range" in str(error)
+    if beyond or any(word in str(error) for word in p.answers):
         found.refused = str(error)
     else:
         found.raw.append(_words(error))
@@ -294,7 +295,9 @@ def _preparation(p: Problem, pca: Any, true: Truth, found: Findings) -> None:
     fine = 1e-9 if work_dtype(p.X.dtype) == "float64" else 1e-5
     for j, (mean, spread) in enumerate(zip(true.means, true.deviations, strict=True)):
         m, s = float(mean), float(spread)
-        if p.center and abs(float(pca.mean_[j]) - m) > fine * (abs(m) + s) + 1e-300:
+        rows = p.X[:, j] if p.weights is None else p.X[p.weights > 0, j]
+        last = 1e-5 * fine * float(np.nanmax(np.abs(rows.astype(float))))
+        if p.center and abs(float(pca.mean_[j]) - m) > fine * (abs(m) + s) + last + 1e-300:
             found.violated.append(f"mean: column {j} has {pca.mean_[j]:.9g}, truly {m:.9g}")
         if isinstance(p.scale, str) and s > 1e-13 * abs(m) and 1e-300 < s < 1e300:
             if work_dtype(p.X.dtype) == "float32" and not 1e-37 < s < 1e37:

@@ -85,7 +85,7 @@ def _data(rng: Any, d: int | None = None) -> tuple[np.ndarray, int]:
     X = KINDS[rng.choice(list(KINDS))](rng, n, d)
     X = X + _offset(rng, d) * (X.std(axis=0).max() or 1.0) * (rng.random() < 0.5)
     if rng.random() < 0.1:
-        X[:, rng.integers(d)] = rng.choice([0.0, 1.0, 0.1, -1e5])
+        X[:, rng.integers(d)] = rng.choice([0.0, 1.0, 0.1, -1e5, 10.0 ** rng.uniform(-20, 20) / 3])
     if rng.random() < 0.1 and d > 1:
         X[:, 0] = X[:, -1]
     return X, int(rng.integers(1, min(n, d) + 1))
@@ -303,14 +303,30 @@ def _sparse(p: Problem, rng: Any) -> None:
     full = rng.random(d) < 0.4
     p.X = np.where(mask | full, p.X, 0.0)
     p.X[:, full] += (_offset(rng, d) * (rng.random() < 0.8))[full]
-    form = rng.choice(["csr", "csc", "csr_matrix", "coo"])
-    p.given = getattr(sp, f"{form}_array" if form != "csr_matrix" else form)(p.X)
     if rng.random() < 0.3:
         p.scale = "std"
     if rng.random() < 0.3:
         p.weights = rng.integers(0, 4, n).astype(float)
         p.weights[:2] = 1.0
+    if isinstance(p.scale, str):
+        _settle_constants(p)
+    if rng.random() < 0.1 and not p.scale:
+        p.X = p.X.astype("f4")
+    form = rng.choice(["csr_array", "csc_array", "csr_matrix", "coo_array", "twice"])
+    p.given = _twice(rng, p.X) if form == "twice" else getattr(sp, form)(p.X)
     p.options["priming"] = rng.choice(["auto", "exact", "block_krylov", "frequent_directions"])
+
+
+def _twice(rng: Any, X: np.ndarray) -> Any:
+    """Compressed rows in no order, some entries stored in two halves, some zeros stored."""
+    rows, columns = np.nonzero((X != 0) | (rng.random(X.shape) < 0.1))
+    whole, halved = X[rows, columns], rng.random(rows.size) < 0.3
+    values = np.concatenate([np.where(halved, whole / 2, whole), whole[halved] / 2])
+    rows = np.concatenate([rows, rows[halved]])
+    columns = np.concatenate([columns, columns[halved]])
+    order = np.lexsort([rng.random(rows.size), rows])
+    starts = np.searchsorted(rows[order], np.arange(len(X) + 1))
+    return sp.csr_array((values[order], columns[order], starts), shape=X.shape)
 
 
 def _integers(p: Problem, rng: Any) -> None:
@@ -331,10 +347,65 @@ def _integers(p: Problem, rng: Any) -> None:
     steps = (draw * 2.0**62).astype(np.int64).astype(object) * width >> 62
     p.X = (steps + max(start, ends.min)).clip(ends.min, ends.max).astype(kind)
     p.k = min(p.k, n, d)
+    _any_task(p, rng)
+    if p.task == "fit" and rng.random() < 0.2:
+        p.given = rng.choice([sp.csr_array, sp.csc_array])(p.X)
+
+
+def _any_task(p: Problem, rng: Any) -> None:
+    """One way of many to ask for the same."""
+    way = rng.choice(["auto", "block_krylov", "frequent_directions", "certify", "stream", "std"])
+    if way == "certify":
+        p.task, p.options = "certify", {}
+        p.components = str(rng.choice(["right", "turned", "near"]))
+    elif way == "stream":
+        p.task = "stream"
+    elif way == "std":
+        p.scale = "std"
+    else:
+        p.options["priming"] = way
+
+
+def _containers(p: Problem, rng: Any) -> None:
+    """The same numbers in other arrays."""
+    kind = rng.choice(["F", "back", "every second", "swapped", "list", "long", "objects", "frame"])
+    if kind in ("objects", "frame") or rng.random() < 0.3:
+        _integers(p, rng)
+        p.task, p.components, p.given = "fit", "", None
+        p.options.setdefault("random_state", 0)
+    X = p.X
+    if kind == "F":
+        p.given = np.asfortranarray(X)
+    elif kind == "back":
+        p.given = np.ascontiguousarray(X[::-1, ::-1])[::-1, ::-1]
+    elif kind == "every second":
+        p.given = np.repeat(X, 2, axis=0)[::2]
+    elif kind == "swapped":
+        p.given = X.astype(X.dtype.newbyteorder())
+    elif kind == "list":
+        p.given = X.tolist()
+    elif kind == "long" and X.dtype == np.float64:  # eleven bits more
+        p.X = X.astype(np.longdouble) * (1 + np.longdouble(2) ** -60 * rng.integers(0, 99, X.shape))
+    elif kind == "objects":
+        p.given = X.astype(object)
+    elif kind == "frame":
+        p.given = _frame(X)
+
+
+def _frame(X: np.ndarray) -> Any:
+    """A data frame whose columns are of several types; the array itself without pandas."""
+    try:
+        import pandas
+    except ImportError:
+        return X
+    frame = pandas.DataFrame(X, columns=[f"c{j}" for j in range(X.shape[1])])
+    if abs(X[:, 0].astype(object)).max() < 2**53:
+        frame["c0"] = frame["c0"].astype(float)
+    return frame
 
 
 def _units(p: Problem, rng: Any) -> None:
-    power = int(rng.integers(-500, 501))
+    power = p.seed // len(CATEGORIES) % 1001 - 500
     if rng.random() < 0.15:
         power = int(rng.choice([rng.integers(-1000, -500), rng.integers(501, 900)]))
         p.answers = ("range", "divide", "multiply", "unit")
@@ -344,13 +415,11 @@ def _units(p: Problem, rng: Any) -> None:
     if lost:
         p.X, p.answers = np.ldexp(np.round(X, 2), int(np.clip(power, -900, 800))), ("range",)
     p.options["priming"] = rng.choice(["auto", "exact", "block_krylov", "frequent_directions"])
-    if rng.random() < 0.2:
-        p.task, p.components, p.options = "certify", str(rng.choice(["right", "turned"])), {}
-    elif rng.random() < 0.15:
-        p.task = "stream"
-        p.options["priming"] = FrequentDirections(p.X.shape[1] + 3)
-    elif rng.random() < 0.2:
-        p.scale = "std"
+    if rng.random() < 0.5:
+        _any_task(p, rng)
+    if p.task == "stream":  # sometimes of several units
+        p.options.pop("priming", None)
+        p.X[rng.integers(len(p.X)) :] *= 2.0 ** -rng.choice([0, 0, 30, 400])
 
 
 def _single(p: Problem, rng: Any) -> None:
@@ -361,7 +430,8 @@ def _single(p: Problem, rng: Any) -> None:
     if rng.random() < 0.3:
         p.scale = "std"
     if rng.random() < 0.3:
-        p.X = np.ldexp(p.X.astype("f4"), int(rng.integers(-60, 60)))
+        room = 120 - int(np.frexp(np.nanmax(abs(p.X)))[1])
+        p.X = np.ldexp(p.X.astype("f4"), int(rng.integers(-80, max(-79, room))))
     if rng.random() < 0.2:
         _weights(p, rng)
         p.X = p.X.astype("f4")
@@ -377,6 +447,7 @@ def _blocks(p: Problem, rng: Any) -> None:
         _weights(p, rng)
     if rng.random() < 0.2:
         p.scale = "std"
+        _settle_constants(p)
     cuts = rng.permutation(np.arange(1, length))[: rng.integers(0, 6)]
     x = sp.csr_array(p.X) if axis == 0 and rng.random() < 0.25 else p.X
     p.given = Cut(x, axis, [0, *sorted(map(int, cuts)), length])
@@ -403,6 +474,8 @@ def _mixed(p: Problem, rng: Any) -> None:
             change(p, rng)
             p.options = options
     if rng.random() < 0.3 and p.missing == "error" and p.X.dtype != np.float16:
+        if isinstance(p.scale, str):
+            _settle_constants(p)
         p.given = sp.csr_array(p.X) if rng.random() < 0.5 else sp.csc_array(p.X)
 
 
@@ -419,6 +492,7 @@ CATEGORIES = {
     "missing": _missing,
     "sparse": _sparse,
     "integers": _integers,
+    "containers": _containers,
     "units": _units,
     "float32": _single,
     "blocks": _blocks,
@@ -430,11 +504,20 @@ def _finish(p: Problem, rng: Any) -> None:
     """Whatever the category has not said."""
     if p.X.dtype.kind == "f" and np.isinf(p.X).any():
         p.X = np.nan_to_num(p.X, nan=np.nan, posinf=1.0, neginf=-1.0)
+    if p.scale is not None and isinstance(p.scale, str) and p.given is None:
+        _settle_constants(p)
     p.given = p.X if p.given is None else p.given
     if isinstance(p.k, int):
         p.k = min(p.k, *p.X.shape)
-    if isinstance(p.options.get("priming"), np.str_):
-        p.options["priming"] = str(p.options["priming"])
-    for name in ("certificate", "max_passes"):
-        if name in p.options:
-            p.options[name] = p.options[name].item() if hasattr(p.options[name], "item") else p.options[name]
+    for name, value in p.options.items():
+        p.options[name] = value.item() if isinstance(value, np.generic) else value
+
+
+def _settle_constants(p: Problem) -> None:
+    """Make constant what a scaler may take for constant: a spread near the mean's rounding."""
+    rows = slice(None) if p.weights is None else p.weights > 0
+    for column in p.X.T:
+        there = column[rows][column[rows] == column[rows]]
+        spread = float(there.max()) - float(there.min())
+        if p.X.dtype.kind == "f" and spread <= 1e-12 * float(abs(there).max()):
+            column[column == column] = there[0]
