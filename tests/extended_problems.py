@@ -169,13 +169,14 @@ def _exact(p: Problem, rng: Any) -> None:
 def _krylov(p: Problem, rng: Any) -> None:
     if rng.random() < 0.25:
         p.X, p.k = _data(rng, int(rng.integers(13, 31)))
-    n, d = p.X.shape
+    d = p.X.shape[1]
     block = None if rng.random() < 0.4 else int(rng.integers(1, d + 1))
     basis = None if rng.random() < 0.6 else int(rng.integers(max(p.k, block or 1), 4 * d + 1))
     p.options["priming"] = BlockKrylov(block, basis, str(rng.choice(["right", "left"])))
     p.options["tol"] = 10.0 ** -rng.uniform(0.5, 7)
     p.options["certificate"] = rng.choice(["auto", "deterministic", "probabilistic"])
     p.options["max_passes"] = int(rng.choice([1, 3, 10, 60]))
+    p.options["warm_start"] = bool(rng.random() < 0.2)
 
 
 def _primings(p: Problem, rng: Any) -> None:
@@ -204,6 +205,7 @@ def _certify(p: Problem, rng: Any) -> None:
         rng.choice(["right", "near", "turned", "others", "random", "swapped", "uneven"])
     )
     p.options["tol"] = None if rng.random() < 0.5 else 10.0 ** -rng.uniform(0.3, 7)
+    p.options["max_passes"] = int(rng.choice([1, 4, 20]))
     if rng.random() < 0.3:
         p.X, p.k = _data(rng, int(rng.integers(13, 26)))
     if rng.random() < 0.3:
@@ -242,7 +244,7 @@ def _sketch(p: Problem, rng: Any) -> None:
 
 def _weights(p: Problem, rng: Any) -> None:
     n = len(p.X)
-    kind = rng.choice(["counts", "ratios", "small sum", "zeros", "uniform", "one"])
+    kind = rng.choice(["counts", "ratios", "small sum", "zeros", "uniform", "one", "huge"])
     w = rng.random(n) + 0.1
     if kind == "counts":
         w = rng.integers(0, 4, n).astype(float)
@@ -251,6 +253,8 @@ def _weights(p: Problem, rng: Any) -> None:
         w[rng.permutation(n)[: max(3, n // 3)]] = rng.choice([1.0, 1e3, 1e10])
     elif kind == "small sum":
         w = w / w.sum() * (1 + 10.0 ** -rng.uniform(0, 8))
+    elif kind == "huge":
+        w = w * 10.0 ** rng.uniform(0, 300)
     elif kind == "one":
         w[rng.integers(n)] = 10.0 ** rng.uniform(3, 12)
     if kind in ("zeros", "counts") or rng.random() < 0.4:  # first and last rows, or any
@@ -332,7 +336,7 @@ def _twice(rng: Any, X: np.ndarray) -> Any:
 def _integers(p: Problem, rng: Any) -> None:
     kind = np.dtype(str(rng.choice(INTEGERS)))
     n, d = max(p.X.shape[0], 3), p.X.shape[1]
-    if kind == bool:
+    if kind.kind == "b":
         p.X = rng.random((n, d)) < 0.5
         return
     ends = np.iinfo(kind)
@@ -340,7 +344,9 @@ def _integers(p: Problem, rng: Any) -> None:
     way = rng.choice(["all", "top", "bottom", "middle", "times"])
     width = span if way == "all" else int(span ** rng.uniform(0.1, 1.0)) + 1
     width = min(width, 10**7) if way == "times" else width
-    start = {"top": ends.max - width, "bottom": ends.min}.get(way, (ends.max + ends.min - width) // 2)
+    start = {"top": ends.max - width, "bottom": ends.min}.get(
+        way, (ends.max + ends.min - width) // 2
+    )
     if way == "times":  # nanoseconds since 1970, where they fit
         start = min(1_700_000_000 * 10**9, ends.max - min(width, span))
     draw = rng.random((n, d)) * rng.uniform(0.5, 1, d)
@@ -515,9 +521,11 @@ def _finish(p: Problem, rng: Any) -> None:
 
 def _settle_constants(p: Problem) -> None:
     """Make constant what a scaler may take for constant: a spread near the mean's rounding."""
-    rows = slice(None) if p.weights is None else p.weights > 0
+    w = np.ones(len(p.X)) if p.weights is None else p.weights
     for column in p.X.T:
-        there = column[rows][column[rows] == column[rows]]
-        spread = float(there.max()) - float(there.min())
-        if p.X.dtype.kind == "f" and spread <= 1e-12 * float(abs(there).max()):
-            column[column == column] = there[0]
+        there = column == column
+        x, share = column[there].astype(np.longdouble), w[there] / w[there].sum()
+        mean = (share * x).sum()
+        spread = np.sqrt((share * (x - mean) ** 2).sum())
+        if spread <= 1e-12 * abs(mean):
+            column[there] = column[there][0]
