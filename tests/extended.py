@@ -130,7 +130,7 @@ class Truth:
         return 2 * math.sqrt(stop - start) * self.slip / gap
 
     def coordinates(self, vectors: np.ndarray) -> np.ndarray:
-        """Float vectors ``(m, d)``, scaled to about unit length, along the eigenvectors: ``(d, m)``.
+        """Vectors ``(m, d)``, made of unit length, along the eigenvectors: ``(d, m)``.
 
         Small coordinates keep their relative accuracy.
         """

@@ -269,6 +269,7 @@ def _weights(p: Problem, rng: Any) -> None:
 
 
 def _array_scale(p: Problem, rng: Any, most: float = 150) -> None:
+    p.answers = (*p.answers, "range of float32")
     p.scale = 10.0 ** rng.uniform(-1, 1, p.X.shape[1])
     if rng.random() < 0.7:
         p.scale = p.scale * 10.0 ** rng.uniform(-most, most, p.X.shape[1])
@@ -352,8 +353,12 @@ def _integers(p: Problem, rng: Any) -> None:
     draw = rng.random((n, d)) * rng.uniform(0.5, 1, d)
     steps = (draw * 2.0**62).astype(np.int64).astype(object) * width >> 62
     p.X = (steps + max(start, ends.min)).clip(ends.min, ends.max).astype(kind)
+    if kind.itemsize == 8:
+        p.answers = ("2^53",)
     p.k = min(p.k, n, d)
     _any_task(p, rng)
+    if isinstance(p.scale, str):
+        _settle_constants(p)
     if p.task == "fit" and rng.random() < 0.2:
         p.given = rng.choice([sp.csr_array, sp.csc_array])(p.X)
 
@@ -379,6 +384,8 @@ def _containers(p: Problem, rng: Any) -> None:
         _integers(p, rng)
         p.task, p.components, p.given = "fit", "", None
         p.options.setdefault("random_state", 0)
+    if isinstance(p.scale, str):
+        _settle_constants(p)
     X = p.X
     if kind == "F":
         p.given = np.asfortranarray(X)
