@@ -428,14 +428,20 @@ def _units(p: Problem, rng: Any) -> None:
     if lost:
         p.X, p.answers = np.ldexp(np.round(X, 2), int(np.clip(power, -900, 800))), ("range",)
     p.options["priming"] = rng.choice(["auto", "exact", "block_krylov", "frequent_directions"])
-    if rng.random() < 0.5:
+    way = rng.random()
+    if way < 0.5:
         _any_task(p, rng)
+    elif way < 0.7:  # residuals that are not yet small
+        p.options["priming"] = BlockKrylov(int(rng.integers(1, 3)))
+        p.options["max_passes"] = int(rng.integers(1, 8))
+        p.options["certificate"] = str(rng.choice(["auto", "deterministic"]))
     if p.task == "stream":  # sometimes of several units
         p.options.pop("priming", None)
         p.X[rng.integers(len(p.X)) :] *= 2.0 ** -rng.choice([0, 0, 30, 400])
 
 
 def _single(p: Problem, rng: Any) -> None:
+    p.answers = (*p.answers, "float32 cannot divide")
     largest = np.nanmax(abs(p.X))
     p.X = p.X / (largest / 1e30 if largest > 1e30 else 1.0)
     p.X = p.X.astype(rng.choice(["f4", "f4", "f4", "f2"]) if largest < 6e4 else "f4")
