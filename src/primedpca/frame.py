@@ -312,11 +312,10 @@ class _Moments(NamedTuple):
         xp = namespace(self.away)
         return xp.sqrt(self.variance) <= 10 * eps * xp.abs(self.mean * self.gain)
 
-    def is_poor(self, eps: float) -> Array:
+    @property
+    def is_poor(self) -> Array:
         """Which columns were looked at from too far away to know their variance well."""
-        xp = namespace(self.away)
-        rounding = 10 * eps * xp.abs(self.mean * self.gain)
-        return (self.square > POOR * self.variance) & (xp.sqrt(self.square) > rounding)
+        return self.square > POOR * self.variance
 
 
 def measure(data: Centred) -> Frame:
@@ -392,7 +391,6 @@ def _standard(data: Centred, frame: Frame, found: _Moments) -> tuple[Frame, Arra
 def _moments(data: Centred) -> _Moments:
     """Moments in a unit in which no square leaves the range, about a guess near the mean."""
     xp, axis, gain = data.like.xp, data.source.axis, _first_gain(data)
-    eps = float(xp.finfo(data.like.dtype).eps)
     shift = _first_shift(data) if axis == 0 else None
     worst = math.inf
     for _ in range(LOOKS):
@@ -419,7 +417,7 @@ def _moments(data: Centred) -> _Moments:
         seen_from = data.wide(shift) if shift is not None else own[0]
         variance = xp.clip(squares / there - away**2, min=0.0)
         found = _Moments(gain, seen_from, there, stored, away, squares / there, variance)
-        poor = found.is_poor(eps)
+        poor = found.is_poor
         distance = float(xp.max(xp.where(poor, xp.abs(away / gain), xp.zeros_like(away))))
         if not bool(xp.any(poor)) or distance > worst / 2:
             break

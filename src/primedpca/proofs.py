@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from primedpca.arrays import dtype_name, to_numpy
+from primedpca.arrays import to_numpy
 from primedpca.bounds import (
     Evidence,
     angle_bounds,
@@ -31,16 +31,17 @@ from primedpca.refine import decomposition, in_unit_of_data, widened
 from primedpca.result import Certificate, Cluster, Decomposition, Snapshot
 
 __all__ = [
+    "NEGLIGIBLE",
     "Certified",
     "certificate_of",
     "certified_exact",
     "certified_krylov",
-    "negligible",
     "preparation_error",
     "rounding_of",
 ]
 
-#: The share of the variance below which rounding may call a variance none.
+#: The share of the variance below which rounding may call a variance none.  Rounding that is
+#: larger cannot tell it from zero, and proves nothing.
 NEGLIGIBLE = 1e-9
 READY = 0.3  # radians that the components still move by when probes set out
 
@@ -85,23 +86,6 @@ def preparation_error(data: Any, largest: float) -> float:
     if data.missing == "mean":
         error += 2 * math.sqrt(_rows_as_multiplied(data)) * delta
     return error
-
-
-def negligible(data: Any, total: float, mean: Array | None = None) -> float:
-    """The variance that nobody can mean: of ``total``, or of what the type of the data resolves.
-
-    Rounding that is larger than this cannot tell a variance from zero, and proves nothing.
-    ``mean`` is by default what the data have learnt of theirs.
-    """
-    mean, factor = data.frame.mean if mean is None else mean, data.frame.columns.factor
-    whole = "int" in dtype_name(data.source.dtype)  # which differ by 1 or not at all
-    if not data.center or mean is None or whole:
-        return NEGLIGIBLE * total
-    mean = to_numpy(data.wide(mean) if factor is None else data.wide(mean) * data.wide(factor))
-    peak = float(np.abs(mean).max())  # the square of which may be beyond the range
-    # Far less than where one row differs from the others by its last bit.
-    size = 2.0**-30 * UNIT * peak * (float(np.linalg.norm(mean / peak)) if peak else 0.0)
-    return max(NEGLIGIBLE * total, size * size)
 
 
 def certificate_of(evidence: Evidence, k: int, data: Any, kind: str, failure: float) -> Certificate:
@@ -154,7 +138,7 @@ def certified_exact(data: Centred, wanted: int | float) -> tuple[Decomposition, 
     beyond, values = float(values[p]) if p < m else 0.0, values[:p]
     e = rounding_of(data, 1, float(values[0])) + 10 * m * UNIT * float(values[0])
     # The residuals are not formed: all that they can be is in the rounding.
-    floor = negligible(data, max(0.0, data.total - 3 * m * e))
+    floor = NEGLIGIBLE * max(0.0, data.total - 3 * m * e)
     evidence = Evidence(values, np.zeros((0, p)), beyond, 3 * e, floor)
     k = wanted
     if isinstance(k, float):
@@ -312,7 +296,7 @@ def certified_krylov(
         if missed is not None:
             trace = min(trace, missed(state.basis, skew))
         kind = "deterministic" if trace <= best or spent == 0 else "probabilistic"
-        floor = negligible(data, max(0.0, data.total - blur))
+        floor = NEGLIGIBLE * max(0.0, data.total - blur)
         evidence = Evidence(values, state.residual, min(trace, best), e, floor)
         ceiling = upper(evidence)
         k, counted = int(wanted), True

@@ -11,7 +11,7 @@ from primedpca.arrays import dtype_name, namespace, to_numpy
 from primedpca.bounds import Evidence, stream_bounds
 from primedpca.orthonormal import complete, small_eigh
 from primedpca.priming.sketch import UNIT, SketchState
-from primedpca.proofs import certificate_of, negligible, preparation_error, rounding_of
+from primedpca.proofs import NEGLIGIBLE, certificate_of, preparation_error, rounding_of
 from primedpca.protocols import Array
 from primedpca.refine import widened
 from primedpca.result import Certificate, Cluster
@@ -57,9 +57,7 @@ def sketch_certificate(
     with np.errstate(over="ignore"):
         outside = intervals / (state.weight - 1) / state.unit / state.unit
         outside = outside * widened(state.weight, state.depth + 16)
-    total = max(0.0, state.total - 4 * max(1, squares.size) * rounding)
-    scaled = total / ratio / ratio / state.weight
-    floor = negligible(data, scaled, state.shift / ratio) * state.weight * ratio * ratio
+    floor = NEGLIGIBLE * max(0.0, state.total - 4 * max(1, squares.size) * rounding)
     certificate = Certificate(
         angle_bounds=angles,
         eigenvalue_bounds=outside,
@@ -111,7 +109,7 @@ def refined_certificate(
     e = rounding_of(data, p, math.hypot(values[0], np.linalg.norm(b, ord=2)), skew)
     missed = missed_by((vectors,), state, data, skew)
     trace = max(0.0, data.total - float(values.sum())) + (math.sqrt(p) + 2) * e
-    floor = negligible(data, max(0.0, data.total - (math.sqrt(p) + 2) * e))
+    floor = NEGLIGIBLE * max(0.0, data.total - (math.sqrt(p) + 2) * e)
     evidence = Evidence(values, b, min(missed, trace), e, floor)
     certificate = certificate_of(evidence, k, data, "deterministic", 0.0)
     return vectors[:, :k], values[:k], certificate

@@ -221,7 +221,8 @@ def stored_counts(block: Block, root: Array | None) -> np.ndarray:
 def stored_means(block: Block, dtype: Any, unit: float = 1.0, root: Array | None = None) -> Array:
     """The weighted mean ``(d,)`` of the finite entries that are stored of every column, else zero.
 
-    Rows of weight zero are not looked at unless there are no others.
+    Rows of weight zero are not looked at unless there are no others.  The mean of a dense column
+    that is constant is exactly that constant, so that nothing of it is left once it is shifted.
     """
     if root is not None:
         root = root if bool((root > 0).any()) else None
@@ -250,10 +251,12 @@ def _dense_means(block: Block, unit: float, root: Array | None) -> Array:
     if root is None:
         means = xp.mean(wide, axis=0)
         if bool(xp.all(xp.isfinite(means))):
-            return means
+            return xp.where(xp.all(wide == wide[:1, :], axis=0), wide[0, :], means)
     weight = xp.ones_like(wide[:, :1]) if root is None else xp.astype(root, xp.float64)[:, None]
     weight = (weight / xp.max(weight)) ** 2
     there = xp.isfinite(wide) & (weight > 0)
     counts = xp.sum(xp.where(there, weight, xp.zeros_like(weight)), axis=0)
     totals = xp.sum(xp.where(there, wide * weight, xp.zeros_like(wide)), axis=0)
-    return totals / xp.where(counts > 0, counts, xp.ones_like(counts))
+    means = totals / xp.where(counts > 0, counts, xp.ones_like(counts))
+    some = wide[int(xp.argmax(weight[:, 0])), :]
+    return xp.where(xp.all((wide == some) | ~there, axis=0), some, means)

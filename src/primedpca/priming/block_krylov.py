@@ -232,7 +232,7 @@ def _angles(variances: np.ndarray, residual: np.ndarray, rest: float, p: int) ->
     np.fill_diagonal(apart, np.inf)
     with np.errstate(divide="ignore", invalid="ignore"):
         turned = np.where(lengths > 0, lengths / apart, 0.0)
-    reach = sizes * np.sqrt(1 + (turned**2).sum(axis=1))
+        reach = sizes * np.sqrt(1 + (turned**2).sum(axis=1))
     ahead = theta - rest
     found = np.where(ahead > 0, np.arctan2(reach, np.maximum(ahead, 0.0)), np.pi / 2)
     found = np.where(sizes == 0, 0.0, found)
