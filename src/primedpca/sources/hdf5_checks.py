@@ -97,37 +97,35 @@ def check_chunks(
     seen : set
         Chunks that were checked before; those checked now are added.
     """
-    if dataset.chunks is None:
+    chunks, shape, name = dataset.chunks, dataset.shape, dataset.name
+    if chunks is None:
         return
     plist = dataset.id.get_create_plist()
     filters = [plist.get_filter(i) for i in range(plist.get_nfilters())]
     itemsize = dataset.id.get_type().get_size()
     if dataset.dtype.kind == "O":  # a length, an address and a number
         itemsize = 8 + dataset.file.id.get_create_plist().get_sizes()[0]
-    wanted = math.prod(dataset.chunks) * itemsize
-    sides = zip(region, dataset.chunks, strict=True)
+    wanted = math.prod(chunks) * itemsize
+    sides = zip(region, chunks, strict=True)
     for place in product(*(range(a - a % step, b, step) for (a, b), step in sides)):
-        key = (dataset.name, *place)
-        if key in seen:
+        if (name, *place) in seen:
             continue
         info = dataset.id.get_chunk_info_by_coord(place)
         if info.byte_offset is not None:
             active = [one for k, one in enumerate(filters) if not info.filter_mask >> k & 1]
-            inside = all(
-                at + step <= side
-                for at, step, side in zip(place, dataset.chunks, dataset.shape, strict=True)
-            )
+            ends = zip(place, chunks, shape, strict=True)
+            whole = all(at + step <= side for at, step, side in ends)
             try:
-                _check_chunk(dataset, place, info.size, active, wanted, inside)
+                _check_chunk(dataset, place, info.size, active, wanted, whole)
             except (ValueError, zlib.error) as error:
                 raise ValueError(
                     f"{label} is damaged: of its chunk at {place}, {error}."
                 ) from error
-        seen.add(key)
+        seen.add((name, *place))
 
 
 def _check_chunk(
-    dataset: Any, place: Any, size: int, filters: list[Any], wanted: int, inside: bool
+    dataset: Any, place: Any, size: int, filters: list[Any], wanted: int, whole: bool
 ) -> None:
     check_stored(size, wanted)
     left = 4 * sum(one[0] == FLETCHER32 for one in filters)
@@ -151,7 +149,7 @@ def _check_chunk(
         try:
             data = inflate(data, most)
         except zlib.error:
-            if not inside and size == wanted:  # HDF5 can leave chunks at the edge as they are
+            if not whole and size == wanted:  # HDF5 can leave chunks at the edge as they are
                 return
             raise
         size = len(data)

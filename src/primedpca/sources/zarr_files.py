@@ -152,6 +152,8 @@ def metadata_of(files: FolderFiles | ZipFiles, name: str) -> tuple[int, bool, An
             raise ValueError(f"{files.path} has damaged metadata in {entry}: {error}.") from error
         if not isinstance(found, dict):
             raise ValueError(f"{files.path} has damaged metadata in {entry}: no JSON object.")
+        if entry == ".zarray":
+            files.read(f"{name}/.zattrs" if name else ".zattrs")  # Zarr will: a pipe is refused
         array = entry == ".zarray" or found.get("node_type") == "array"
         return version, array, found
     return None
