@@ -184,7 +184,9 @@ if __name__ == "__main__":
         """What the format's own library reads."""
         if path.suffix == ".h5":
             with h5py.File(path) as file:
-                return file["group/X"][...]
+                found = []  # its name may be what was changed
+                file.visititems(lambda name, thing: found.append(thing))
+                return next(one for one in found if isinstance(one, h5py.Dataset))[...]
         if path.suffix == ".h5ad":
             with h5py.File(path) as file:
                 if isinstance(file["X"], h5py.Dataset):

@@ -6,6 +6,7 @@ import pickle
 import socket
 import subprocess
 import sys
+import time
 import zipfile
 import zlib
 from pathlib import Path
@@ -380,6 +381,21 @@ def test_millions_of_absent_chunks(tmp_path):
     assert [line for line in lines if not line.startswith("refused")] == []
     assert all("of its 8000000 chunks" in line for line in lines)
     assert grown < 100
+
+
+@pytest.mark.parametrize("shape", [(30_000, 4), (4, 30_000)])
+@pytest.mark.parametrize("version", [2, 3])
+def test_mostly_absent_chunks_are_read_in_no_time(tmp_path, shape, version):
+    how = {"shape": shape, "dtype": "f8", "zarr_format": version, "fill_value": 7}
+    array = zarr.create_array(tmp_path / "a.zarr", chunks=(3, 2), **how)
+    X = np.full(shape, 7.0)
+    X[2:5, 1:4] = array[2:5, 1:4] = 3
+    X[-1, -1] = array[-1, -1] = 5
+    start = time.perf_counter()
+    source = as_source(tmp_path / "a.zarr")
+    assert source.missing_chunks > 19_000
+    np.testing.assert_array_equal(values_of(source), X)
+    assert time.perf_counter() - start < 5
 
 
 def test_chunks_far_larger_than_the_array(tmp_path):

@@ -104,10 +104,13 @@ class ZarrSource(FileSource):
         """The path of a chunk inside the array's folder."""
         return os.path.normpath(self._array.metadata.encode_chunk_key(place))
 
-    def _check_chunks(self, i: int) -> None:
-        """Refuse chunks that changed since the store was opened, or would decode to too much."""
+    def _check_chunks(self, i: int) -> list[tuple[int, int]]:
+        """Refuse chunks that changed since the store was opened, or would decode to too much.
+
+        Returns the places of those chunks of a strip that are stored.
+        """
         if self._files is None:
-            return
+            return []
         archive = isinstance(self._files, ZipFiles)
         if archive:
             self._whole.check(stamp_of(self._files.path), self._files.path, self._place(i))
@@ -115,19 +118,23 @@ class ZarrSource(FileSource):
         start, stop = self.blocks[i]
         along = range(start // step, -(-stop // step))
         across = range(self._grid[1 - self.axis])
+        stored = []
         for a, b in product(along, across):
-            key = self._key((a, b) if self.axis == 0 else (b, a))
+            place = (a, b) if self.axis == 0 else (b, a)
+            key = self._key(place)
             path = os.path.join(self._files.path, self._inside, key)
             before = self._stamps.get(key)
             if before is not None:
                 if not archive:
                     before.check(stamp_of(path), path, self._place(i))
                 self._check_size(key, path, before.size)
+                stored.append(place)
             elif not archive and os.path.lexists(path):
                 raise OSError(
                     f"{path} has come since the store was opened (seen at {self._place(i)}); "
                     "open it again."
                 )
+        return stored
 
     def _check_size(self, key: str, path: str, size: int) -> None:
         if key in self._sound or self._files is None:
@@ -142,12 +149,28 @@ class ZarrSource(FileSource):
     def read(self, i: int) -> Block:
         """The strip, in its own dtype."""
         where = self._place(i)
-        self._check_chunks(i)
-        start, stop = self.blocks[i]
+        stored, (start, stop) = self._check_chunks(i), self.blocks[i]
+        step, sides = self._chunks[self.axis], self._grid[1 - self.axis]
         with reading(self.path, where):
-            place = (slice(start, stop), slice(None))
-            block = np.asarray(self._array[place if self.axis == 0 else place[::-1]])
+            if self._files is not None and 2 * len(stored) < -(-(stop - start) // step) * sides:
+                block = self._filled(i, stored)
+            else:
+                place = (slice(start, stop), slice(None))
+                block = np.asarray(self._array[place if self.axis == 0 else place[::-1]])
         block.flags.writeable = False
+        return block
+
+    def _filled(self, i: int, stored: list[tuple[int, int]]) -> np.ndarray:
+        """A strip of mostly absent chunks, each of which Zarr would take 0.2 ms to look for."""
+        (start, stop), length = self.blocks[i], self.shape[1 - self.axis]
+        shape = (stop - start, length) if self.axis == 0 else (length, stop - start)
+        fill, first = self._array.fill_value, (start, 0) if self.axis == 0 else (0, start)
+        block = np.full(shape, 0 if fill is None else fill, self.dtype)
+        for place in stored:
+            ends = zip(place, self._chunks, self.shape, strict=True)
+            area = [(at * step, min((at + 1) * step, side)) for at, step, side in ends]
+            inside = (slice(a - o, b - o) for (a, b), o in zip(area, first, strict=True))
+            block[tuple(inside)] = self._array[tuple(slice(a, b) for a, b in area)]
         return block
 
 
