@@ -147,6 +147,15 @@ def test_names_of_an_h5ad_file_are_not_read_elsewhere(tmp_path):
     assert len(as_source(path, follow_links=True).row_names) == 20
 
 
+def test_a_type_in_the_place_of_a_matrix(tmp_path):
+    path = catalogue.h5ad_file(numbers(), tmp_path / "a.h5ad")
+    with h5py.File(path, "r+") as file:
+        del file["X"]
+        file["X"] = np.dtype("f8")
+    with pytest.raises(ValueError, match=r"a\.h5ad is damaged: `X` is not a matrix"):
+        as_source(path)
+
+
 def test_datasets_opened_by_the_user(tmp_path):
     with h5py.File(external_storage(tmp_path)) as file:
         with pytest.raises(ValueError, match=r"other.*`follow_links`"):

@@ -51,9 +51,9 @@ class _InFile:
         try:
             with open_hdf5(self.path) as file:
                 yield file
-        except PermissionError:
+        except (PermissionError, MemoryError, ImportError):
             raise
-        except (OSError, KeyError, RuntimeError, TypeError, OverflowError, UnicodeError) as error:
+        except Exception as error:  # h5py raises many kinds: KeyError, RuntimeError, TypeError ...
             if str(error).startswith(self.path):
                 raise
             raise ValueError(f"{self.path} is damaged or truncated: {error}.") from error
@@ -75,7 +75,7 @@ class _InFile:
                 return None
             index = group.attrs.get("_index", "_index")
             column = find(file, f"{frame}/{index}", self.follow_links)
-            if column is None:
+            if not isinstance(column, _h5py().Dataset):
                 return None
             if column.shape != (self.shape[axis],):
                 raise ValueError(
@@ -261,6 +261,8 @@ def h5ad_source(
             there = ", ".join(_matrices(file, follow_links))
             raise ValueError(f"{path} has no `{node}`; it has {there}.")
         sparse = isinstance(found, _h5py().Group)
+        if not sparse and not isinstance(found, _h5py().Dataset):
+            raise ValueError(f"{path} is damaged: `{node}` is not a matrix.")
     return (H5adSparse if sparse else H5adDense)(path, node, follow_links)
 
 
