@@ -31,6 +31,8 @@ WORDS = {
     "`shape`": "`--shape`",
     "`dtype`": "`--dtype`",
     "`offset`": "`--offset`",
+    "Pass `follow_links`=True": "Add `--follow-links`",
+    "`follow_links`": "`--follow-links`",
     "`map`": "`--map`",
     "`tol`": "`--tol`",
     "`max_passes`": "`--max-passes`",

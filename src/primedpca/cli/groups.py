@@ -30,6 +30,7 @@ class Reading:
     shape: opt.Shape = None
     dtype: opt.Dtype = None
     offset: opt.Offset = None
+    follow_links: opt.FollowLinks = None
 
     def given(self) -> dict[str, Any]:
         """Those that were given, in the words of ``as_source``."""

@@ -21,6 +21,7 @@ __all__ = [
     "Device",
     "Dtype",
     "Exclude",
+    "FollowLinks",
     "Force",
     "Header",
     "Id",
@@ -53,6 +54,8 @@ MAPS = ("log1p", "sqrt", "counts_per_million", "log_cp10k", "log_cpm", "normalis
 TABLE = "Of tables"
 #: And of those that only files without any header take.
 RAW = "Of raw binary files"
+#: And of those that only files with a tree inside take.
+TREE = "Of HDF5, .h5ad and Zarr"
 NUMBER = r"\d+(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?"
 ANGLE = re.compile(
     rf"(?:(?P<times>{NUMBER})\s*\*\s*)?(?P<pi>pi|π)(?:\s*/\s*(?P<over>{NUMBER}))?"
@@ -277,6 +280,15 @@ Offset = Annotated[
         parser=whole(0),
         rich_help_panel=RAW,
         help="Where in the file the first begins.",
+    ),
+]
+FollowLinks = Annotated[
+    bool | None,
+    typer.Option(
+        "--follow-links",
+        rich_help_panel=TREE,
+        show_default=False,
+        help="Read other files that the data link to. Only for data you trust.",
     ),
 ]
 Map = Annotated[

@@ -44,12 +44,14 @@ def _is_file_backed(x: Any) -> bool:
     return getattr(x, "filename", None) is not None and x.mode != "c"
 
 
-def _hdf5_source(x: Any, *, strict: bool = False) -> DataSource:
-    return import_module("primedpca.sources.hdf5").hdf5_source(x, strict=strict)
+def _hdf5_source(x: Any, *, strict: bool = False, follow_links: bool = False) -> DataSource:
+    make = import_module("primedpca.sources.hdf5").hdf5_source
+    return make(x, strict=strict, follow_links=follow_links)
 
 
-def _zarr_source(x: Any, *, strict: bool = False) -> DataSource:
-    return import_module("primedpca.sources.zarr_store").zarr_source(x, strict=strict)
+def _zarr_source(x: Any, *, strict: bool = False, follow_links: bool = False) -> DataSource:
+    make = import_module("primedpca.sources.zarr_store").zarr_source
+    return make(x, strict=strict, follow_links=follow_links)
 
 
 def _is_array_of(library: str) -> Callable[[Any], bool]:
@@ -107,8 +109,9 @@ def as_source(
     **options
         What the kind of file takes: ``shape``, ``dtype``, ``offset`` and ``order`` of raw
         binary, ``id_column``, ``label_column`` and ``exclude`` of tables, ``delimiter`` and
-        ``header`` of CSV, ``strict`` of chunked stores, ``cache`` and ``verify`` of `.npz`,
-        ``shrink`` of images, ``standardise`` of genotypes, ``sample`` of a DataArray.
+        ``header`` of CSV, ``strict`` of chunked stores, ``follow_links`` of HDF5, `.h5ad` and
+        Zarr, whose links to other files are refused otherwise, ``cache`` and ``verify`` of
+        `.npz`, ``shrink`` of images, ``standardise`` of genotypes, ``sample`` of a DataArray.
 
     Returns
     -------

@@ -15,11 +15,15 @@ from primedpca.protocols import Block, DataSource
 from primedpca.sources.base import BlockSource, cut_evenly
 from primedpca.sources.compressed import CompressedFile
 from primedpca.sources.files import Stamp, split_part, stamp_of
+from primedpca.sources.hdf5_checks import check_chunks, check_inside, find, open_hdf5
+from primedpca.sources.regular import check_regular, open_regular
+from primedpca.sources.strips import count_missing
 
 __all__ = ["H5adDense", "H5adSparse", "anndata_source", "h5ad_source", "is_anndata", "is_h5ad"]
 
 READ_BYTES = 2**23
 HEAP_BYTES = 2**24
+TEXT_BYTES = 2**28
 FILTER_RATIO = 2**16  # a stored byte that would become more is not believed
 
 
@@ -29,7 +33,12 @@ class _InFile:
     path: str
     node: str
     shape: tuple[int, int]
+    follow_links: bool = False
     _stamp: Stamp | None = None
+
+    def _begin_file(self, path: str, node: str, follow_links: bool) -> None:
+        self.path, self.node, self.follow_links = path, node, follow_links
+        self._seen: set[tuple[Any, ...]] = set()
 
     @contextmanager
     def _opened(self) -> Iterator[Any]:
@@ -40,11 +49,11 @@ class _InFile:
         self._stamp = self._stamp or now
         self._stamp.check(now, self.path, f"`{self.node}`")
         try:
-            with _h5py().File(self.path, "r") as file:
+            with open_hdf5(self.path) as file:
                 yield file
-        except PermissionError:
+        except (PermissionError, MemoryError, ImportError):
             raise
-        except (OSError, KeyError, RuntimeError, TypeError, OverflowError, UnicodeError) as error:
+        except Exception as error:  # h5py raises many kinds: KeyError, RuntimeError, TypeError ...
             if str(error).startswith(self.path):
                 raise
             raise ValueError(f"{self.path} is damaged or truncated: {error}.") from error
@@ -61,53 +70,95 @@ class _InFile:
 
     def _names(self, frame: str, axis: int) -> np.ndarray | None:
         with self._opened() as file:
-            if frame not in file:
+            group = find(file, frame, self.follow_links)
+            if not isinstance(group, _h5py().Group):
                 return None
-            index = file[frame].attrs.get("_index", "_index")
-            if index not in file[frame]:
+            index = group.attrs.get("_index", "_index")
+            column = find(file, f"{frame}/{index}", self.follow_links)
+            if not isinstance(column, _h5py().Dataset):
                 return None
-            column = file[frame][index]
             if column.shape != (self.shape[axis],):
                 raise ValueError(
                     f"{self.path} is damaged: `{frame}` has names of shape {column.shape}, but "
                     f"`{self.node}` has shape {self.shape}."
                 )
-            text = column.dtype.kind in "OS"
+            if column.dtype.kind == "O":
+                return self._texts(column)
+            text = column.dtype.kind == "S"
+            self._check_dataset(column, 1, ((0, column.shape[0]),))
             return np.asarray((column.asstr() if text else column)[...], dtype=object)
+
+    def _texts(self, column: Any) -> np.ndarray:
+        """Texts of any length, a few at a time: many names can be one long text in the file."""
+        self._check_dataset(column, 1, ((0, column.shape[0]),))
+        size, total = os.path.getsize(self.path), 0
+        found = np.empty(column.shape, dtype=object)
+        step = max(64, TEXT_BYTES // size)
+        for start in range(0, column.shape[0], step):
+            found[start : start + step] = column.asstr()[start : start + step]
+            total += sum(map(len, found[start : start + step]))
+            if total > max(TEXT_BYTES, size):
+                raise ValueError(
+                    f"{self.path} is damaged: `{column.name}` holds more text than the file has "
+                    f"bytes, {size}."
+                )
+        return found
+
+    def _check_dataset(self, dataset: Any, ndim: int, region: tuple[tuple[int, int], ...]) -> None:
+        """Refuse a dataset, and chunks in a region of it, that are not what they should be."""
+        if ndim != dataset.ndim:
+            raise ValueError(
+                f"{self.path} is damaged: `{dataset.name}` has {dataset.ndim} dimensions instead "
+                f"of {ndim}."
+            )
+        label = f"{self.path}::{dataset.name}"
+        if check_inside(label, dataset, self.follow_links):
+            _check_room(self.path, dataset)
+            check_chunks(label, dataset, region, self._seen)
 
 
 class H5adSparse(_InFile, CompressedFile):
     """A CSR or CSC matrix of an ``.h5ad`` file: rows or columns are read, never densified."""
 
-    def __init__(self, path: str, node: str) -> None:
-        self.path, self.node = path, node
+    def __init__(self, path: str, node: str, follow_links: bool = False) -> None:
+        self._begin_file(path, node, follow_links)
         with self._opened() as file:
-            group = file[node]
+            group = find(file, node, follow_links)
             kind = str(group.attrs.get("encoding-type", group.attrs.get("h5sparse_format", "")))
             shape = group.attrs.get("shape", group.attrs.get("h5sparse_shape"))
             if shape is None or len(shape) != 2:
                 raise ValueError(f"{path} is damaged: `{node}` does not say its shape.")
-            for name in ("data", "indices", "indptr"):
-                _check_room(path, group[name], 1)
-            entries = min(group["data"].shape[0], group["indices"].shape[0])
+            parts = {name: self._part(file, name) for name in ("data", "indices", "indptr")}
+            for part in parts.values():
+                self._check_dataset(part, 1, ((0, 0),))
+            self._check_dataset(parts["indptr"], 1, ((0, parts["indptr"].shape[0]),))
+            entries = min(parts["data"].shape[0], parts["indices"].shape[0])
             self._begin(
-                *(kind.removesuffix("_matrix"), shape, group["data"].dtype),
-                *(group["indptr"][...], entries),
+                *(kind.removesuffix("_matrix"), shape, parts["data"].dtype),
+                *(parts["indptr"][...], entries),
             )
+
+    def _part(self, file: Any, name: str) -> Any:
+        part = find(file, f"{self.node}/{name}", self.follow_links)
+        if not isinstance(part, _h5py().Dataset):
+            raise ValueError(f"{self.path} is damaged: `{self.node}` has no dataset {name!r}.")
+        return part
 
     def _stored(self, name: str, start: int, stop: int) -> np.ndarray:
         with self._opened() as file:
-            return file[self.node][name][start:stop]
+            part = self._part(file, name)
+            self._check_dataset(part, 1, ((start, stop),))
+            return part[start:stop]
 
 
 class H5adDense(_InFile, BlockSource):
     """A dense matrix of an ``.h5ad`` file, read in whole strips of chunks."""
 
-    def __init__(self, path: str, node: str) -> None:
-        self.path, self.node = path, node
+    def __init__(self, path: str, node: str, follow_links: bool = False) -> None:
+        self._begin_file(path, node, follow_links)
         with self._opened() as file:
-            dataset = file[node]
-            _check_room(path, dataset, 2)
+            dataset = find(file, node, follow_links)
+            self._check_dataset(dataset, 2, ((0, 0), (0, 0)))
             self.shape = (int(dataset.shape[0]), int(dataset.shape[1]))
             self.dtype, chunks = dataset.dtype, dataset.chunks or (1, self.shape[1])
         work_dtype(self.dtype)
@@ -122,9 +173,12 @@ class H5adDense(_InFile, BlockSource):
 
     def read(self, i: int) -> Block:
         """The block, in a fresh array."""
-        place = slice(*self.blocks[i])
+        along, across = self.blocks[i], (0, self.shape[1 - self.axis])
+        place = slice(*along)
         with self._opened() as file:
-            block = file[self.node][place] if self.axis == 0 else file[self.node][:, place]
+            dataset = find(file, self.node, self.follow_links)
+            self._check_dataset(dataset, 2, (along, across) if self.axis == 0 else (across, along))
+            block = dataset[place] if self.axis == 0 else dataset[:, place]
         block.flags.writeable = False
         return block
 
@@ -133,12 +187,8 @@ class H5adDense(_InFile, BlockSource):
         return f"H5adDense({self.path!r}, {n} x {d}, {dtype_name(self.dtype)})"
 
 
-def _check_room(path: str, dataset: Any, ndim: int) -> None:
+def _check_room(path: str, dataset: Any) -> None:
     """Refuse a header that promises more than the file can hold."""
-    if dataset.ndim != ndim:
-        raise ValueError(
-            f"{path} is damaged: `{dataset.name}` has {dataset.ndim} dimensions instead of {ndim}."
-        )
     packed = dataset.compression is not None or dataset.id.get_create_plist().get_nfilters()
     most = dataset.id.get_storage_size() * (FILTER_RATIO if packed else 1)
     most = min(most, os.path.getsize(path) * (FILTER_RATIO if packed else 1))
@@ -147,6 +197,10 @@ def _check_room(path: str, dataset: Any, ndim: int) -> None:
             f"{path} is damaged: `{dataset.name}` is said to be {dataset.shape} of "
             f"{dataset.dtype}, but {dataset.id.get_storage_size()} bytes are stored."
         )
+    if dataset.chunks is not None:
+        stored = int(dataset.id.get_num_chunks())
+        label = f"{path}::{dataset.name}"
+        count_missing(label, dataset.shape, dataset.chunks, dataset.dtype.itemsize, stored)
 
 
 def _check_heaps(path: str) -> None:
@@ -157,7 +211,7 @@ def _check_heaps(path: str) -> None:
     """
     size = os.path.getsize(path)
     for first in sorted({0, max(0, size - HEAP_BYTES) // 8 * 8}):
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             file.seek(first)
             held = file.read(HEAP_BYTES)
         for found in re.finditer(rb"GCOL\x01\0\0\0", held):
@@ -174,7 +228,9 @@ def _check_heaps(path: str) -> None:
                     )
 
 
-def h5ad_source(x: str | os.PathLike[str], *, part: str | None = None) -> DataSource:
+def h5ad_source(
+    x: str | os.PathLike[str], *, part: str | None = None, follow_links: bool = False
+) -> DataSource:
     """The matrix of an AnnData file, without loading it.
 
     Parameters
@@ -183,6 +239,9 @@ def h5ad_source(x: str | os.PathLike[str], *, part: str | None = None) -> DataSo
         ``"file.h5ad"`` for ``X``, or ``"file.h5ad::layers/counts"`` for another matrix.
     part : str, optional
         The other matrix, where it is not named in the path.
+    follow_links : bool, default=False
+        Read other files that the file names: external links, external storage and virtual
+        datasets.  Only for files you trust.
 
     Returns
     -------
@@ -192,21 +251,27 @@ def h5ad_source(x: str | os.PathLike[str], *, part: str | None = None) -> DataSo
     path, inside = split_part(x)
     node = part or inside or "X"
     top = _InFile()
-    top.path, top.node = path, node
-    if os.path.isfile(path):
+    top._begin_file(path, node, follow_links)
+    if os.path.exists(path):
+        check_regular(path)
         _check_heaps(path)
     with top._opened() as file:
-        if node not in file:
-            raise ValueError(f"{path} has no `{node}`; it has {', '.join(_matrices(file))}.")
-        sparse = isinstance(file[node], _h5py().Group)
-    return H5adSparse(path, node) if sparse else H5adDense(path, node)
+        found = find(file, node, follow_links)
+        if found is None:
+            there = ", ".join(_matrices(file, follow_links))
+            raise ValueError(f"{path} has no `{node}`; it has {there}.")
+        sparse = isinstance(found, _h5py().Group)
+        if not sparse and not isinstance(found, _h5py().Dataset):
+            raise ValueError(f"{path} is damaged: `{node}` is not a matrix.")
+    return (H5adSparse if sparse else H5adDense)(path, node, follow_links)
 
 
-def _matrices(file: Any) -> list[str]:
+def _matrices(file: Any, follow_links: bool) -> list[str]:
     """What could be named after the two colons."""
-    names = ["X"] * ("X" in file) + ["raw/X"] * ("raw/X" in file)
+    names = [name for name in ("X", "raw/X") if find(file, name, follow_links) is not None]
     for folder in ("layers", "obsm"):
-        names += [f"{folder}/{name}" for name in file.get(folder, ())]
+        group = find(file, folder, follow_links)
+        names += [f"{folder}/{name}" for name in (() if group is None else group)]
     return names
 
 
@@ -222,7 +287,7 @@ def is_anndata(x: Any) -> bool:
     return type(x).__module__.split(".")[0] == "anndata" and hasattr(x, "obs_names")
 
 
-def anndata_source(x: Any) -> DataSource:
+def anndata_source(x: Any, *, follow_links: bool = False) -> DataSource:
     """The ``X`` of an AnnData object: where it lies in memory, or from its file if backed."""
     from primedpca.sources import as_source
 
@@ -232,7 +297,7 @@ def anndata_source(x: Any) -> DataSource:
                 "`X` is a view of a backed AnnData, which is not read in blocks; pass "
                 "X.to_memory()."
             )
-        return h5ad_source(x.filename)
+        return h5ad_source(x.filename, follow_links=follow_links)
     if x.X is None:
         raise ValueError("`X` is an AnnData without X; pass one of its layers.")
     source: Any = as_source(x.X)
