@@ -104,7 +104,8 @@ def prepare(
     out = out * columns.factor if columns.factor is not None else out
     if root is None:
         return out
-    return xp.where(root[:, None] == 0, _absent(block, columns), out * root[:, None])
+    nothing = xp.astype(_absent(block, columns), dtype, copy=False)
+    return xp.where(root[:, None] == 0, nothing, out * root[:, None])
 
 
 def _prepare_numpy(
