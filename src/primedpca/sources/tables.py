@@ -15,6 +15,7 @@ from primedpca.sources.arrow_file import arrow_reader
 from primedpca.sources.columns import Columns, NamedRows, as_block, choose, common_dtype
 from primedpca.sources.files import Stamp, check_matrix, check_plausible, need, reading, stamp_of
 from primedpca.sources.in_order import InOrder
+from primedpca.sources.regular import check_regular
 
 __all__ = ["TableSource", "table_source"]
 
@@ -241,8 +242,7 @@ class TableSource(NamedRows, InOrder):
 
 
 def _reader(path: str) -> Any:
-    with open(path, "rb"):  # so that missing rights are told as such
-        pass
+    check_regular(path)
     with reading(path, "its header and footer"):
         return (ParquetReader if path.lower().endswith(PARQUET) else arrow_reader)(path)
 
