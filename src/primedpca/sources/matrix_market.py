@@ -21,9 +21,10 @@ from primedpca.sources.tokens import Tokens, shown
 
 __all__ = ["is_matrix_market", "matrix_market"]
 
-PIECE_BYTES = 2**21  # positions of its tokens stay in the cache
+PIECE_BYTES = 2**19  # positions of its tokens stay in the cache
 LINE_BYTES = 2**20
 COMMENT_BYTES = 2**26
+PASSED_OVER = re.compile(rb"(?:(?:%[^\n]*|[ \t\r]*)\n)*")  # comments and blank lines
 GZIP_RATIO = 1032  # no deflated byte can become more
 LEAST_SIDE = 2**20  # rows or columns that may be empty whatever the length of the file
 FIELDS = {
@@ -67,7 +68,7 @@ def matrix_market(path: str | os.PathLike[str]) -> DataSource:
         Exactly the entries that the header promises, each of them checked.
     """
     name = os.fspath(path)
-    with reading(name, "as Matrix Market"), unpacked(name) as file:
+    with reading(name, "Matrix Market"), unpacked(name) as file:
         pieces = whole_lines(file, name, PIECE_BYTES, LINE_BYTES)
         head, line, rest = _header(pieces)
         check_matrix(name, (head.rows, head.columns), np.dtype(FIELDS[head.field]))
@@ -109,15 +110,15 @@ def _header(pieces: Iterator[tuple[int, bytes]]) -> tuple[Header, int, bytes]:
     line = 0
     for begin, piece in pieces:
         start = 0
-        while start < len(piece):
-            stop = piece.find(b"\n", start) + 1 or len(piece)
-            words, line = piece[start:stop], line + 1
-            if banner is None:
-                banner = _banner(words)
-            elif words.strip() and not words.startswith(b"%"):
-                return _sized(banner, words, line), line, piece[stop:]
-            start = stop
-        if begin + start > COMMENT_BYTES:
+        if banner is None:
+            start, line = piece.find(b"\n") + 1 or len(piece), 1
+            banner = _banner(piece[:start])
+        stop = PASSED_OVER.match(piece, start).end()  # type: ignore[union-attr]
+        line += piece.count(b"\n", start, stop)
+        if stop < len(piece):
+            end = piece.find(b"\n", stop) + 1 or len(piece)
+            return _sized(banner, piece[stop:end], line + 1), line + 1, piece[end:]
+        if begin + stop > COMMENT_BYTES:
             raise ValueError(f"it begins with more than {COMMENT_BYTES} bytes of comments")
     raise ValueError("it ends before the line that says its size" if banner else "it is empty")
 

@@ -71,8 +71,9 @@ def path_source(path: str | os.PathLike[str]) -> Callable[..., DataSource]:
     suffix = suffix_of(name)
 
     def make(path: Any, **options: Any) -> DataSource:
-        _check_there(name, folders=True)
-        if "shape" in options or "dtype" in options:
+        raw = "shape" in options or "dtype" in options
+        _check_there(name, folders=not raw)
+        if raw:
             missing = {"shape", "dtype"} - options.keys()
             if missing:
                 raise TypeError(f"{name} as raw binary needs `{missing.pop()}` as well.")
