@@ -24,6 +24,7 @@ __all__ = ["SparseNpz", "sparse_npz"]
 DEFLATE_RATIO = 1032  # no deflated byte can become more
 READ_BYTES = 2**22
 SURPLUS = 2**24  # entries that a small matrix may have, as those of one place add up
+LEAST_SIDE = 2**20  # rows or columns that may be empty, however little is stored
 #: What a SciPy format keeps in its file beside ``format`` and ``shape``.
 MEMBERS = {
     "csr": ("data", "indices", "indptr"),
@@ -153,14 +154,25 @@ def _assembled(kind: str, shape: tuple[int, int], parts: dict[str, np.ndarray]) 
     values = tuple(parts.values())
     work_dtype(values[0].dtype)
     for name, part in parts.items():
-        if name != "data" and part.dtype.kind not in "iu":
-            raise ValueError(f"its `{name}` are of type {part.dtype}, not integers")
+        if name != "data" and (part.dtype.kind not in "iu" or part.ndim != 1):
+            raise ValueError(
+                f"its `{name}` are {part.ndim}-dimensional of type {part.dtype}, not a list of "
+                "integers"
+            )
+    if values[0].ndim != {"dia": 2, "bsr": 3}.get(kind, 1):
+        raise ValueError(f"its `data` have {values[0].ndim} dimensions")
+    if kind not in ("csr", "csc"):
+        stored = sum(part.nbytes for part in values)
+        if max(shape) > stored + LEAST_SIDE:  # even its empty rows would fill the memory
+            raise ValueError(f"it says that its shape is {shape}, but stores {stored} bytes")
     if kind == "coo":
         return sp.coo_array((values[0], values[1:]), shape=shape)
     if kind == "dia":
-        return sp.dia_array(values, shape=shape)
+        return sp.dia_array(values, shape=shape).tocoo()
     if kind == "bsr":
-        return sp.bsr_array(values, shape=shape)
+        blocks = sp.bsr_array(values, shape=shape)
+        blocks.check_format(full_check=True)
+        return blocks.tocoo()  # in NumPy: what is compiled would trust the indices
     empty = (sp.csr_array if kind == "csr" else sp.csc_array)((1, 1), dtype=values[0].dtype)
     # Set, not passed in: SparseSource names what is wrong with them.
     empty._shape = shape
