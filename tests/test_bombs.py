@@ -56,6 +56,15 @@ def test_an_endless_line(tmp_path, where, suffix):
     refused(path, r"a line of more than 67108864 bytes|no ',' in its first|first line")
 
 
+@pytest.mark.parametrize("place", [0, 50_000])
+def test_a_long_line_is_read(tmp_path, place):
+    lines = [b"1,2,x"] * place + [b"3,4,%s" % (b"y" * 3_000_000)] + [b"5,6,z"] * 3
+    (tmp_path / "a.csv").write_bytes(b"\n".join([b"a,b,c", *lines]))
+    source = as_source(tmp_path / "a.csv", exclude="c")
+    assert source.shape == (place + 4, 2)
+    assert source.read(0)[place].tolist() == [3, 4]
+
+
 def test_a_line_of_a_million_columns(tmp_path):
     packed(tmp_path / "a.csv.gz", (b"," * 2**20, 1), (b"\n", 1))
     refused(tmp_path / "a.csv.gz", "1048577 columns in its first line, and at most 131072")

@@ -30,6 +30,7 @@ from primedpca.sources.files import (
 __all__ = ["SUFFIXES", "CSVSource", "NoNamesError", "csv_source"]
 
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
+BLOCK_BYTES = 2**20  # that pyarrow parses at a time
 MOST_COLUMNS = 2**17  # each takes pyarrow 9 kB, so that a line of commas could fill the memory
 LEAST_COUNTED = 3  # fewer names, such as 0 and 1, may well be a row of whole numbers
 
@@ -103,6 +104,8 @@ class CSVSource(NamedRows, FileSource):
         _check_delimiter(self.path, first, self._delimiter)
         named = header is not False
         options = csv.ReadOptions(autogenerate_column_names=not named, use_threads=False)
+        if max(map(len, first[: 2 * BLOCK_BYTES].split(b"\n"))) > BLOCK_BYTES // 2:
+            options.block_size = len(first)  # a line must not be longer
         parse = csv.ParseOptions(delimiter=self._delimiter)
         with reading(self.path, "its first lines"):
             table = csv.read_csv(arrow.BufferReader(first), options, parse)
@@ -143,7 +146,9 @@ class CSVSource(NamedRows, FileSource):
         }
         return csv.read_csv(
             arrow.BufferReader(piece),
-            csv.ReadOptions(column_names=self._names, use_threads=False),
+            csv.ReadOptions(
+                column_names=self._names, use_threads=False, block_size=max(BLOCK_BYTES, len(piece))
+            ),
             csv.ParseOptions(delimiter=self._delimiter),
             csv.ConvertOptions(column_types=kinds, include_columns=list(names)),
         )
