@@ -59,8 +59,14 @@ class ParquetReader:
         without = dict.fromkeys(columns.names, True)
         for g in range(len(self.rows)):
             group = self._metadata.row_group(g)
+            if group.num_columns != len(self._metadata.schema):
+                raise OSError(f"row group {g} has {group.num_columns} columns in its footer")
             for c in range(group.num_columns):
-                column = group.column(c)
+                column, kind = group.column(c), self._metadata.schema.column(c).physical_type
+                if column.physical_type != kind:  # pyarrow aborts when asked for its statistics
+                    raise OSError(
+                        f"row group {g} holds {column.physical_type} in column {c}, not {kind}"
+                    )
                 if without.get(column.path_in_schema):
                     known = column.statistics
                     if known is None or not known.has_null_count or known.null_count:
