@@ -142,7 +142,7 @@ LINES = [
     (("fit", "model.safetensors", "-k", "2"), 1, "is a model, not data; MODEL stands after DATA"),
     (("transform", "model.safetensors", "x.npy", "-o", "s.npy"), 1, "x.npy is no model"),
     (("certify", "model.safetensors", "x.npy"), 1, "'model.safetensors' is a model, not data"),
-    (("inspect", "none.safetensors"), 1, "none.safetensors is no file"),
+    (("inspect", "none.safetensors"), 1, "none.safetensors is not there; check the path"),
     (("inspect", "x.npy"), 1, "x.npy is no model"),
     (("inspect", "damaged.safetensors"), 1, "is damaged"),
     (("inspect", "cut.safetensors"), 1, "is damaged"),

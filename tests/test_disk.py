@@ -658,6 +658,31 @@ def test_a_missing_library_names_the_extra(tmp_path, library, name):
     assert f"needs {library}: pip install 'primedpca[disk]'" in done.stderr
 
 
+def test_a_parquet_footer_with_another_type_is_refused_without_a_crash(tmp_path):
+    """Asked for the statistics of such a column, pyarrow ends the process."""
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pa.table({"a": [1.0, 2.0, 3.0]}), path)
+    data = path.read_bytes()
+    place = data.rindex(b"\x15\x0a\x19")  # of a column: field 1, DOUBLE; field 2, a list
+    code = (
+        "import sys, pathlib\nfrom primedpca import as_source\n"
+        "path, place = pathlib.Path(sys.argv[1]), int(sys.argv[2])\n"
+        "data = bytearray(path.read_bytes())\n"
+        "for kind in range(256):\n"
+        "    data[place + 1] = kind\n"
+        "    path.write_bytes(data)\n"
+        "    try:\n"
+        "        [block for _, block in as_source(path).scan()]\n"
+        "    except (OSError, ValueError) as error:\n"
+        "        assert str(path) in str(error), error\n"
+        "    else:\n"
+        "        assert kind == 10, kind\n"
+    )
+    command = [sys.executable, "-c", code, str(path), str(place)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr[-1000:]
+
+
 # -- the damage matrix ------------------------------------------------------------------------
 
 DAMAGED = [

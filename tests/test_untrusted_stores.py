@@ -22,7 +22,7 @@ from command import primedpca
 
 from primedpca import PrimedPCA, as_source, plan
 
-MUTANTS = Path(__file__).parent / "mutants.py"
+MUTANTS = Path(__file__).parent / "store_mutants.py"
 
 
 def numbers(seed=0, shape=(20, 4)):

@@ -38,6 +38,7 @@ from primedpca.progress import Listener
 from primedpca.protocols import DataSource, Engine, Parts
 from primedpca.result import Certificate, Cluster, Decomposition, Plan, Status
 from primedpca.solution import Solution
+from primedpca.sources.regular import check_regular
 from primedpca.tensor_file import read_file, write_file
 
 __all__ = ["TYPES", "Checkpoint"]
@@ -287,6 +288,7 @@ class Checkpoint:
             )
 
     def _read(self, name: str) -> Any:
+        check_regular(self.folder / name)
         try:
             return read_file(self.folder / name, "checkpoint", TYPES)
         except (ValueError, KeyError, TypeError) as error:

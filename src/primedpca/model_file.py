@@ -16,6 +16,7 @@ from primedpca.priming import REGISTRY, Given
 from primedpca.priming.sketch import SketchState
 from primedpca.result import Certificate, Cluster, Plan, Status
 from primedpca.sketching import Stream
+from primedpca.sources.regular import check_regular
 from primedpca.tensor_file import read_file, write_file
 
 __all__ = ["load", "save"]
@@ -80,6 +81,7 @@ def load(path: str | os.PathLike[str]) -> PrimedPCA:
     >>> load(path).transform(X).shape
     (100, 2)
     """
+    check_regular(path)
     held = read_file(path, KIND, TYPES)
     model = PrimedPCA(**held["params"])
     for name, value in held["fitted"].items():

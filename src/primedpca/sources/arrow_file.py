@@ -6,6 +6,7 @@ from typing import Any
 
 from primedpca.sources.columns import Columns
 from primedpca.sources.files import need
+from primedpca.sources.regular import open_regular
 
 __all__ = ["ArrowReader", "ArrowStreamReader", "arrow_reader"]
 
@@ -15,7 +16,7 @@ END = MARK + b"\0\0\0\0"
 
 def arrow_reader(path: str) -> ArrowReader:
     """Who reads the file: a stream begins with a message, the other format with its name."""
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         stream = file.read(len(MARK)) == MARK
     return (ArrowStreamReader if stream else ArrowReader)(path)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from primedpca.protocols import Block
-from primedpca.sources import files
 from primedpca.sources.columns import (
     Columns,
     NamedRows,
@@ -19,11 +17,21 @@ from primedpca.sources.columns import (
     is_number,
     reads_as_number,
 )
-from primedpca.sources.files import FileSource, check_matrix, need, reading, stamp_of
+from primedpca.sources.files import (
+    FileSource,
+    check_matrix,
+    need,
+    reading,
+    stamp_of,
+    unpacked,
+    whole_lines,
+)
 
 __all__ = ["SUFFIXES", "CSVSource", "NoNamesError", "csv_source"]
 
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
+BLOCK_BYTES = 2**20  # that pyarrow parses at a time
+MOST_COLUMNS = 2**17  # each takes pyarrow 9 kB, so that a line of commas could fill the memory
 LEAST_COUNTED = 3  # fewer names, such as 0 and 1, may well be a row of whole numbers
 
 
@@ -96,6 +104,8 @@ class CSVSource(NamedRows, FileSource):
         _check_delimiter(self.path, first, self._delimiter)
         named = header is not False
         options = csv.ReadOptions(autogenerate_column_names=not named, use_threads=False)
+        if max(map(len, first[: 2 * BLOCK_BYTES].split(b"\n"))) > BLOCK_BYTES // 2:
+            options.block_size = len(first)  # a line must not be longer
         parse = csv.ParseOptions(delimiter=self._delimiter)
         with reading(self.path, "its first lines"):
             table = csv.read_csv(arrow.BufferReader(first), options, parse)
@@ -122,23 +132,10 @@ class CSVSource(NamedRows, FileSource):
             ],
         )
 
-    def _opened(self) -> Any:
-        if self.path.lower().endswith(".gz"):
-            return gzip.open(self.path, "rb")
-        return open(self.path, "rb", buffering=0)
-
     def _cut(self) -> Iterator[tuple[int, bytes]]:
         """Pieces of whole lines, each with the byte at which it begins."""
-        with self._opened() as file:
-            begin, rest = 0, b""
-            while piece := file.read(files.READ_BYTES):
-                rest += piece
-                end = rest.rfind(b"\n") + 1
-                if end:
-                    yield begin, rest[:end]
-                    begin, rest = begin + end, rest[end:]
-            if rest:
-                yield begin, rest
+        with unpacked(self.path) as file:
+            yield from whole_lines(file, self.path)
 
     def _parse(self, piece: bytes, names: tuple[str, ...]) -> Any:
         """Some columns of some lines; numbers as float64, the others as text."""
@@ -149,14 +146,16 @@ class CSVSource(NamedRows, FileSource):
         }
         return csv.read_csv(
             arrow.BufferReader(piece),
-            csv.ReadOptions(column_names=self._names, use_threads=False),
+            csv.ReadOptions(
+                column_names=self._names, use_threads=False, block_size=max(BLOCK_BYTES, len(piece))
+            ),
             csv.ParseOptions(delimiter=self._delimiter),
             csv.ConvertOptions(column_types=kinds, include_columns=list(names)),
         )
 
     def _bytes(self, i: int) -> bytes:
         begin, length = self._pieces[i]
-        with self._opened() as file:
+        with unpacked(self.path) as file:
             file.seek(begin)
             held = b""
             while len(held) < length:
@@ -186,8 +185,13 @@ class CSVSource(NamedRows, FileSource):
 
 
 def _check_delimiter(path: str, first: bytes, delimiter: str) -> None:
-    """Refuse a first line that has another sign where this one should stand."""
+    """Refuse a first line of too many columns, or with another sign between them."""
     line = first.lstrip().split(b"\n", 1)[0].decode("utf-8", "replace")
+    if line.count(delimiter) >= MOST_COLUMNS:
+        raise ValueError(
+            f"{path} has {line.count(delimiter) + 1} columns in its first line, and at most "
+            f"{MOST_COLUMNS} are read from text; store it as .npy or Parquet."
+        )
     other = next((sign for sign in ";\t|" if sign in line), None)
     if delimiter not in line and other is not None:
         raise ValueError(

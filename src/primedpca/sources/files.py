@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import stat
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from primedpca.arrays import work_dtype
 from primedpca.sources.base import BlockSource
+from primedpca.sources.regular import check_regular, open_regular
 
 __all__ = [
     "FileSource",
@@ -17,12 +20,16 @@ __all__ = [
     "check_matrix",
     "check_plausible",
     "need",
+    "opened_archive",
     "reading",
     "split_part",
     "stamp_of",
+    "unpacked",
+    "whole_lines",
 ]
 
 READ_BYTES = 2**23  # of a block: a disk wants large reads, the memory few of them
+LINE_BYTES = 2**26  # of a text file: what never ends a line would fill the memory
 PLAUSIBLE_BYTES = 2**26
 #: No codec makes less than this of anything but a constant, and constants are left out.
 PLAUSIBLE_RATIO = 2**14
@@ -62,6 +69,8 @@ def stamp_of(path: str | int, what: str | None = None) -> Stamp:
         raise PermissionError(f"{name} cannot be read: {error.strerror}.") from error
     if stat.S_ISDIR(found.st_mode):
         return Stamp(0, 0, found.st_ino, found.st_dev)
+    if not stat.S_ISREG(found.st_mode) and isinstance(path, str):
+        check_regular(path)
     return Stamp(found.st_size, found.st_mtime_ns, found.st_ino, found.st_dev)
 
 
@@ -120,6 +129,50 @@ def reading(path: str, where: str) -> Iterator[None]:
         raise kind(f"{path} is damaged or cannot be read ({where}): {error}") from error
 
 
+@contextmanager
+def unpacked(path: str) -> Iterator[Any]:
+    """A regular file to read bytes from, unpacked on the way if its name ends with ``.gz``."""
+    with open_regular(path) as file:
+        if not path.lower().endswith(".gz"):
+            yield file
+            return
+        with gzip.GzipFile(fileobj=file) as stream:
+            yield stream
+
+
+@contextmanager
+def opened_archive(path: str) -> Iterator[zipfile.ZipFile]:
+    """The ZIP archive in a regular file."""
+    with open_regular(path) as file, zipfile.ZipFile(file) as archive:
+        yield archive
+
+
+def whole_lines(
+    file: Any, path: str, size: int | None = None, most: int | None = None
+) -> Iterator[tuple[int, bytes]]:
+    """Pieces of whole lines, each with the byte at which it begins.
+
+    About ``size`` bytes are read at a time; a line of more than ``most`` is refused.
+    """
+    size, most = size or READ_BYTES, most or LINE_BYTES
+    begin, held, length = 0, [b""], 0
+    while piece := file.read(size):
+        end = piece.rfind(b"\n") + 1
+        if end:
+            yield begin, b"".join([*held, piece[:end]])
+            begin, held, length = begin + length + end, [piece[end:]], len(piece) - end
+        else:
+            held.append(piece)
+            length += len(piece)
+        if length > most:
+            raise ValueError(
+                f"{path} has a line of more than {most} bytes, from byte {begin} on; it is not "
+                "text, or its lines do not end."
+            )
+    if length:
+        yield begin, b"".join(held)
+
+
 def check_matrix(path: str, shape: tuple[int, ...], dtype: Any) -> tuple[int, int]:
     """Refuse what has not two dimensions of real numbers; the shape as whole numbers."""
     if len(shape) != 2:
@@ -131,6 +184,8 @@ def check_matrix(path: str, shape: tuple[int, ...], dtype: Any) -> tuple[int, in
         work_dtype(dtype)
     except (TypeError, ValueError) as error:
         raise type(error)(f"{path}: {error}") from None
+    if min(shape) < 0:
+        raise ValueError(f"{path} says that its shape is {tuple(shape)}: it must not be negative.")
     if 0 in shape:
         raise ValueError(
             f"{path} is empty: its shape is {tuple(shape)}, a minimum of 1 is required."

@@ -105,7 +105,8 @@ def is_images(x: Any) -> bool:
 
 
 def _is_image(path: Path) -> bool:
-    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and path.is_file()
+    # A pipe or a broken link is refused later, not passed over: its row would be missing.
+    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and not path.is_dir()
 
 
 def _found(images: Any) -> list[Path]:

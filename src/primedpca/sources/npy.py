@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import zipfile
 import zlib
@@ -17,13 +18,15 @@ from primedpca.protocols import Block, DataSource
 from primedpca.sources import files
 from primedpca.sources.base import cut_evenly
 from primedpca.sources.dense import DenseSource
-from primedpca.sources.files import Stamp, check_matrix, reading, stamp_of
+from primedpca.sources.files import Stamp, check_matrix, opened_archive, reading, stamp_of
 from primedpca.sources.in_order import InOrder
 from primedpca.sources.raw_file import RawFileSource, raw_source
+from primedpca.sources.regular import open_regular
 
-__all__ = ["npy_source", "npz_source"]
+__all__ = ["Header", "begin_of", "npy_source", "npz_source", "read_header", "read_into"]
 
 DEFLATE_RATIO = 1100  # the most that deflate can shrink
+HEADER_BYTES = 10_000  # the most that NumPy itself believes
 SPARSE_MEMBERS = {"data.npy", "shape.npy", "format.npy"}
 
 
@@ -43,10 +46,17 @@ def read_header(file: Any, name: str) -> Header:
         version = npy_format.read_magic(file)
         if version not in ((1, 0), (2, 0)):
             raise ValueError(f"format version {version} is not 1.0 or 2.0")
-        read = npy_format.read_array_header_1_0
+        read, size = npy_format.read_array_header_1_0, 2
         if version == (2, 0):
-            read = npy_format.read_array_header_2_0
-        shape, fortran, dtype = read(file)
+            read, size = npy_format.read_array_header_2_0, 4
+        count = file.read(size)
+        length = int.from_bytes(count, "little")
+        if length > HEADER_BYTES:  # NumPy would read it all, up to 4 GB, and then refuse
+            raise ValueError(f"it takes {length} bytes, and at most {HEADER_BYTES} are read")
+        try:
+            shape, fortran, dtype = read(io.BytesIO(count + file.read(length)))
+        except (MemoryError, RecursionError) as error:
+            raise ValueError("it is nested too deeply") from error
     if dtype.hasobject:
         raise TypeError(f"{name} holds Python objects, which are not read; save numbers instead.")
     return Header(shape, "F" if fortran else "C", dtype, file.tell() - begin)
@@ -59,7 +69,7 @@ def npy_source(path: str | os.PathLike[str]) -> RawFileSource:
     """
     name = os.fspath(path)
     stamp_of(name)
-    with open(name, "rb") as file:
+    with open_regular(name) as file:
         head = read_header(file, name)
     shape = check_matrix(name, head.shape, head.dtype)
     return raw_source(
@@ -90,7 +100,7 @@ def npz_source(
     """
     name = os.fspath(path)
     stamp = stamp_of(name)
-    with reading(name, "the list of its members"), zipfile.ZipFile(name) as archive:
+    with reading(name, "the list of its members"), opened_archive(name) as archive:
         members = {info.filename: info for info in archive.infolist()}
         if members.keys() >= SPARSE_MEMBERS and part is None:
             return import_module("primedpca.sources.sparse_files").sparse_npz(name)
@@ -98,7 +108,7 @@ def npz_source(
         label = f"{name}::{info.filename.removesuffix('.npy')}"
         with archive.open(info) as file:
             head = read_header(file, label)
-        begin = _begin_of(archive, info)
+        begin = begin_of(archive, info)
     shape = check_matrix(label, head.shape, head.dtype)
     length = head.length + shape[0] * shape[1] * head.dtype.itemsize
     if info.file_size != length or info.file_size > DEFLATE_RATIO * info.compress_size:
@@ -142,7 +152,7 @@ def _member(archive: zipfile.ZipFile, members: dict[str, Any], name: str, part: 
     return found[0]
 
 
-def _begin_of(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> int:
+def begin_of(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> int:
     """Where the bytes of a member begin: its local header has a length of its own."""
     file: Any = archive.fp
     file.seek(info.header_offset + 26)
@@ -153,7 +163,7 @@ def _begin_of(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> int:
 def _check_crc(name: str, begin: int, info: zipfile.ZipInfo) -> None:
     """Compare a stored member with its checksum, reading it once."""
     state, left = 0, info.file_size
-    with open(name, "rb", buffering=0) as file:
+    with open_regular(name) as file:
         file.seek(begin)
         while left:
             piece = file.read(min(left, files.READ_BYTES))
@@ -183,12 +193,12 @@ class CompressedMember(InOrder):
         self.blocks = cut_evenly(shape[self.axis], max(1, files.READ_BYTES // across))
 
     def _from(self, i: int) -> Iterator[tuple[int, Block]]:
-        with zipfile.ZipFile(self.path) as archive, archive.open(self._member) as file:
+        with opened_archive(self.path) as archive, archive.open(self._member) as file:
             file.read(self._head.length)
             for number, (start, stop) in enumerate(self.blocks):
                 sides = (stop - start, self.shape[1 - self.axis])
                 held = np.empty(sides[0] * sides[1] * self.dtype.itemsize, np.uint8)
-                if _read_into(file, held) < held.size:
+                if read_into(file, held) < held.size:
                     raise OSError(f"{self.path} ends early in {self._place(number)}.")
                 if number == len(self.blocks) - 1:
                     file.read(1)  # at the end the checksum is compared
@@ -197,7 +207,7 @@ class CompressedMember(InOrder):
                 yield number, block if self.axis == 0 else block.T
 
 
-def _read_into(file: Any, held: np.ndarray) -> int:
+def read_into(file: Any, held: np.ndarray) -> int:
     """Fill ``held`` from ``file``; how many bytes there were."""
     view, got = held.data, 0
     while got < len(view):

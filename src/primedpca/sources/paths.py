@@ -6,6 +6,7 @@ import glob
 import inspect
 import os
 from collections.abc import Callable, Iterable
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -13,9 +14,10 @@ from primedpca.protocols import DataSource
 from primedpca.sources.files import split_part
 from primedpca.sources.h5ad import h5ad_source, is_h5ad
 from primedpca.sources.images import ImageFolder, is_images
+from primedpca.sources.matrix_market import is_matrix_market, matrix_market
 from primedpca.sources.plink import Genotypes, is_plink
 from primedpca.sources.raw_file import raw_source
-from primedpca.sources.sparse_files import is_matrix_market, matrix_market
+from primedpca.sources.regular import check_regular
 from primedpca.sources.video import VideoFrames, is_video
 
 __all__ = ["SUFFIXES", "check_options", "path_source"]
@@ -64,18 +66,18 @@ def path_source(path: str | os.PathLike[str]) -> Callable[..., DataSource]:
     """What makes a source of this path; it takes the path and the options."""
     for recognises, whole in WHOLE:
         if recognises(path):
-            return lambda path, **options: _call(whole, path, options)
+            return partial(_whole, whole)
     name, part = split_part(path)
     suffix = suffix_of(name)
 
     def make(path: Any, **options: Any) -> DataSource:
-        if "shape" in options or "dtype" in options:
+        raw = "shape" in options or "dtype" in options
+        _check_there(name, folders=not raw)
+        if raw:
             missing = {"shape", "dtype"} - options.keys()
             if missing:
                 raise TypeError(f"{name} as raw binary needs `{missing.pop()}` as well.")
             return _call(raw_source, name, options)
-        if not os.path.exists(name):
-            raise FileNotFoundError(f"`X`={name!r} {_absent(name)}.")
         kind = _kind(name, suffix)
         if kind in WITH_PARTS:
             return _call(_reader(kind), name, {"part": part} | options)
@@ -87,6 +89,24 @@ def path_source(path: str | os.PathLike[str]) -> Callable[..., DataSource]:
         return _call(_reader(kind), name, options)
 
     return make
+
+
+def _whole(make: Callable[..., DataSource], path: Any, **options: Any) -> DataSource:
+    _check_there(path, folders=make is ImageFolder)
+    return _call(make, path, options)
+
+
+def _check_there(path: Any, folders: bool) -> None:
+    """Refuse a path that leads nowhere, or to what is neither a regular file nor a folder.
+
+    Every path that a user names comes by here; files in a folder are checked as they are found.
+    """
+    name = split_part(path)[0]
+    if os.path.lexists(name):
+        if not (folders and os.path.isdir(name)):
+            check_regular(name)
+    elif not (folders and is_images(name) and glob.has_magic(name)):
+        raise FileNotFoundError(f"`X`={name!r} {_absent(name)}.")
 
 
 def _absent(name: str) -> str:

@@ -10,7 +10,8 @@ import numpy as np
 
 from primedpca.protocols import Block
 from primedpca.sources.base import BlockSource, cut_evenly
-from primedpca.sources.files import stamp_of
+from primedpca.sources.files import stamp_of, whole_lines
+from primedpca.sources.regular import check_regular, open_regular
 
 __all__ = ["Genotypes", "is_plink"]
 
@@ -54,6 +55,7 @@ class Genotypes(BlockSource):
         if missing not in ("mean", "error"):
             raise ValueError(f"`missing`={missing!r} must be 'mean' or 'error'.")
         self.path, self.missing = os.fspath(path), missing
+        check_regular(self.path)
         n, d = (_lines(Path(self.path).with_suffix(end)) for end in (".fam", ".bim"))
         self.shape, self.dtype, self.axis = (n, d), np.dtype(np.float32), 1
         self._stamp = stamp_of(self.path)
@@ -70,7 +72,7 @@ class Genotypes(BlockSource):
     def _check_file(self) -> None:
         """Compare the size of the file with the other two; they may have changed since."""
         n, d = self.shape
-        with open(self.path, "rb") as file:
+        with open_regular(self.path) as file:
             magic, size = file.read(3), os.fstat(file.fileno()).st_size
         if magic[:2] != MAGIC[:2]:
             raise ValueError(f"{self.path} is no PLINK .bed file: it begins with {magic!r}.")
@@ -140,16 +142,24 @@ def _means(block: np.ndarray) -> np.ndarray:
 
 def _lines(path: Path) -> int:
     """How many lines hold something."""
-    if not path.exists():
+    if not os.path.lexists(path):
         raise FileNotFoundError(f"{path} is not there; a .bed file needs its .bim and .fam.")
-    with open(path, "rb") as file:
-        return sum(1 for line in file if line.strip())
+    with open_regular(path) as file:
+        pieces = (piece for _, piece in whole_lines(file, str(path)))
+        return sum(1 for piece in pieces for line in piece.split(b"\n") if line.strip())
 
 
 def _column(path: Path, number: int) -> np.ndarray:
-    with open(path, encoding="utf-8", errors="replace") as file:
-        words = [line.split() for line in file if line.strip()]
-    short = next((i for i, line in enumerate(words) if len(line) <= number), None)
-    if short is not None:
-        raise ValueError(f"{path} is damaged: entry {short} has fewer than {number + 1} columns.")
-    return np.array([line[number] for line in words], dtype=object)
+    found: list[str] = []
+    with open_regular(path) as file:
+        for _, piece in whole_lines(file, str(path)):
+            for line in piece.split(b"\n"):
+                words = line.split(None, number + 1)
+                if 0 < len(words) <= number:
+                    raise ValueError(
+                        f"{path} is damaged: entry {len(found)} has fewer than {number + 1} "
+                        "columns."
+                    )
+                if words:
+                    found.append(words[number].decode("utf-8", "replace"))
+    return np.array(found, dtype=object)

@@ -17,6 +17,7 @@ from primedpca.arrays import work_dtype
 from primedpca.protocols import Block
 from primedpca.sources.base import cut_evenly
 from primedpca.sources.files import FileSource, Stamp, check_matrix, stamp_of
+from primedpca.sources.regular import open_regular
 
 __all__ = ["RawFileSource", "memmap_source", "raw_source"]
 
@@ -74,7 +75,7 @@ class RawFileSource(FileSource):
         held = np.empty(length, np.uint8)  # measured: no slower than a buffer used again
         where = f"entries {start}:{stop} of axis {self.axis}"
         try:
-            with open(self.path, "rb", buffering=0) as file:
+            with open_regular(self.path) as file:
                 if self._stamp is not None:
                     self._stamp.check(stamp_of(file.fileno(), self.path), self.path, where)
                 self._fill(file, begin, held.data, where)

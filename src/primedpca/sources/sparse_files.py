@@ -1,8 +1,7 @@
-"""SciPy's sparse ``.npz`` and Matrix Market files, never densified and never unpickled."""
+"""SciPy's sparse ``.npz``, never densified and never unpickled."""
 
 from __future__ import annotations
 
-import gzip
 import os
 import zipfile
 import zlib
@@ -15,14 +14,17 @@ import numpy as np
 from primedpca.arrays import work_dtype
 from primedpca.protocols import DataSource
 from primedpca.sources.compressed import CompressedFile
-from primedpca.sources.dense import DenseSource
-from primedpca.sources.files import stamp_of
+from primedpca.sources.files import opened_archive, stamp_of
+from primedpca.sources.npy import Header, begin_of, read_header, read_into
+from primedpca.sources.regular import open_regular
 from primedpca.sources.sparse import SparseSource
 
-__all__ = ["SparseNpz", "is_matrix_market", "is_sparse_npz", "matrix_market", "sparse_npz"]
+__all__ = ["SparseNpz", "sparse_npz"]
 
 DEFLATE_RATIO = 1032  # no deflated byte can become more
 READ_BYTES = 2**22
+SURPLUS = 2**24  # entries that a small matrix may have, as those of one place add up
+LEAST_SIDE = 2**20  # rows or columns that may be empty, however little is stored
 #: What a SciPy format keeps in its file beside ``format`` and ``shape``.
 MEMBERS = {
     "csr": ("data", "indices", "indptr"),
@@ -51,23 +53,25 @@ def sparse_npz(path: str | os.PathLike[str]) -> DataSource:
         :class:`SparseNpz`, or a :class:`~primedpca.sources.sparse.SparseSource`.
     """
     name = os.fspath(path)
-    with _damage(name), zipfile.ZipFile(name) as archive:
+    with _damage(name), opened_archive(name) as archive:
         members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-        kind = _load(archive, members, "format", name).item()
+        kind = _load(archive, members, "format", name, 1).item()
         kind = kind.decode("ascii") if isinstance(kind, bytes) else str(kind)
         if kind not in MEMBERS:
             raise ValueError(f"it holds a sparse format {kind!r}, not one of {', '.join(MEMBERS)}")
-        shape = tuple(int(side) for side in _load(archive, members, "shape", name))
-        if len(shape) != 2 or min(shape) < 0:
+        sides = _load(archive, members, "shape", name, 32)
+        shape = tuple(sides.ravel().tolist())
+        if sides.dtype.kind not in "iu" or len(shape) != 2 or min(shape) < 0:
             raise ValueError(f"it says that its shape is {shape}")
+        most = max(shape[0] * shape[1], SURPLUS)
         stored = all(
             name in members and members[name].compress_type == zipfile.ZIP_STORED
             for name in ("data", "indices")
         )
         if kind in ("csr", "csc") and stored:
-            indptr = _load(archive, members, "indptr", name)
+            indptr = _load(archive, members, "indptr", name, max(shape) + 1)
             return SparseNpz(name, kind, shape, indptr)
-        parts = {part: _load(archive, members, part, name) for part in MEMBERS[kind]}
+        parts = {part: _load(archive, members, part, name, most) for part in MEMBERS[kind]}
         return SparseSource(_assembled(kind, shape, parts))
 
 
@@ -85,23 +89,22 @@ class SparseNpz(CompressedFile):
 
     def _find(self, name: str) -> int:
         """Where in the file the entries of a member begin; how many there are."""
-        with zipfile.ZipFile(self.path) as archive:
+        with opened_archive(self.path) as archive:
             info = archive.getinfo(f"{name}.npy")
             with archive.open(info) as stream:
-                (count,), dtype = _header(stream, info, name)
-                skipped = stream.tell()
+                head = _header(stream, info, f"{self.path}::{name}")
                 while stream.read(READ_BYTES):
                     pass  # the last read compares the checksum
-        with open(self.path, "rb") as file:
-            file.seek(info.header_offset + 26)
-            lengths = np.frombuffer(file.read(4), "<u2")
-        self._where[name] = (info.header_offset + 30 + int(lengths.sum()) + skipped, dtype)
-        return count
+            begin = begin_of(archive, info)
+        if len(head.shape) != 1:
+            raise ValueError(f"`{name}` has {len(head.shape)} dimensions in place of 1")
+        self._where[name] = (begin + head.length, head.dtype)
+        return head.shape[0]
 
     def _stored(self, name: str, start: int, stop: int) -> np.ndarray:
         begin, dtype = self._where[name]
         where = f"entries {start}:{stop} of `{name}`"
-        with open(self.path, "rb", buffering=0) as file:
+        with open_regular(self.path) as file:
             self._stamp.check(stamp_of(file.fileno(), self.path), self.path, where)
             file.seek(begin + start * dtype.itemsize)
             values = np.fromfile(file, dtype, stop - start)
@@ -110,47 +113,39 @@ class SparseNpz(CompressedFile):
         return values.astype(dtype.newbyteorder("="), copy=False)
 
 
-def is_sparse_npz(x: Any) -> bool:
-    """Whether ``x`` names an archive that SciPy wrote a sparse matrix to."""
-    if not isinstance(x, (str, os.PathLike)) or not os.fspath(x).lower().endswith(".npz"):
-        return False
-    try:
-        with zipfile.ZipFile(x) as archive:
-            return {"format.npy", "shape.npy"} <= set(archive.namelist())
-    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError):
-        return False
-
-
-def _header(stream: Any, info: zipfile.ZipInfo, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def _header(stream: Any, info: zipfile.ZipInfo, label: str) -> Header:
     """Shape and type of a member, compared with the bytes that are there."""
-    version = np.lib.format.read_magic(stream)
-    read = np.lib.format.read_array_header_1_0
-    shape, _, dtype = (read if version == (1, 0) else np.lib.format.read_array_header_2_0)(stream)
-    if dtype.hasobject:
-        raise ValueError(f"`{name}` holds Python objects, which are never unpickled")
-    wanted = int(np.prod(shape, dtype=object)) * dtype.itemsize
-    if wanted != info.file_size - stream.tell():
+    head = read_header(stream, label)
+    wanted = int(np.prod(head.shape, dtype=object)) * head.dtype.itemsize
+    if wanted != info.file_size - head.length or min(head.shape, default=0) < 0:
         raise ValueError(
-            f"`{name}` is said to take {wanted} bytes, but {info.file_size - stream.tell()} are "
-            "there"
+            f"`{info.filename}` is said to have shape {head.shape} and take {wanted} bytes, but "
+            f"{info.file_size - head.length} are there"
         )
-    return shape, dtype
+    return head
 
 
-def _load(archive: zipfile.ZipFile, members: dict[str, Any], name: str, path: str) -> np.ndarray:
-    """One member, whole: no pickle, and no more room than the archive can fill."""
+def _load(
+    archive: zipfile.ZipFile, members: dict[str, Any], name: str, path: str, most: int
+) -> np.ndarray:
+    """One member of at most ``most`` entries, whole: no pickle, and no more than can be there."""
     if name not in members:
         raise ValueError(f"`{name}` is not in it")
     info = members[name]
-    most = os.path.getsize(path) * DEFLATE_RATIO
-    if info.file_size > most:
-        raise ValueError(f"`{name}` is said to unpack to {info.file_size} bytes")
     with archive.open(info) as stream:
-        _header(stream, info, name)
-    with archive.open(info) as stream:
-        values = np.lib.format.read_array(stream, allow_pickle=False)
+        head = _header(stream, info, f"{path}::{name}")
+        count = int(np.prod(head.shape, dtype=object))
+        if count > most or info.file_size > os.path.getsize(path) * DEFLATE_RATIO:
+            raise ValueError(
+                f"`{name}` is said to unpack to {count} entries, {info.file_size} bytes; at most "
+                f"{most} entries belong there"
+            )
+        held = np.empty(count * head.dtype.itemsize, np.uint8)
+        if read_into(stream, held) < held.size:
+            raise ValueError(f"`{name}` ends early")
         stream.read(1)  # the end is where the checksum is compared
-    return values
+    order: Any = head.order
+    return np.ndarray(head.shape, head.dtype, held, order=order)
 
 
 def _assembled(kind: str, shape: tuple[int, int], parts: dict[str, np.ndarray]) -> Any:
@@ -159,14 +154,25 @@ def _assembled(kind: str, shape: tuple[int, int], parts: dict[str, np.ndarray]) 
     values = tuple(parts.values())
     work_dtype(values[0].dtype)
     for name, part in parts.items():
-        if name != "data" and part.dtype.kind not in "iu":
-            raise ValueError(f"its `{name}` are of type {part.dtype}, not integers")
+        if name != "data" and (part.dtype.kind not in "iu" or part.ndim != 1):
+            raise ValueError(
+                f"its `{name}` are {part.ndim}-dimensional of type {part.dtype}, not a list of "
+                "integers"
+            )
+    if values[0].ndim != {"dia": 2, "bsr": 3}.get(kind, 1):
+        raise ValueError(f"its `data` have {values[0].ndim} dimensions")
+    if kind not in ("csr", "csc"):
+        stored = sum(part.nbytes for part in values)
+        if max(shape) > stored + LEAST_SIDE:  # even its empty rows would fill the memory
+            raise ValueError(f"it says that its shape is {shape}, but stores {stored} bytes")
     if kind == "coo":
         return sp.coo_array((values[0], values[1:]), shape=shape)
     if kind == "dia":
-        return sp.dia_array(values, shape=shape)
+        return sp.dia_array(values, shape=shape).tocoo()
     if kind == "bsr":
-        return sp.bsr_array(values, shape=shape)
+        blocks = sp.bsr_array(values, shape=shape)
+        blocks.check_format(full_check=True)
+        return blocks.tocoo()  # in NumPy: what is compiled would trust the indices
     empty = (sp.csr_array if kind == "csr" else sp.csc_array)((1, 1), dtype=values[0].dtype)
     # Set, not passed in: SparseSource names what is wrong with them.
     empty._shape = shape
@@ -189,51 +195,3 @@ def _damage(path: str) -> Iterator[None]:
         if text.startswith(path):
             raise
         raise ValueError(f"{path} is damaged or truncated: {text.rstrip('.')}.") from error
-
-
-# -- Matrix Market ----------------------------------------------------------------------------
-
-
-def matrix_market(path: str | os.PathLike[str]) -> DataSource:
-    """A Matrix Market file, ``.mtx`` or ``.mtx.gz``, loaded once.
-
-    Parameters
-    ----------
-    path : path
-        Coordinates stay sparse; the format ``array`` is dense.  What the header says is compared
-        with the size of the file before any room is taken.
-    """
-    from scipy.io import mminfo, mmread
-
-    name = os.fspath(path)
-    with _damage(name):
-        rows, columns, entries, layout, kind, symmetry = mminfo(name)
-        room = _text_bytes(name)
-        entries = rows * columns if layout == "array" else entries
-        if layout == "array" and symmetry != "general":
-            entries //= 2
-        least = 2 if layout == "array" else 4 if kind == "pattern" else 6
-        if entries < 0 or entries * least > room or max(rows, columns) > room + 2**20:
-            raise ValueError(
-                f"its header says {rows} x {columns} with {entries} entries, but it holds no more "
-                f"than {room} bytes of text"
-            )
-        found = mmread(name, spmatrix=False)
-        if isinstance(found, np.ndarray):
-            return DenseSource(found)
-        return SparseSource(found)
-
-
-def _text_bytes(path: str) -> int:
-    """How long the text is, unpacked piece by piece if need be."""
-    if not path.lower().endswith(".gz"):
-        return os.path.getsize(path)
-    with gzip.open(path) as stream:
-        return sum(map(len, iter(lambda: stream.read(READ_BYTES), b"")))
-
-
-def is_matrix_market(x: Any) -> bool:
-    """Whether ``x`` names a Matrix Market file by its suffix."""
-    if not isinstance(x, (str, os.PathLike)):
-        return False
-    return os.fspath(x).lower().endswith((".mtx", ".mtx.gz"))

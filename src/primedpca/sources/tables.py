@@ -15,6 +15,7 @@ from primedpca.sources.arrow_file import arrow_reader
 from primedpca.sources.columns import Columns, NamedRows, as_block, choose, common_dtype
 from primedpca.sources.files import Stamp, check_matrix, check_plausible, need, reading, stamp_of
 from primedpca.sources.in_order import InOrder
+from primedpca.sources.regular import check_regular
 
 __all__ = ["TableSource", "table_source"]
 
@@ -58,8 +59,14 @@ class ParquetReader:
         without = dict.fromkeys(columns.names, True)
         for g in range(len(self.rows)):
             group = self._metadata.row_group(g)
+            if group.num_columns != len(self._metadata.schema):
+                raise OSError(f"row group {g} has {group.num_columns} columns in its footer")
             for c in range(group.num_columns):
-                column = group.column(c)
+                column, kind = group.column(c), self._metadata.schema.column(c).physical_type
+                if column.physical_type != kind:  # pyarrow aborts when asked for its statistics
+                    raise OSError(
+                        f"row group {g} holds {column.physical_type} in column {c}, not {kind}"
+                    )
                 if without.get(column.path_in_schema):
                     known = column.statistics
                     if known is None or not known.has_null_count or known.null_count:
@@ -241,8 +248,7 @@ class TableSource(NamedRows, InOrder):
 
 
 def _reader(path: str) -> Any:
-    with open(path, "rb"):  # so that missing rights are told as such
-        pass
+    check_regular(path)
     with reading(path, "its header and footer"):
         return (ParquetReader if path.lower().endswith(PARQUET) else arrow_reader)(path)
 

@@ -52,6 +52,7 @@ class VideoFrames(DecodedRows):
     ) -> None:
         self.path, self.shrink, self.gray = os.fspath(path), check_shrink(shrink), gray
         self._stamp: Stamp | None = None
+        self._whole = False
         self._times: list[int] = []
         self._keys: list[int] = []
         last = None
@@ -62,6 +63,7 @@ class VideoFrames(DecodedRows):
             if last is None:
                 raise ValueError(f"{self.path} holds no frame that can be decoded.")
             self._check_whole(container, stream, last)
+        self._whole = True
         self._end(len(self._times))
 
     def _count(self, frame: Any, cache: Any) -> None:
@@ -130,7 +132,12 @@ class VideoFrames(DecodedRows):
                 if not container.streams.video:
                     raise ValueError(f"{self.path} has no video stream.")
                 stream = container.streams.video[0]
-                stream.thread_type = "AUTO"
+                if stream.codec_context is None:
+                    raise ValueError(f"{self.path} has a video stream of an unknown codec.")
+                # Several frames at a time would hide some damage, another part in every run; once
+                # all were decoded without any, there is none.
+                stream.thread_type = "AUTO" if self._whole else "SLICE"
+                stream.codec_context.options = {"err_detect": "explode"}
                 yield container, stream
         except av.FFmpegError as error:
             raise ValueError(f"{self.path} cannot be read as a video: {error}.") from error
