@@ -244,7 +244,12 @@ def _reader(path: str) -> Any:
     with open(path, "rb"):  # so that missing rights are told as such
         pass
     with reading(path, "its header and footer"):
-        return (ParquetReader if path.lower().endswith(PARQUET) else arrow_reader)(path)
+        reader = (ParquetReader if path.lower().endswith(PARQUET) else arrow_reader)(path)
+        for name in reader.schema.names:  # decoded only now
+            name.encode()
+        if any(rows < 0 for rows in reader.rows):
+            raise OSError("it declares fewer rows than none")
+        return reader
 
 
 def _batches(reader: Any, group: int, size: int, names: tuple[str, ...]) -> Iterator[Any]:
