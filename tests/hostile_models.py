@@ -143,8 +143,11 @@ def change_body(rng, body, hostile):
     holder = body
     for key in path[:-1]:
         holder = holder[key]
-    kind = rng.random()
-    if kind < 0.15:
+    kind, old = rng.random(), holder[path[-1]]
+    if isinstance(old, (int, float)) and kind < 0.7:  # another number, of which many are allowed
+        factor = [0, -1, 2, 0.5, 1e30, 1e-30, 1e150, 1e-150, 1e300, 1e-300][rng.integers(10)]
+        holder[path[-1]] = type(old)(max(-1e308, min(1e308, old * factor)))
+    elif kind < 0.15:
         del holder[path[-1]]
     elif kind < 0.3:  # another part of the same tree
         other = body

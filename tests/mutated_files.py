@@ -1,8 +1,8 @@
 """Files of tables, images and films with bytes changed anywhere, read to the end.
 
-Run as a script in a process of its own: ``mutated_files.py FOLDER KIND FIRST LAST``.  It prints
-a JSON object: how many mutants were read, how many were refused by name, and every error that
-does not name the file.  A crash is seen by the process that started it.
+Run as a script in a process of its own: ``mutated_files.py FOLDER FIRST LAST [KIND ...]``.  It
+prints a JSON object: how many mutants were read, how many were refused by name, and every error
+that does not name the file.  A crash is seen by the process that started it.
 """
 
 import json
@@ -88,26 +88,37 @@ def read(path, kind):
     getattr(source, "row_names", None)
 
 
-def main(folder, kind, first, last):
-    """Go through the mutants with these numbers."""
+def main(folder, first, last, *kinds):
+    """Go through the mutants with these numbers, of every kind."""
     warnings.simplefilter("ignore")
-    whole = Path(folder) / f"whole.{kind}"
-    original(whole, kind)
-    read(whole, kind)
     found, wrong = {"read": 0, "refused": 0}, []
-    path = Path(folder) / f"mutant.{kind}"
-    for number in range(first, last):
-        path.write_bytes(mutant(whole.read_bytes(), number))
-        print(number, file=sys.stderr, flush=True)
-        try:
-            read(path, kind)
-            found["read"] += 1
-        except Exception as error:
-            found["refused"] += 1
-            if type(error) not in (ValueError, OSError, TypeError) or str(path) not in str(error):
-                wrong.append((number, type(error).__name__, str(error)[:200]))
+    for kind in kinds or KINDS:
+        whole, path = (Path(folder) / f"{name}.{kind}" for name in ("whole", "mutant"))
+        original(whole, kind)
+        read(whole, kind)
+        for number in range(first, last):
+            path.write_bytes(mutant(whole.read_bytes(), number))
+            print(kind, number, file=sys.stderr, flush=True)  # the last line names a crash
+            error = tried(path, kind)
+            found["read" if error is None else "refused"] += 1
+            if error is not None and not is_named(error, path):
+                wrong.append((kind, number, type(error).__name__, str(error)[:200]))
     print(json.dumps(found | {"wrong": wrong}))
 
 
+def tried(path, kind):
+    """The error that reading ends with, if any."""
+    try:
+        read(path, kind)
+    except Exception as error:
+        return error
+    return None
+
+
+def is_named(error, path):
+    """Whether an error is a plain one that names the file."""
+    return type(error) in (ValueError, OSError, TypeError) and str(path) in str(error)
+
+
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])

@@ -79,6 +79,9 @@ def check_fitted(fitted: Any) -> None:
         _check_scale("scale_", fitted["scale_"])
     for name in ("explained_variance_", "explained_variance_ratio_", "singular_values_"):
         _floats(name, fitted[name], (k,), 0.0)
+    spread = np.sqrt(fitted["explained_variance_"], dtype=np.float64)
+    if ((fitted["singular_values_"] > 2.0**500 * spread) & (spread > 0)).any():
+        raise ValueError("`singular_values_` do not go with `explained_variance_`.")
     for name, size in (("n_components_", k), ("n_features_in_", d)):
         if _whole(name, fitted[name], 0) != size:
             raise ValueError(f"`{name}`={fitted[name]}, but `components_` has shape {(k, d)}.")
@@ -206,7 +209,7 @@ def _check_stream(known: Any, d: int) -> None:
         raise ValueError("`stream_` has rows without weights.")
     for rows, weights in zip(*pairs, strict=True):
         _floats("stream_", rows, (None, d))
-        _floats("stream_", weights, (len(rows),), 0.0)
+        _floats("stream_", weights, (len(rows),), np.nextafter(0.0, 1.0))
     if known.scale is not None:
         _floats("stream_", known.scale, (d,))
         _check_scale("stream_", known.scale)
