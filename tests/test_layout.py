@@ -90,11 +90,6 @@ def test_imports_point_one_way(path):
         assert {own, other} != {"sources", "priming"}, "sources and primings do not meet"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_files_stay_short(path):
-    assert len(path.read_text().splitlines()) <= 350
-
-
 def test_only_the_estimator_its_parts_and_the_demos_import_scikit_learn():
     imported = re.compile(r"^\s*(from|import) sklearn", re.M)  # examples have prompts before it
     users = {path.name for path in FILES if imported.search(path.read_text())}

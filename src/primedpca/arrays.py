@@ -16,6 +16,9 @@ from array_api_compat import (
 from primedpca.protocols import Array, Like
 
 __all__ = [
+    "EXACT",
+    "check_python_numbers",
+    "check_whole_numbers",
     "describe",
     "device",
     "dtype_name",
@@ -27,10 +30,13 @@ __all__ = [
     "namespace",
     "subtract_outer",
     "to_numpy",
+    "whole_difference",
     "wide_dot",
     "work_dtype",
 ]
 
+#: Whole numbers up to here are exact in float64.
+EXACT = 2.0**53
 _FLOAT32 = {"bool", "uint8", "int8", "uint16", "int16", "float16", "bfloat16", "float32"}
 _FLOAT64 = {"uint32", "int32", "uint64", "int64", "float64", "longdouble", "float96", "float128"}
 
@@ -128,3 +134,61 @@ def wide_dot(u: Array, v: Array) -> Array:
         some = (xp.astype(x[a : a + step], xp.float64, copy=False) for x in (u, v))
         total = total + xp.matmul(*some)
     return total
+
+
+def whole_difference(whole: Array, shift: Array) -> Array:
+    """``whole - shift`` of 64-bit integers in float64, rounded once at the end.
+
+    Both are split into halves of 32 bits, whose differences are exact; a shift that is large
+    enough to matter here is a whole number itself.
+    """
+    xp, signed = namespace(whole), dtype_name(whole.dtype) == "int64"
+    if is_torch_array(whole) and not signed:
+        whole = whole.view(xp.int64)  # PyTorch shifts no unsigned bits
+    plain = is_torch_array(whole)
+    mask, bits = (0xFFFFFFFF, 32) if plain else map(whole.dtype.type, (0xFFFFFFFF, 32))
+    high = whole >> bits
+    high = high if signed else high & mask
+    low, half = xp.astype(whole & mask, xp.float64), 2.0**32
+    above = xp.floor(shift / half)
+    return (xp.astype(high, xp.float64) - above) * half + (low - (shift - above * half))
+
+
+def check_whole_numbers(values: np.ndarray, name: str) -> None:
+    """Refuse 64-bit integers that float64 does not hold, where they are about to be cast.
+
+    Parameters
+    ----------
+    values : ndarray of any type
+    name : str
+        Whose values they are, such as ``"column 't'"``.
+    """
+    if dtype_name(values.dtype) not in ("int64", "uint64") or not values.size:
+        return
+    if max(-float(values.min()), float(values.max())) <= EXACT:
+        return
+    off = whole_difference(values, values.astype(np.float64)) != 0
+    if off.any():
+        _refuse_whole_number(values[off][0], name)
+
+
+def check_python_numbers(values: Any, name: str) -> None:
+    """The same for Python's own numbers, in lists or arrays of objects; others are let pass."""
+    objects = isinstance(values, np.ndarray) and values.dtype.kind == "O"
+    for value in values if objects or isinstance(values, (list, tuple)) else ():
+        if isinstance(value, (list, tuple, np.ndarray)):
+            check_python_numbers(value, name)
+        elif isinstance(value, int) and not _is_exact(value):
+            _refuse_whole_number(value, name)
+
+
+def _is_exact(value: int) -> bool:
+    return abs(value) <= EXACT or (abs(value) < 2**1023 and int(float(value)) == value)
+
+
+def _refuse_whole_number(value: Any, name: str) -> None:
+    raise ValueError(
+        f"{name} holds {str(value)[:40]}, which float64 cannot hold exactly (whole numbers up to "
+        "2^53 = 9007199254740992 are exact); subtract a constant such as the first value, or "
+        "drop it."
+    )

@@ -26,6 +26,9 @@ __all__ = [
     "upper",
 ]
 
+#: Shares of the variance that differ by less are the same share.
+LITTLE = 1e-7
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -41,12 +44,15 @@ class Evidence:
         The bound ``mu`` on what could have been missed.
     rounding : float
         The bound ``e``.
+    negligible : float
+        Variances up to this size count as none where they cannot be told from zero.
     """
 
     values: np.ndarray
     residual: np.ndarray
     missed: float
     rounding: float
+    negligible: float = math.inf
 
     @property
     def above(self) -> float:
@@ -175,14 +181,15 @@ def fewest(evidence: Evidence, up: np.ndarray, total: float, fraction: float) ->
     No fewer than the first number can, because ``sum(lambda_i) <= sum(up_i)``; the Ritz vectors
     at hand do with the second, because they hold ``sum(theta_i)``.  It is one more than there
     are where they do not hold so much yet.  Both are equal once the number is known, or once
-    they differ only by what rounding does to the sums.
+    they differ only by what rounding does to the sums, if that is little.
     """
     theta, e = evidence.values, evidence.rounding
     p, blur = theta.size, (math.sqrt(theta.size) + 2) * e
     held, most = np.cumsum(lower(evidence)), np.cumsum(up[:p])
     enough = 1 + int(np.searchsorted(held, fraction * (total + blur)))
     least = 1 + int(np.searchsorted(most, fraction * (total - blur)))
-    if enough <= p and most[enough - 2] - held[enough - 2] <= 4 * p * e and enough > 1:
+    little = min(4 * p * e, LITTLE * total)
+    if 1 < enough <= p and most[enough - 2] - held[enough - 2] <= little:
         least = enough
     return min(least, enough), enough
 

@@ -48,7 +48,9 @@ class Centred:
     ----------
     shape : (n, d)
     weight : float
-        The number of rows, or the sum of the weights.
+        The number of rows, or the sum of the weights divided by ``weight_unit``.
+    weight_unit : float
+        A power of four, other than 1 only where the weights add up to more than 2^64.
     passes : float
         How often the data have been read so far.
     room : float
@@ -82,7 +84,7 @@ class Centred:
         block = frames.first_block(self)
         self.like: Like = like_block(block, self.shape[1], float64)
         self.sparse = is_sparse(block)
-        self.root, self.weight = frames.roots_of(sample_weight, self)
+        self.root, self.weight, self.weight_unit = frames.roots_of(sample_weight, self)
         scale = getattr(self.source, "scale", None) if scale is None else scale
         self.standardise = isinstance(scale, str)
         self.frame = frames.before_any_pass(self, scale)
@@ -311,7 +313,10 @@ class Centred:
             rest = Parts(tuple(sums), tuple(stacks))
         if not frames.in_range(self, float(norm)):
             return self._pass(kernel, **operands)
-        self.frame, away = frames.learn(self, float(norm), weighted, shift)
+        found, away = frames.learn(self, float(norm), weighted, shift)
+        if frames.nearer(self, found):
+            return self._pass(kernel, **operands)
+        self.frame = found
         return rest, away
 
     def run(self, kernel: Any, operands: dict[str, Any]) -> Parts:
@@ -319,7 +324,7 @@ class Centred:
         by_column: dict[str, Any] = {"columns": self.frame.columns}
         if kernel is kernels.gram_product:
             by_column["offset"] = self.frame.offset
-        by_row: dict[str, Any] = {} if kernel is kernels.extent else {"root": self.root}
+        by_row: dict[str, Any] = {"root": self.root}
         whole: dict[str, Any] = {"unit": self.frame.unit}
         for name, value in operands.items():
             {"vectors": by_column, "left": by_row}.get(name, whole)[name] = value

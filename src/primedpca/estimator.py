@@ -17,7 +17,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from primedpca.arrays import is_sparse
+from primedpca.arrays import check_python_numbers, is_sparse
 from primedpca.attributes import attributes, check_names, circumstances
 from primedpca.callbacks import Watched, with_callbacks
 from primedpca.centred import Centred
@@ -323,12 +323,12 @@ class PrimedPCA(
             else:
                 _check_n_features(self, np.broadcast_to(0, source.shape), reset=False)
             return on_device(source, self.device)
+        check_python_numbers(X, "`X`")
         checked = validate_data(
             self,
             X,
             reset=reset,
             accept_sparse=True,
-            accept_large_sparse=True,
             dtype="numeric",
             ensure_all_finite=False,
         )

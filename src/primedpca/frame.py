@@ -1,16 +1,18 @@
 """Where the data are seen from: shift, scale, fill and unit, and how a first pass finds them.
 
-The first pass of any kind also learns the mean: its blocks are shifted by a guess (the mean of
-the first block, or of each block of whole columns), the distance from the guess to the mean is
-summed beside the product, and the product is corrected by it.  After that dense blocks are
-shifted by the mean itself; sparse blocks keep their zeros and are corrected in every pass.
+The first pass of any kind also learns the mean: its blocks are shifted by a guess (the weighted
+mean of the first block, or of each block of whole columns), the distance from the guess to the
+mean is summed beside the product, and the product is corrected by it.  A pass whose guess was so
+poor that the distance dwarfs the spread is made again, about the mean that it found.  After that
+dense blocks are shifted by the mean itself; sparse blocks keep their zeros and are corrected in
+every pass.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -26,20 +28,29 @@ if TYPE_CHECKING:
 __all__ = [
     "Frame",
     "before_any_pass",
+    "chain_of",
     "far_from_zero",
     "given",
     "guess",
     "in_range",
     "learn",
     "measure",
+    "nearer",
     "roots_of",
     "settle",
 ]
 
-#: Sizes within which no sum of squares leaves the range of the type, and its largest exponent.
-SAFE = {"float32": (2.0**-40, 2.0**40, 120), "float64": (2.0**-300, 2.0**300, 1000)}
+#: Sizes of entries within which fourth powers (squared residuals) stay in the range of the type,
+#: and its largest exponent.
+SAFE = {"float32": (2.0**-30, 2.0**30, 120), "float64": (2.0**-100, 2.0**100, 1000)}
 #: Stored entries of a full sparse column are shifted where its mean exceeds its spread so often.
 FAR = 8.0
+#: Squares about a guess, in those about the mean, beyond which a pass is made again: they are what
+#: its rounding is relative to.
+POOR = 64.0
+UNIT = 2.0**-53
+#: Times that the columns are looked at for a shift and a scale in range, at most.
+LOOKS = 12
 
 
 @dataclass(frozen=True)
@@ -64,6 +75,12 @@ class Frame:
         The mean squared norm of the rows of ``M``.
     first : float
         That of the rows as the first pass multiplied them, about a guess of the mean.
+    slip : float
+        The largest relative error of the numbers that columns are multiplied with.
+    astray : float
+        How far, in the scale of ``M``, what is subtracted may be from the mean.
+    near : array of shape (d,), optional
+        A better guess of the mean than the first block's, in the unit of the data.
     """
 
     columns: Columns = field(default_factory=Columns)
@@ -74,6 +91,9 @@ class Frame:
     mean: Array | None = None
     total: float = math.nan
     first: float = 0.0
+    slip: float = 2 * UNIT
+    astray: float = 0.0
+    near: Array | None = None
 
 
 def before_any_pass(data: Centred, scale: Any) -> Frame:
@@ -82,23 +102,39 @@ def before_any_pass(data: Centred, scale: Any) -> Frame:
         if scale not in (None, "std"):
             raise ValueError(f"`scale`={scale!r} must be None, 'std' or one number a column.")
         return Frame()
-    values = data.like.asarray(to_numpy(scale))
+    given = to_numpy(scale).astype(np.float64)
+    with np.errstate(over="ignore", under="ignore"):
+        values = data.like.asarray(given)
     if values.shape != (data.shape[1],):
         raise ValueError(
             f"`scale` has shape {tuple(values.shape)}, but `X` has {data.shape[1]} columns; "
             "give one number for each column."
         )
-    xp = namespace(values)
-    if not bool(xp.all(xp.isfinite(values) & (values > 0))):
-        raise ValueError("`scale` must be finite and positive in every entry.")
+    bad = np.flatnonzero(~(np.isfinite(given) & (given > 0)))
+    if bad.size:
+        raise ValueError(
+            f"`scale`[{bad[0]}]={given[bad[0]]} must be finite and positive, as every entry."
+        )
+    kept = to_numpy(values)
+    tiny, most = np.finfo(kept.dtype).tiny, np.finfo(kept.dtype).max
+    far = np.flatnonzero((kept < tiny) | (kept > most / 4))
+    if far.size:
+        raise ValueError(
+            f"`scale`[{far[0]}]={given[far[0]]:g} is beyond the range of {kept.dtype}, in which "
+            "`X` is computed; give `X` in float64, or in another unit."
+        )
     return Frame(Columns(factor=1 / values), scale=values)
 
 
-def roots_of(weight: Any, data: Centred) -> tuple[Array | None, float]:
-    """The square roots of the row weights ``(n,)`` and the sum of the weights."""
+def roots_of(weight: Any, data: Centred) -> tuple[Array | None, float, float]:
+    """The square roots of the row weights ``(n,)``, the sum of the weights, and their unit.
+
+    Weights so large that one row more or less makes no difference are divided by a power of
+    four, the unit, so that weighted squares stay in range.
+    """
     n = data.shape[0]
     if weight is None:
-        return None, float(n)
+        return None, float(n), 1.0
     values = to_numpy(weight).astype(np.float64)
     if values.shape != (n,):
         raise ValueError(
@@ -110,6 +146,12 @@ def roots_of(weight: Any, data: Centred) -> tuple[Array | None, float]:
         raise ValueError(
             f"`sample_weight`[{bad[0]}]={values[bad[0]]} must be finite and not negative."
         )
+    largest = float(values.max(initial=0.0))
+    if largest > np.finfo(np.float64).max / n:
+        raise ValueError(
+            f"`sample_weight` is as large as {largest:g}, and the sum of the {n} weights exceeds "
+            "the range of float64; divide the weights by a large number."
+        )
     total = math.fsum(values)  # off by one rounding, however many there are
     # Weights that were divided by their sum add up to 1, give or take what that rounds by.
     if total <= 1.0 + n * 2.0**-49:
@@ -117,7 +159,9 @@ def roots_of(weight: Any, data: Centred) -> tuple[Array | None, float]:
             f"`sample_weight` adds up to {total:g}; weights count rows, so their sum must "
             "exceed 1, not be near zero."
         )
-    return data.like.asarray(np.sqrt(values)), total
+    # From 2^64 on, to divide by the sum less 1 or by the sum is the same.
+    unit = 4.0 ** max(0, (math.frexp(total)[1] - 64) // 2)
+    return data.like.asarray(np.sqrt(values / unit)), total / unit, unit
 
 
 def given(data: Centred, mean: Array, scale: Array | None) -> Frame:
@@ -138,13 +182,21 @@ def guess(data: Centred) -> Frame:
         return measure(data)
     if not data.center:
         return frame
-    if data.source.axis == 1:
+    if data.sparse and data.source.axis == 0:
+        return measure(data) if far_from_zero(first_block(data), frame.unit) else frame
+    if frame.near is None and data.source.axis == 1:
         return replace(frame, columns=frame.columns._replace(shift=None, own=True))
+    return replace(frame, columns=frame.columns._replace(shift=_first_shift(data), own=False))
+
+
+def _first_shift(data: Centred) -> Array:
+    """The best guess of the mean so far: what an earlier pass found, or that of the first block."""
+    frame = data.frame
+    if frame.near is not None:
+        return data.narrow(data.wide(frame.near) * frame.unit)
     block = first_block(data)
-    if data.sparse:
-        return measure(data) if far_from_zero(block, frame.unit) else frame
-    shift = stored_means(block, data.like.dtype, frame.unit)
-    return replace(frame, columns=frame.columns._replace(shift=shift))
+    root = None if data.root is None else data.root[: block.shape[0]]
+    return stored_means(block, data.like.dtype, frame.unit, root)
 
 
 def first_block(data: Centred) -> Any:
@@ -176,7 +228,42 @@ def learn(
     if not data.center:
         return replace(frame, mean=mean, total=total), None
     frame = replace(frame, mean=mean, total=max(0.0, total - float(away @ away)))
-    return settle(data, frame, shift, away), away
+    lost = astray_by(data, 0 * distance if shift is None else data.wide(shift), distance, total)
+    return settle(data, replace(frame, astray=lost), shift, away), away
+
+
+def astray_by(data: Centred, shift: Array, distance: Array, square: float) -> float:
+    """How far the rounded ``shift + distance`` may be from the mean, in the scale of ``M``.
+
+    What that addition rounds off is known exactly (Knuth's two-sum), so that a constant column,
+    however large, is off by nothing; ``distance`` itself is off by what sums of rows are whose
+    mean square is ``square``.
+    """
+    whole = shift + distance
+    part = whole - shift
+    lost = (shift - (whole - part)) + (distance - part)
+    lost = lost if data.frame.scale is None else lost / data.wide(data.frame.scale)
+    return math.sqrt(float(lost @ lost)) + chain_of(data) * UNIT * math.sqrt(square)
+
+
+def nearer(data: Centred, found: Frame) -> bool:
+    """Whether the pass that ``found`` this is to be made again, from nearer to the mean.
+
+    Changes ``data.frame`` to look from there.  The distance to the mean falls by the unit
+    roundoff each time, until it is lost in the spread or in the rounding of the mean itself.
+    """
+    before = data.frame
+    if not data.center or found.first <= POOR * found.total:
+        return False
+    if data.sparse:
+        if data.source.axis == 0:  # only full columns far from zero can be shifted
+            data.frame = measure(data)
+        return data.source.axis == 0
+    if before.near is not None and found.first > before.first / POOR:
+        return False
+    near = data.wide(found.mean) / found.unit
+    data.frame = replace(before, near=near, first=found.first)
+    return True
 
 
 def settle(data: Centred, frame: Frame, shift: Array | None, away: Array) -> Frame:
@@ -201,56 +288,148 @@ def _is_centred(data: Centred, frame: Frame) -> bool:
     return float(mean @ mean) <= (2.0**-25) ** 2 * frame.total
 
 
+class _Moments(NamedTuple):
+    """Per column, in powers of two ``gain`` of the unit and about ``shift``."""
+
+    gain: Array
+    shift: Array
+    there: Array
+    stored: Array
+    away: Array
+    square: Array
+    variance: Array
+
+    @property
+    def mean(self) -> Array:
+        """The weighted mean, in the unit."""
+        return self.shift + self.away / self.gain
+
+    def is_constant(self, eps: float) -> Array:
+        """Which columns do not differ by more than the rounding of their mean."""
+        xp = namespace(self.away)
+        return xp.sqrt(self.variance) <= 10 * eps * xp.abs(self.mean * self.gain)
+
+    def is_poor(self, eps: float) -> Array:
+        """Which columns were looked at from too far away to know their variance well."""
+        xp = namespace(self.away)
+        rounding = 10 * eps * xp.abs(self.mean * self.gain)
+        return (self.square > POOR * self.variance) & (xp.sqrt(self.square) > rounding)
+
+
 def measure(data: Centred) -> Frame:
     """Mean, spread and what is missing, in a pass of their own."""
-    frame, axis, xp = data.frame, data.source.axis, data.like.xp
-    shift = None
-    if axis == 0:
-        shift = stored_means(first_block(data), data.like.dtype, frame.unit)
-    data.frame = replace(frame, columns=Columns(shift=shift, own=axis == 1))
-    parts = data.run(kernels.moments, {"dtype": data.like.dtype, "axis": axis})
-    there, sums, squares, stored, absent, *own = map(
-        data.wide, parts.sums if axis == 0 else parts.stacks
-    )
-    if data.missing == "error" and float(xp.sum(absent)):
-        _extent(data)
-    if not in_range(data, float(xp.sum(squares))):
-        return measure(data)
-    check_present(data.source, there)
-    away = sums / there
-    mean = away + (data.wide(shift) if axis == 0 else own[0])
-    variance = xp.clip(squares / there - away**2, min=0.0)
-    frame = replace(data.frame, mean=mean)
+    found = _moments(data)
+    frame, xp = data.frame, data.like.xp
+    eps, mean = float(xp.finfo(data.like.dtype).eps), found.mean
+    frame = replace(frame, mean=mean)
     if data.standardise:
-        deviation = _spread(data, mean, variance)
-        frame = replace(frame, scale=data.narrow(deviation / frame.unit), gain=1.0)
+        constant = found.is_constant(eps)
+        deviation = xp.where(constant, found.gain * frame.unit, xp.sqrt(found.variance))
+        scale = deviation / found.gain / frame.unit
+        ratio = found.square / xp.where(constant, xp.ones_like(mean), found.variance)
+        ratio = xp.where(constant, xp.zeros_like(mean), ratio)
+        slip = 2 * chain_of(data) * UNIT * float(xp.max(ratio)) + 4 * UNIT
+        frame = replace(frame, scale=data.narrow(scale), gain=1.0, slip=slip)
         factor = 1 / deviation
     else:
-        factor = xp.ones_like(mean) if frame.scale is None else 1 / data.wide(frame.scale)
+        wanted = xp.ones_like(mean) if frame.scale is None else 1 / data.wide(frame.scale)
+        factor = wanted / found.gain
     fill = data.narrow(mean) if data.missing == "mean" else None
-    columns = Columns(None, fill, None if frame.scale is None else data.narrow(factor))
+    whole = None if frame.scale is None else data.narrow(factor * found.gain)
     # What is missing becomes the mean: nothing when centred, mean**2 when not.
-    squared = variance * there if data.center else variance * there + mean**2 * data.weight
+    squared = found.variance * found.there
+    if not data.center:
+        squared = squared + (mean * found.gain) ** 2 * data.weight
     total = float(xp.sum(squared * factor**2)) / data.weight
     # About the guess, whose square has cancelled in the variances.
-    first = float(xp.sum(squares * factor**2)) / data.weight
+    first = float(xp.sum(found.square * found.there * factor**2)) / data.weight
+    columns = Columns(None, fill, whole)
     frame = replace(frame, columns=columns, total=total, first=max(first, total))
+    data.frame = frame
+    # Of sparse rows the distance from the guess is subtracted, and no mean that was rounded.
+    start = 0 * found.shift if data.sparse and fill is None else found.shift
+    around = float(xp.sum(found.square * factor**2))
+    frame = replace(frame, astray=astray_by(data, start, found.away / found.gain, around))
     if not data.center:
         return frame
-    allowed = mean
-    if data.sparse:
-        far = (stored == data.shape[0]) & (mean**2 > FAR**2 * variance)
-        allowed = xp.where(far, mean, xp.zeros_like(mean))
-    shift = data.narrow(allowed)
-    return settle(data, frame, shift, (mean - data.wide(shift)) * factor)
+    if not data.sparse:
+        return settle(data, frame, None, found.away)
+    rows = data.shape[0] if data.root is None else float(xp.sum(data.root > 0))
+    far = (found.stored == rows) & ((mean * found.gain) ** 2 > FAR**2 * found.variance)
+    # The guess itself is subtracted from stored entries, so that what is left of the mean is
+    # as exact as the sums about it: the mean as a whole would be rounded.
+    shift = data.narrow(xp.where(far, found.shift, xp.zeros_like(mean)))
+    left = xp.where(far, found.away, found.away + found.shift * found.gain)
+    return settle(data, frame, shift, left * factor)
 
 
-def _spread(data: Centred, mean: Array, variance: Array) -> Array:
-    """Standard deviations; the unit itself for columns that are constant up to rounding."""
-    xp = data.like.xp
-    deviation = xp.sqrt(variance)
-    constant = deviation <= 10 * float(xp.finfo(data.like.dtype).eps) * xp.abs(mean)
-    return xp.where(constant, xp.full_like(deviation, data.frame.unit), deviation)
+def _moments(data: Centred) -> _Moments:
+    """Moments in a unit in which no square leaves the range, about a guess near the mean."""
+    xp, axis, gain = data.like.xp, data.source.axis, _first_gain(data)
+    eps = float(xp.finfo(data.like.dtype).eps)
+    shift = _first_shift(data) if axis == 0 else None
+    worst = math.inf
+    for _ in range(LOOKS):
+        factor = None if bool(xp.all(gain == 1)) else data.narrow(gain)
+        columns = Columns(shift=shift, factor=factor, own=shift is None)
+        data.frame = replace(data.frame, columns=columns)
+        parts = data.run(kernels.moments, {"dtype": data.like.dtype, "axis": axis})
+        there, sums, squares, stored, absent, reach, *own = map(
+            data.wide, parts.sums if axis == 0 else parts.stacks
+        )
+        missing = data.missing == "error" and float(xp.sum(absent)) > 0
+        if missing or not math.isfinite(float(xp.sum(reach))):
+            _extent(data)
+        fitting = _fitting_gain(data, gain, squares, reach)
+        if fitting is not None:
+            gain = fitting
+            continue
+        unit = data.frame.unit
+        if not (data.standardise or in_range(data, float(xp.sum(squares)))):
+            shift = None if shift is None else shift * (data.frame.unit / unit)
+            continue
+        check_present(data.source, there)
+        away = sums / there
+        seen_from = data.wide(shift) if shift is not None else own[0]
+        variance = xp.clip(squares / there - away**2, min=0.0)
+        found = _Moments(gain, seen_from, there, stored, away, squares / there, variance)
+        poor = found.is_poor(eps)
+        distance = float(xp.max(xp.where(poor, xp.abs(away / gain), xp.zeros_like(away))))
+        if not bool(xp.any(poor)) or distance > worst / 2:
+            break
+        worst, shift = distance, data.narrow(found.mean)
+    return found
+
+
+def _first_gain(data: Centred) -> Array:
+    """Powers of two that columns are multiplied with: those next to a scale that was given."""
+    xp, scale = data.like.xp, data.frame.scale
+    if scale is None or data.standardise:
+        return xp.ones(data.shape[1], dtype=xp.float64, device=data.like.device)
+    return 2.0 ** -xp.round(xp.log2(data.wide(scale)))
+
+
+def _fitting_gain(data: Centred, gain: Array, squares: Array, reach: Array) -> Array | None:
+    """Other gains where squares of columns that are to be standardised are not in range."""
+    if not data.standardise:
+        return None
+    xp, n = data.like.xp, data.shape[0]
+    low, high, top = SAFE[dtype_name(data.like.dtype)]
+    typical = reach / n
+    bad = (reach > 0) & ~((squares >= n * low**2) & (squares <= n * high**2))
+    if not bool(xp.any(bad)):
+        return None
+    size = xp.where(xp.isfinite(typical) & (typical > 0), typical, xp.full_like(typical, 2.0**top))
+    power = xp.clip(xp.round(xp.log2(gain) - xp.log2(size)), min=-top, max=top)
+    fitting = xp.where(bad, 2.0**power, gain)
+    return fitting if bool(xp.any(fitting != gain)) else None
+
+
+def chain_of(data: Centred) -> float:
+    """How many roundings a sum over the rows goes through, one after the other, at most."""
+    blocks = data.source.blocks
+    longest = max(stop - start for start, stop in blocks)
+    return (longest if data.source.axis == 0 else data.shape[0]) + math.log2(len(blocks)) + 10
 
 
 def in_range(data: Centred, norm: float) -> bool:
@@ -260,15 +439,25 @@ def in_range(data: Centred, norm: float) -> bool:
     pass is to be made again.
     """
     low, high, top = SAFE[dtype_name(data.like.dtype)]
-    typical = norm / (data.weight * data.shape[1])
-    if data.frame.unit != 1.0 or (math.isfinite(norm) and low**2 <= typical <= high**2):
+    count = data.weight * data.shape[1]
+    typical = norm / count
+    if math.isfinite(norm) and low**2 <= typical <= high**2:
         return True
-    raw, ready = _extent(data)
-    ready = ready if math.isfinite(norm) else max(raw, ready)
-    if ready == 0.0 or low <= ready <= high:
+    size = math.sqrt(typical) if math.isfinite(norm) and typical > low**4 else 0.0
+    if size == 0.0:  # squares beyond the range, or below it, or none
+        raw, ready = _extent(data)
+        size = (
+            ready / math.sqrt(count) if math.isfinite(norm) else max(raw * data.frame.unit, ready)
+        )
+    if size == 0.0:
         return True
-    power = min(-math.frexp(ready)[1], top - math.frexp(raw)[1])
-    unit = 2.0 ** max(min(power, 1023), -1022)
+    power = -math.frexp(size)[1]
+    if power > 0:  # as far as the largest entry allows, which may be shifted by as much
+        power = min(power, top - math.frexp(_extent(data)[0] * data.frame.unit)[1])
+    unit = math.ldexp(data.frame.unit, max(power, -top))
+    unit = min(max(unit, 2.0**-1022), 2.0**1023)
+    if unit == data.frame.unit:
+        return True
     data.frame = guess_again(data, unit)
     return False
 
@@ -295,7 +484,7 @@ def _extent(data: Centred) -> tuple[float, float]:
 
 def guess_again(data: Centred, unit: float) -> Frame:
     """The frame before a first pass, in another unit."""
-    scale = data.frame.scale
+    scale, near = data.frame.scale, data.frame.near
     factor = None if scale is None else 1 / scale
-    data.frame = Frame(Columns(factor=factor), unit=unit, gain=unit, scale=scale)
+    data.frame = Frame(Columns(factor=factor), unit=unit, gain=unit, scale=scale, near=near)
     return data.frame if data.standardise or data.missing == "mean" else guess(data)

@@ -35,9 +35,13 @@ __all__ = [
     "certificate_of",
     "certified_exact",
     "certified_krylov",
+    "negligible",
+    "preparation_error",
     "rounding_of",
 ]
 
+#: The share of the variance below which rounding may call a variance none.
+NEGLIGIBLE = 1e-9
 READY = 0.3  # radians that the components still move by when probes set out
 
 
@@ -45,31 +49,54 @@ def rounding_of(data: Any, width: int, largest: float, skew: float = 0.0) -> flo
     """A bound ``e`` on the error of ``C U`` for ``width`` orthonormal columns, in float64.
 
     ``4 sqrt(p) (d + n_b + log2(blocks) + 10) u T + 2 theta_1 |U^T U - I| + (10 p + 64 sqrt(p))
-    u theta_1 + 2 (u |mean|)^2`` with ``T`` the mean squared norm of the rows as they are
-    multiplied: of sparse rows, before the mean is taken off; in the first pass, about a guess.
-    The 4 covers the products that take a block out of the span, the 64 what is dropped from
-    each block as rounding, the last term that what is subtracted is the mean rounded.
+    u theta_1`` with ``T`` the mean squared norm of the rows as they are multiplied: of sparse
+    rows, before the mean is taken off; in the first pass, about a guess.  The 4 covers the
+    products that take a block out of the span, the 64 what is dropped from each block as
+    rounding.  :func:`preparation_error` adds what mean, scale and filled values are off by.
     """
     n, d = data.shape
     blocks = data.source.blocks
     longest = max(stop - start for start, stop in blocks)
     along, across = (longest, d) if data.source.axis == 0 else (n, longest)
-    offset = data.frame.offset
-    shifted = 0.0 if offset is None else float(data.wide(offset) @ data.wide(offset))
-    rows = max(data.total + shifted, data.frame.first)
+    rows = _rows_as_multiplied(data)
     steps = along + across + d * (data.source.axis == 1) + math.log2(len(blocks)) + 10
     products = 4 * math.sqrt(width) * steps * UNIT * rows
     small = (10 * width + 64 * math.sqrt(width)) * UNIT * largest
-    return products + 2 * largest * skew + small + 2 * _astray(data)
+    return products + 2 * largest * skew + small + preparation_error(data, largest)
 
 
-def _astray(data: Any) -> float:
-    """The square of how far from the mean the float64 next to it may be."""
+def _rows_as_multiplied(data: Any) -> float:
+    """The mean squared norm of the rows before what cannot be subtracted from them is."""
+    offset = data.frame.offset
+    shifted = 0.0 if offset is None else float(data.wide(offset) @ data.wide(offset))
+    return max(data.total + shifted, data.frame.first)
+
+
+def preparation_error(data: Any, largest: float) -> float:
+    """A bound on the error of ``C`` because mean, scale and filled values are rounded.
+
+    A mean that is off by ``delta`` everywhere adds ``delta delta^T``.  Columns that are scaled
+    with a relative error ``s`` turn ``C`` into ``D C D`` with ``|D - I| <= s``.  Values that
+    were filled with a rounded mean are off by ``delta`` in some rows and not in others, so that
+    ``delta`` acts in first order.
+    """
+    delta, slip = data.frame.astray, data.frame.slip
+    error = 2 * delta**2 + (2 + slip) * slip * largest
+    if data.missing == "mean":
+        error += 2 * math.sqrt(_rows_as_multiplied(data)) * delta
+    return error
+
+
+def negligible(data: Any, total: float) -> float:
+    """The variance that nobody can mean: of ``total``, or of what the type of the data resolves.
+
+    Rounding that is larger than this cannot tell a variance from zero, and proves nothing.
+    """
     mean, factor = data.frame.mean, data.frame.columns.factor
     if not data.center or mean is None:
-        return 0.0
-    mean = UNIT * (data.wide(mean) if factor is None else data.wide(mean) * data.wide(factor))
-    return float(mean @ mean)
+        return NEGLIGIBLE * total
+    mean = data.wide(mean) if factor is None else data.wide(mean) * data.wide(factor)
+    return max(NEGLIGIBLE * total, (256 * UNIT) ** 2 * float(mean @ mean))
 
 
 def certificate_of(evidence: Evidence, k: int, data: Any, kind: str, failure: float) -> Certificate:
@@ -86,7 +113,7 @@ def certificate_of(evidence: Evidence, k: int, data: Any, kind: str, failure: fl
     up = np.concatenate([up[:size], np.full(k - size, evidence.above)])
     # The trace bound alone is off by (sqrt(p) + 2) e, and upper() adds a few e to it.
     few = 4.0 if kind == "exact" else 2 * math.sqrt(evidence.values.size) + 12
-    zero = (up <= few * evidence.rounding) & (low == 0)
+    zero = (up <= min(few * evidence.rounding, evidence.negligible)) & (low == 0)
     bounds = np.stack([low, up], axis=1)
     if data is not None:
         with np.errstate(over="ignore"):
@@ -120,9 +147,10 @@ def certified_exact(data: Centred, wanted: int | float) -> tuple[Decomposition, 
     values, vectors = spectrum(data, more + 1)
     p = min(more, m)
     beyond, values = float(values[p]) if p < m else 0.0, values[:p]
-    e = rounding_of(data, m, float(values[0])) / math.sqrt(m)
+    e = rounding_of(data, 1, float(values[0])) + 10 * m * UNIT * float(values[0])
     # The residuals are not formed: all that they can be is in the rounding.
-    evidence = Evidence(values, np.zeros((0, p)), beyond, 3 * e)
+    floor = negligible(data, max(0.0, data.total - 3 * m * e))
+    evidence = Evidence(values, np.zeros((0, p)), beyond, 3 * e, floor)
     k = wanted
     if isinstance(k, float):
         k = min(fewest(evidence, upper(evidence), data.total, k)[1], p)
@@ -174,7 +202,7 @@ class Certified(NamedTuple):
         if sizes.max() > 4 * e:
             return False
         missed = min(self.evidence.missed, float(values[-1]))
-        ideal = Evidence(values, 0 * self.evidence.residual, missed, e)
+        ideal = replace(self.evidence, residual=0 * self.evidence.residual, missed=missed)
         best = certificate_of(ideal, self.certificate.angle_bounds.size, None, "", 0.0)
         return not best.met(tol)[short].any()
 
@@ -274,11 +302,13 @@ def certified_krylov(
             width = probes.small.shape[1]
             rounding = rounding_of(data, width, most, skew + probes.skew)
             best = min(best, probes.missed(most, rounding))
-        trace = max(0.0, data.total - float(values.sum())) + (math.sqrt(size) + 2) * e
+        blur = (math.sqrt(size) + 2) * e
+        trace = max(0.0, data.total - float(values.sum())) + blur
         if missed is not None:
             trace = min(trace, missed(state.basis, skew))
         kind = "deterministic" if trace <= best or spent == 0 else "probabilistic"
-        evidence = Evidence(values, state.residual, min(trace, best), e)
+        floor = negligible(data, max(0.0, data.total - blur))
+        evidence = Evidence(values, state.residual, min(trace, best), e, floor)
         ceiling = upper(evidence)
         k, counted = int(wanted), True
         if isinstance(wanted, float):

@@ -130,5 +130,5 @@ def decomposition(data: Centred, basis: Array, variances: np.ndarray) -> Decompo
         mean=data.mean,
         scale=data.frame.scale,
         total_variance=float(total),
-        n_samples=data.weight,
+        n_samples=data.weight * data.weight_unit,
     )

@@ -11,7 +11,7 @@ from primedpca.arrays import dtype_name, namespace, to_numpy
 from primedpca.bounds import Evidence, stream_bounds
 from primedpca.orthonormal import complete, small_eigh
 from primedpca.priming.sketch import UNIT, SketchState
-from primedpca.proofs import certificate_of, rounding_of
+from primedpca.proofs import certificate_of, negligible, preparation_error, rounding_of
 from primedpca.protocols import Array
 from primedpca.refine import widened
 from primedpca.result import Certificate, Cluster
@@ -47,20 +47,26 @@ def sketch_certificate(
     # Not by the Gram matrix: from that the vectors of small singular values are not accurate.
     _, singular, rows = np.linalg.svd(wide, full_matrices=False)
     squares = singular**2
-    rounding = state.rounding + _decomposition_error(wide, squares)
+    ratio = state.unit / data.frame.gain
+    top = (float(squares[:1].sum()) + state.loss) / ratio / ratio / state.weight
+    prepared = preparation_error(data, top) * state.weight * ratio * ratio
+    rounding = state.rounding + prepared + _decomposition_error(wide, squares)
     intervals, angles, runs = stream_bounds(squares, state.loss, rounding, k)
     middle = np.concatenate([squares, np.zeros(max(0, k - squares.size))])[:k] + state.loss / 2
     per_row = (data.frame.gain / state.unit) ** 2 / state.weight
     with np.errstate(over="ignore"):
         outside = intervals / (state.weight - 1) / state.unit / state.unit
         outside = outside * widened(state.weight, state.depth + 16)
+    total = max(0.0, state.total - 4 * max(1, squares.size) * rounding)
+    scaled = total / ratio / ratio / state.weight
+    floor = negligible(data, scaled) * state.weight * ratio * ratio
     certificate = Certificate(
         angle_bounds=angles,
         eigenvalue_bounds=outside,
         clusters=[Cluster(*run) for run in runs],
         kind="deterministic",
         failure_probability=0.0,
-        zero=intervals[:, 1] <= 4 * rounding,
+        zero=intervals[:, 1] <= min(4 * rounding, floor),
     )
     basis = data.like.asarray(np.ascontiguousarray(rows[:k].T))
     return complete(basis, data.like, k, 0), middle * per_row, certificate
@@ -105,7 +111,8 @@ def refined_certificate(
     e = rounding_of(data, p, math.hypot(values[0], np.linalg.norm(b, ord=2)), skew)
     missed = missed_by((vectors,), state, data, skew)
     trace = max(0.0, data.total - float(values.sum())) + (math.sqrt(p) + 2) * e
-    evidence = Evidence(values, b, min(missed, trace), e)
+    floor = negligible(data, max(0.0, data.total - (math.sqrt(p) + 2) * e))
+    evidence = Evidence(values, b, min(missed, trace), e, floor)
     certificate = certificate_of(evidence, k, data, "deterministic", 0.0)
     return vectors[:, :k], values[:k], certificate
 
@@ -144,4 +151,5 @@ def missed_by(basis: tuple[Array, ...], state: SketchState, data: Any, skew: flo
     # Forming the Gram matrix of the rest is off by so much of its own trace.
     left = left**2 + (sum(whole.shape) + 10) * UNIT * float(xp.sum(rest * rest))
     ratio = data.frame.gain / state.unit
-    return (left + state.loss + state.rounding) * ratio * ratio / state.weight
+    found = (left + state.loss + state.rounding) * ratio * ratio / state.weight
+    return found + preparation_error(data, (size * ratio) ** 2 / state.weight)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from primedpca import frame as frames
-from primedpca.arrays import is_sparse, to_numpy, work_dtype
+from primedpca.arrays import check_whole_numbers, is_sparse, to_numpy, work_dtype
 from primedpca.centred import Centred
 from primedpca.engines.prepare import stored_means
 from primedpca.priming import FrequentDirections
@@ -62,7 +62,9 @@ def taken_in(known: Stream, source: DataSource, weights: np.ndarray | None, cent
     # With the row that leads from mean to mean as many as a shrunk sketch has room for.
     group = max(1, (ROOM - 1) * known.size - 1)
     for start, piece in _pieces(source, group):
-        rows = np.array(to_numpy(piece.toarray() if is_sparse(piece) else piece), np.float64)
+        kept = to_numpy(piece.toarray() if is_sparse(piece) else piece)
+        check_whole_numbers(kept, "`X`")  # no shift is fixed before all batches are seen
+        rows = np.array(kept, np.float64)
         if not math.isfinite(_peak(rows)):
             frames.refuse_non_finite(Centred(source, float64=True))
         here = np.ones(len(rows)) if weights is None else weights[start : start + len(rows)]

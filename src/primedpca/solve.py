@@ -250,11 +250,17 @@ class _Proof:
             found = replace(found, components=components, mean=mean, scale=scale)
         short = Status.STOPPED if self.record.stopped else Status.NOT_CERTIFIED
         short = Status.FLOOR if self.floor else short
-        if self.exact and self.tol >= DEFAULTS["tol"]:
-            short = Status.EXACT  # ties, and variances that are lost in rounding: nobody can more
+        if self.exact and self.tol >= DEFAULTS["tol"] and _is_sharp(found, certificate):
+            short = Status.EXACT  # only ties, and variances that are lost in rounding
         proven = self.counted and certificate.met(self.tol).all()
         passes = data.passes + self.wide.passes
         return Solution(found, Status.CERTIFIED if proven else short, passes, history, certificate)
+
+
+def _is_sharp(found: Decomposition, certificate: Certificate) -> bool:
+    """Whether rounding leaves the variances known to a small part of their sum."""
+    low, high = certificate.eigenvalue_bounds.T
+    return bool((high - low <= 1e-6 * found.total_variance).all())
 
 
 def _row(snapshot: Snapshot, plan: Plan, data: Centred) -> dict[str, Any]:

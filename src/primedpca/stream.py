@@ -75,10 +75,11 @@ class _View:
             first = frames.first_block(data)
             self.far = data.sparse and data.center and frames.far_from_zero(first)
             first = first.toarray() if data.sparse else first
-        self._look_from(stored_means(first, data.like.dtype))
-        self._keep_in_range(first, self._part(np.arange(first.shape[0]), first, weighted=False))
+        root = None if data.root is None else data.root[: first.shape[0]]
+        self._look_from(stored_means(first, data.like.dtype, 1.0, root))
+        self._keep_in_range(first, self._part(np.arange(first.shape[0]), first))
         # In the new unit; a mean that was beyond the range was taken as zero before.
-        self._look_from(stored_means(first, data.like.dtype, self.frame.unit))
+        self._look_from(stored_means(first, data.like.dtype, self.frame.unit, root))
 
     @classmethod
     def known(cls, data: Centred, state: dict[str, Any]) -> _View:
@@ -97,10 +98,9 @@ class _View:
         columns = Columns(shift if data.center else None, columns.fill, columns.factor)
         self.frame = replace(self.frame, columns=columns, offset=None, mean=data.wide(shift))
 
-    def _part(self, index: np.ndarray, block: Block, weighted: bool = True) -> Centred:
+    def _part(self, index: np.ndarray, block: Block) -> Centred:
         part = self.data.part(OneBlock(block), index, LocalEngine(1))
         part.sparse, part.frame = False, self.frame
-        part.root = part.root if weighted else None
         return part
 
     def take(self, index: np.ndarray, block: Block) -> Centred:
@@ -125,7 +125,7 @@ class _View:
             self.peak = max(float(xp.max(xp.abs(part.rows()))), self.peak)
         if low <= self.peak <= high:
             return False
-        raw = float(xp.max(xp.abs(data.wide(block))))
+        raw = float(xp.max(xp.abs(data.wide(block) * self._counts(part))))
         if self.peak == 0.0 and (raw == 0.0 or low <= raw <= high):
             return False
         if not math.isfinite(raw):
@@ -146,6 +146,10 @@ class _View:
         self._look_from(data.narrow(seen_from * ratio))
         return True
 
+    def _counts(self, part: Centred) -> Any:
+        """1 for rows of positive weight, 0 for others."""
+        return 1.0 if part.root is None else self.data.wide(part.root > 0)[:, None]
+
     def settle(self) -> None:
         """Tell the data their mean and total variance."""
         data, frame = self.data, self.frame
@@ -158,7 +162,9 @@ class _View:
             data.frame = replace(frame, mean=mean, total=total)
             return
         total = max(0.0, total - float(away @ away))
-        known = replace(frame, mean=mean, total=total)
+        distance = away if factor is None else away / factor
+        lost = frames.astray_by(data, frame.mean, distance, self.norm / data.weight)
+        known = replace(frame, mean=mean, total=total, astray=lost)
         if not data.sparse:
             data.frame = frames.settle(data, known, frame.columns.shift, away)
             return

@@ -7,7 +7,15 @@ from typing import Any
 import numpy as np
 
 from primedpca.arrays import device, is_numpy_array, is_sparse, namespace
-from primedpca.engines.prepare import Columns, own_shift, positions, prepare, stored_means
+from primedpca.engines.prepare import (
+    Columns,
+    own_shift,
+    positions,
+    prepare,
+    present_rows,
+    stored_counts,
+    stored_means,
+)
 from primedpca.protocols import Array, Block, Parts
 
 __all__ = [
@@ -128,7 +136,7 @@ def forward(
 
     With ``squares``, the squared norms of the rows of ``A`` as well.
     """
-    columns = own_shift(block, vectors.dtype, columns, unit)
+    columns = own_shift(block, vectors.dtype, columns, unit, root)
     a = prepare(block, vectors.dtype, columns, root, unit)
     rows = (a @ vectors, _row_squares(a)) if squares else (a @ vectors,)
     done = Parts((), rows) if axis == 0 else Parts(rows)
@@ -176,7 +184,7 @@ def covariance(
     gather: bool = False,
 ) -> Parts:
     """``A^T A`` of a block of rows, ``A A^T`` of a block of columns (the Gram matrix)."""
-    columns = own_shift(block, dtype, columns, unit)
+    columns = own_shift(block, dtype, columns, unit, root)
     # A sparse product adds one entry after the other, so it is made in float64.
     a = prepare(block, np.float64 if is_sparse(block) else dtype, columns, root, unit)
     square = a.T @ a if axis == 0 else a @ a.T
@@ -189,63 +197,89 @@ def moments(
 ) -> Parts:
     """Per column, about the shift: weight present, sum, sum of squares; entries stored, missing.
 
-    Missing values count as absent; entries that a sparse block does not store are zeros that
-    are present.  Blocks of columns also hand back the shift that they found for themselves.
+    Entries stored are those of rows that count.  The last is the sum of the distances from the
+    shift, without weights.  Missing values count as absent; entries that a sparse block does not
+    store are zeros that are present.  Blocks of columns also hand back the shift that they found
+    for themselves.
     """
-    shift = stored_means(block, dtype, unit) if columns.own else columns.shift
-    a = prepare(block, dtype, Columns(shift=shift), None, unit)
-    weight = None if root is None else root * root
-    parts = (_sparse_moments if is_sparse(block) else _dense_moments)(a, weight, shift)
+    shift = stored_means(block, dtype, unit, root) if columns.own else columns.shift
+    a = prepare(block, dtype, Columns(shift=shift, factor=columns.factor), None, unit)
+    parts = (_sparse_moments if is_sparse(block) else _dense_moments)(a, root, shift, columns)
     return Parts(parts) if axis == 0 else Parts((), (*parts, shift))
 
 
-def _dense_moments(a: Array, weight: Array | None, shift: Array) -> tuple[Array, ...]:
+def _dense_moments(
+    a: Array, root: Array | None, shift: Array, columns: Columns
+) -> tuple[Array, ...]:
     xp = namespace(a)
     present = ~xp.isnan(a)
     a = xp.where(present, a, xp.zeros_like(a))
-    there = xp.astype(xp.sum(present, axis=0), xp.float64)
-    counts = (there, a.shape[0] - there)
-    if weight is None:
-        return there, xp.sum(a, axis=0), xp.vecdot(a, a, axis=0), *counts
-    weighted = xp.astype(present, a.dtype).T @ weight
-    return weighted, a.T @ weight, (a * a).T @ weight, *counts
+    if root is None:
+        there = xp.astype(xp.sum(present, axis=0), xp.float64)
+        counts = (there, a.shape[0] - there)
+        return there, xp.sum(a, axis=0), xp.vecdot(a, a, axis=0), *counts, _reach(a)
+    counted = xp.sum(xp.astype(present & (root > 0)[:, None], xp.float64), axis=0)
+    a = xp.where((root > 0)[:, None], a, xp.zeros_like(a))  # also where 0 a^2 would be no number
+    counts = (counted, xp.sum(xp.astype(~present, xp.float64), axis=0))
+    weighted, rooted = xp.astype(present, a.dtype).T @ (root * root), a * root[:, None]
+    return weighted, rooted.T @ root, xp.vecdot(rooted, rooted, axis=0), *counts, _reach(a)
 
 
-def _sparse_moments(a: Block, weight: Array | None, shift: Array) -> tuple[np.ndarray, ...]:
+def _reach(a: Array) -> Array:
+    """The sum of the distances from the shift ``(d,)``, which no square can have underflowed in."""
+    xp = namespace(a)
+    return xp.sum(xp.abs(xp.astype(a, xp.float64, copy=False)), axis=0)
+
+
+def _sparse_moments(
+    a: Block, root: Array | None, shift: Array, given: Columns
+) -> tuple[np.ndarray, ...]:
     rows, columns = positions(a)
     missing = np.isnan(a.data)
     data = np.where(missing, 0, a.data).astype(np.float64)
-    w = np.ones(data.size) if weight is None else weight[rows].astype(np.float64)
-    everything = float(a.shape[0]) if weight is None else weight.sum(dtype=np.float64)
+    data = data if root is None else np.where(root[rows] > 0, data, 0.0)
+    w = np.ones(data.size) if root is None else root[rows].astype(np.float64) ** 2
+    everything = float(a.shape[0]) if root is None else (root.astype(np.float64) ** 2).sum()
 
     def total(values: np.ndarray) -> np.ndarray:
         return np.bincount(columns, weights=values, minlength=a.shape[1])
 
-    stored = total(np.ones_like(data))
+    stored = stored_counts(a, root).astype(np.float64)
     # The weight of what is not stored; of full columns exactly none, or the square of a large
     # shift would bring out the rounding.
-    zeros = np.where(stored == a.shape[0], 0.0, everything - total(w))
+    zeros = np.where(stored == present_rows(a, root), 0.0, everything - total(w))
+    zeros = np.maximum(zeros, 0.0)
     shift = shift.astype(np.float64)
+    shift = shift if given.factor is None else shift * given.factor
+    rooted = data if root is None else data * root[rows].astype(np.float64)
     return (
         everything - total(w * missing),
         total(w * data) - zeros * shift,
-        total(w * data * data) + zeros * shift**2,
+        total(rooted * rooted) + zeros * shift**2,
         stored,
         total(missing.astype(np.float64)),
+        total(np.abs(data)) + np.abs(shift) * (present_rows(a, root) - stored),
     )
 
 
 def extent(
-    block: Block, *, dtype: Any, columns: Columns, unit: float, missing: bool, axis: int
+    block: Block,
+    *,
+    dtype: Any,
+    columns: Columns,
+    root: Array | None,
+    unit: float,
+    missing: bool,
+    axis: int,
 ) -> Parts:
     """How many entries are no finite numbers; the largest size as stored, and as prepared.
 
     Missing values are let pass where ``missing``.  Sizes are those of the whole block, once
     for each of its rows (columns).
     """
-    columns = own_shift(block, dtype, columns, unit)
+    columns = own_shift(block, dtype, columns, unit, root)
     raw = block.data if is_sparse(block) else block
-    ready = prepare(block, dtype, columns, None, unit)
+    ready = prepare(block, dtype, columns, root, unit)
     ready = ready.data if is_sparse(ready) else ready
     xp = namespace(raw)
     wide = xp.astype(raw, xp.float64)

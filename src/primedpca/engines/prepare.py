@@ -14,10 +14,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from primedpca.arrays import is_numpy_array, is_sparse, namespace
+from primedpca.arrays import (
+    EXACT,
+    dtype_name,
+    is_numpy_array,
+    is_sparse,
+    namespace,
+    whole_difference,
+)
 from primedpca.protocols import Array, Block
 
-__all__ = ["Columns", "own_shift", "positions", "prepare", "stored_means"]
+__all__ = [
+    "Columns",
+    "own_shift",
+    "positions",
+    "prepare",
+    "present_rows",
+    "stored_counts",
+    "stored_means",
+]
 
 
 class Columns(NamedTuple):
@@ -69,7 +84,7 @@ def prepare(
     columns : Columns
         This block's columns only.
     root : array of shape (rows,), optional
-        Square roots of the weights.
+        Square roots of the weights.  Finite rows of weight zero become zero, however large.
     unit : float
         A power of two that everything is multiplied with first, so that squares stay in range.
     """
@@ -78,13 +93,18 @@ def prepare(
     if is_numpy_array(block):
         return _prepare_numpy(block, np.dtype(dtype), columns, root, unit)
     xp = namespace(block)
-    out = xp.astype(block, dtype, copy=False)
-    out = out * unit if unit != 1.0 else out
-    if columns.fill is not None:
-        out = xp.where(xp.isnan(out), columns.fill, out)
-    out = out - columns.shift if columns.shift is not None else out
+    if unit == 1.0 and _is_far(block, columns.shift):
+        out = whole_difference(block, columns.shift)
+    else:
+        out = xp.astype(block, dtype, copy=False)
+        out = out * unit if unit != 1.0 else out
+        if columns.fill is not None:
+            out = xp.where(xp.isnan(out), columns.fill, out)
+        out = out - columns.shift if columns.shift is not None else out
     out = out * columns.factor if columns.factor is not None else out
-    return out if root is None else out * root[:, None]
+    if root is None:
+        return out
+    return xp.where(root[:, None] == 0, _absent(block, columns), out * root[:, None])
 
 
 def _prepare_numpy(
@@ -94,22 +114,48 @@ def _prepare_numpy(
     if not asked and block.dtype == dtype and block.flags.c_contiguous:
         return np.asarray(block)
     out = _buffer(block.shape, dtype)
+    # Types wider than float64 are subtracted from before they are rounded.
+    kind = block.dtype if block.dtype.itemsize > 8 else dtype
     if unit != 1.0:
-        np.multiply(block, unit, out=out, casting="unsafe")
+        np.multiply(block, kind.type(unit), out=out, dtype=kind, casting="unsafe")
+    elif _is_far(block, columns.shift):
+        out[...] = whole_difference(block, columns.shift)
     elif columns.shift is not None and columns.fill is None:
         # Straight from the block's own type into the buffer: one reading, one writing.
-        np.subtract(block, columns.shift, out=out, dtype=dtype, casting="unsafe")
+        np.subtract(block, columns.shift, out=out, dtype=kind, casting="unsafe")
     else:
         np.copyto(out, block, casting="unsafe")
     if columns.fill is not None:
         np.copyto(out, columns.fill, where=np.isnan(out))
-    if columns.shift is not None and (unit != 1.0 or columns.fill is not None):
+        out -= 0.0 if columns.shift is None else columns.shift
+    elif columns.shift is not None and unit != 1.0:
         out -= columns.shift
     if columns.factor is not None:
         out *= columns.factor
     if root is not None:
         out *= root[:, None]
+        absent = np.flatnonzero(root == 0)
+        if absent.size:  # where numbers far beyond the others may have left the range
+            out[absent] = _absent(block[absent], columns)
     return out
+
+
+def _absent(rows: Array, columns: Columns) -> Array:
+    """Rows of weight zero: zero where they are finite, or missing and filled; else no number."""
+    xp = namespace(rows)
+    kind = xp.float32 if dtype_name(rows.dtype) == "float32" else xp.float64
+    nothing = xp.astype(rows, kind) * 0
+    if columns.fill is not None:
+        nothing = xp.where(xp.isnan(rows), xp.zeros_like(nothing), nothing)
+    return nothing
+
+
+def _is_far(block: Block, shift: Array | None) -> bool:
+    """Whether whole numbers are shifted by so much that they must not be rounded before."""
+    if shift is None or dtype_name(block.dtype) not in ("int64", "uint64"):
+        return False
+    xp = namespace(shift)
+    return bool(xp.any(xp.abs(shift) > EXACT / 2))
 
 
 def _prepare_sparse(
@@ -121,9 +167,14 @@ def _prepare_sparse(
         column = _spread(block, 1)
         if columns.fill is not None:
             data = np.where(np.isnan(data), columns.fill[column], data)
-        data = data - columns.shift[column] if columns.shift is not None else data
+        if columns.shift is not None:
+            far, shift = unit == 1.0 and _is_far(block, columns.shift), columns.shift[column]
+            data = whole_difference(block.data, shift) if far else data - shift
         data = data * columns.factor[column] if columns.factor is not None else data
-    data = data * root[_spread(block, 0)] if root is not None else data
+    if root is not None:
+        here = root[_spread(block, 0)]
+        data = np.where(here == 0, _absent(block.data, columns), data * here)
+        data = data.astype(dtype, copy=False)
     prepared = copy(block)  # shallow: the constructor would copy the indices
     prepared.data = data
     return prepared
@@ -141,43 +192,68 @@ def _spread(block: Block, axis: int) -> np.ndarray:
     return np.repeat(np.arange(block.indptr.size - 1), np.diff(block.indptr))
 
 
-def own_shift(block: Block, dtype: Any, columns: Columns, unit: float) -> Columns:
+def own_shift(
+    block: Block, dtype: Any, columns: Columns, unit: float, root: Array | None
+) -> Columns:
     """``columns`` with the shift that a block of whole columns finds in itself."""
     if not columns.own:
         return columns
-    shift = stored_means(block, dtype, unit)
+    shift = stored_means(block, dtype, unit, root)
     if is_sparse(block):
         # An entry that is not stored would have to become minus the shift: only full columns.
-        shift = np.where(np.diff(block.indptr) == block.shape[0], shift, 0)
+        full = stored_counts(block, root) == present_rows(block, root)
+        shift = np.where(full, shift, 0)
     return columns._replace(shift=shift, own=False)
 
 
-def stored_means(block: Block, dtype: Any, unit: float = 1.0) -> Array:
-    """The mean ``(d,)`` of the finite entries that are stored of every column, else zero."""
+def present_rows(block: Block, root: Array | None) -> float:
+    """How many rows of a block count: those of positive weight."""
+    return float(block.shape[0]) if root is None else float((root > 0).sum())
+
+
+def stored_counts(block: Block, root: Array | None) -> np.ndarray:
+    """How many entries ``(d,)`` of each column a sparse block stores, in rows that count."""
+    rows, columns = positions(block)
+    columns = columns if root is None else columns[root[rows] > 0]
+    return np.bincount(columns, minlength=block.shape[1])
+
+
+def stored_means(block: Block, dtype: Any, unit: float = 1.0, root: Array | None = None) -> Array:
+    """The weighted mean ``(d,)`` of the finite entries that are stored of every column, else zero.
+
+    Rows of weight zero are not looked at unless there are no others.
+    """
+    if root is not None:
+        root = root if bool((root > 0).any()) else None
     with np.errstate(all="ignore"):
-        means = (_sparse_means if is_sparse(block) else _dense_means)(block, unit)
+        means = (_sparse_means if is_sparse(block) else _dense_means)(block, unit, root)
     xp = namespace(means)
     # Zero where the sum overflowed, so that what is no number in the results comes from the data.
     return xp.astype(xp.where(xp.isfinite(means), means, xp.zeros_like(means)), dtype)
 
 
-def _sparse_means(block: Block, unit: float) -> np.ndarray:
-    _, columns = positions(block)
+def _sparse_means(block: Block, unit: float, root: Array | None) -> np.ndarray:
+    rows, columns = positions(block)
     data = block.data.astype(np.float64) * unit
-    there = np.isfinite(data)
-    totals = np.bincount(columns[there], data[there], minlength=block.shape[1])
-    counts = np.bincount(columns[there], minlength=block.shape[1])
-    return totals / np.maximum(counts, 1)
+    weight = np.ones(data.size) if root is None else (root[rows] / root.max()) ** 2
+    there = np.isfinite(data) & (weight > 0)
+    columns, data, weight = columns[there], data[there], weight[there]
+    totals = np.bincount(columns, data * weight, minlength=block.shape[1])
+    counts = np.bincount(columns, weight, minlength=block.shape[1])
+    return totals / np.where(counts > 0, counts, 1.0)
 
 
-def _dense_means(block: Block, unit: float) -> Array:
+def _dense_means(block: Block, unit: float, root: Array | None) -> Array:
     xp = namespace(block)
     wide = xp.astype(block, xp.float64, copy=False)
     wide = wide * unit if unit != 1.0 else wide
-    means = xp.mean(wide, axis=0)
-    if bool(xp.all(xp.isfinite(means))):
-        return means
-    there = xp.isfinite(wide)
-    counts = xp.astype(xp.sum(there, axis=0), xp.float64)
-    totals = xp.sum(xp.where(there, wide, xp.zeros_like(wide)), axis=0)
+    if root is None:
+        means = xp.mean(wide, axis=0)
+        if bool(xp.all(xp.isfinite(means))):
+            return means
+    weight = xp.ones_like(wide[:, :1]) if root is None else xp.astype(root, xp.float64)[:, None]
+    weight = (weight / xp.max(weight)) ** 2
+    there = xp.isfinite(wide) & (weight > 0)
+    counts = xp.sum(xp.where(there, weight, xp.zeros_like(weight)), axis=0)
+    totals = xp.sum(xp.where(there, wide * weight, xp.zeros_like(wide)), axis=0)
     return totals / xp.where(counts > 0, counts, xp.ones_like(counts))

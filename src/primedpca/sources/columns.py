@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from primedpca.arrays import check_whole_numbers
 from primedpca.protocols import Block
 from primedpca.sources.files import need
 
@@ -236,6 +237,9 @@ def _numbers(chunk: Any, dtype: np.dtype, name: str, where: str) -> np.ndarray:
         chunk = chunk.cast(arrow.float64())
     elif arrow.types.is_boolean(kind) and chunk.null_count:
         chunk = chunk.cast(arrow.uint8())
+    if dtype.kind == "f" and arrow.types.is_integer(kind) and kind.bit_width == 64:
+        whole = chunk.drop_null().to_numpy(zero_copy_only=False)
+        check_whole_numbers(whole, f"column {name!r} of {where}")
     return chunk.to_numpy(zero_copy_only=False)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from primedpca.arrays import check_whole_numbers
 from primedpca.protocols import DataSource
 from primedpca.sources.dense import DenseSource
 from primedpca.sources.sparse import SparseSource
@@ -65,7 +66,12 @@ def _values_of(x: Any) -> DataSource:
             f"`X` has {len(text)} column(s) that hold no numbers (first: {first}); "
             "drop or encode them."
         )
-    return DenseSource(_numbers(frame.to_numpy(), frame))
+    values = _numbers(frame.to_numpy(), frame)
+    if values.dtype.kind == "f":
+        for name, dtype in frame.schema.items():
+            if dtype in (nw.Int64, nw.UInt64):
+                check_whole_numbers(frame[name].drop_nulls().to_numpy(), f"column {name!r}")
+    return DenseSource(values)
 
 
 def _numbers(values: np.ndarray, frame: Any) -> np.ndarray:
