@@ -83,6 +83,14 @@ def test_places_in_older_files_are_ignored(model, tmp_path):
     assert os.listdir(tmp_path) == [model.name]
 
 
+def test_numbers_of_older_files(model):
+    def change(params, fitted, tensors):
+        params["tol"], tensors["tol"] = {"@array": "tol"}, np.array(0.25, np.float32)
+
+    changed(model, change)
+    assert load(model).tol == 0.25
+
+
 @pytest.mark.parametrize(
     ("part", "name", "value", "words"),
     [

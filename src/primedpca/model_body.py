@@ -279,7 +279,8 @@ def _number(
     name: str, value: Any, least: float, most: float = math.inf, *, infinite: bool = False
 ) -> None:
     fits = is_real(value) and least <= value <= most
-    if not fits or not (infinite or -math.inf < value < math.inf):
+    sized = not _is_whole(value) or abs(value) < 2**63
+    if not (fits and sized) or not (infinite or -math.inf < value < math.inf):
         raise ValueError(f"`{name}` has {_short(value)} in place of a number from {least:g}.")
 
 

@@ -112,7 +112,10 @@ def _parts(held: Any) -> tuple[dict[str, Any], Any]:
     if not isinstance(params, dict):
         raise ValueError("its parameters have no names.")
     # Files of earlier versions name places; nothing is read, written or asked there.
-    return {name: value for name, value in params.items() if name not in NOT_KEPT}, held["fitted"]
+    params = {name: value for name, value in params.items() if name not in NOT_KEPT}
+    # They also hold NumPy's numbers as arrays of no dimension.
+    scalars = (name for name, value in params.items() if getattr(value, "ndim", None) == 0)
+    return params | {name: params[name].item() for name in scalars}, held["fitted"]
 
 
 def _is_plain(value: Any) -> bool:

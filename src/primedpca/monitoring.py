@@ -215,7 +215,8 @@ def _left_out(model: Any, k: int) -> tuple[float, float]:
         return float((factor**powers).sum() - share)
 
     factor = 1.0 if excess(1.0) <= 0 else float(brentq(excess, 0.0, 1.0, xtol=1e-15))
-    return rest, share * share / float((factor ** (2 * powers)).sum())
+    squares = float((factor ** (2 * powers)).sum())
+    return rest, share * share / squares if squares > 0 else 1.0  # as for a single one
 
 
 def _raised(model: Any, n: float, k: int, mean: int, centre: float, h: float) -> float:

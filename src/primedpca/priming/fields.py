@@ -19,7 +19,8 @@ def check_count(name: str, value: Any, *, optional: bool = False) -> None:
     """Refuse what is not a whole number, at least 1 and below 2^63."""
     if optional and value is None:
         return
-    if not is_real(value) or not isinstance(value, Integral) or not 1 <= value < 2**63:
+    whole = isinstance(value, Integral) and is_real(value)
+    if not whole or not 1 <= int(value) < 2**63:
         none = ", or None" if optional else ""
         raise ValueError(f"`{name}`={value!r} must be a whole number, at least 1{none}.")
 
