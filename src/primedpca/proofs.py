@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from primedpca.arrays import to_numpy
+from primedpca.arrays import dtype_name, to_numpy
 from primedpca.bounds import (
     Evidence,
     angle_bounds,
@@ -93,10 +93,13 @@ def negligible(data: Any, total: float) -> float:
     Rounding that is larger than this cannot tell a variance from zero, and proves nothing.
     """
     mean, factor = data.frame.mean, data.frame.columns.factor
-    if not data.center or mean is None:
+    whole = "int" in dtype_name(data.source.dtype)  # which differ by 1 or not at all
+    if not data.center or mean is None or whole:
         return NEGLIGIBLE * total
-    mean = data.wide(mean) if factor is None else data.wide(mean) * data.wide(factor)
-    return max(NEGLIGIBLE * total, (256 * UNIT) ** 2 * float(mean @ mean))
+    mean = to_numpy(data.wide(mean) if factor is None else data.wide(mean) * data.wide(factor))
+    peak = float(np.abs(mean).max())  # the square of which may be beyond the range
+    size = 16 * UNIT * peak * (float(np.linalg.norm(mean / peak)) if peak else 0.0)
+    return max(NEGLIGIBLE * total, size * size)
 
 
 def certificate_of(evidence: Evidence, k: int, data: Any, kind: str, failure: float) -> Certificate:

@@ -102,7 +102,8 @@ def refine_span(
 def in_unit_of_data(data: Centred, variances: Any) -> Any:
     """The one place where variances are rescaled from ``n`` to ``n - 1`` and to the data's unit."""
     # By one gain at a time: its square may leave the range of float64.
-    return variances * (data.weight / (data.weight - 1)) / data.frame.gain / data.frame.gain
+    with np.errstate(over="ignore", under="ignore"):
+        return variances * (data.weight / (data.weight - 1)) / data.frame.gain / data.frame.gain
 
 
 def widened(weight: float, steps: float) -> np.ndarray:

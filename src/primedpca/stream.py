@@ -45,8 +45,10 @@ def stream(data: Centred, size: int) -> Iterator[Centred]:
     for index, rows in data.source.batches(size, None, start=i):
         block = rows.toarray() if is_sparse(rows) else rows
         i, seen = i + 1, seen + len(index)
+        if view is None and not _counts(data, index) and seen < n:
+            continue
         if view is None:
-            view = _View(data, block)
+            view = _View(data, index, block)
             before = data.passes
         part = view.take(index, block)
         data.passes = before + seen / n
@@ -57,10 +59,15 @@ def stream(data: Centred, size: int) -> Iterator[Centred]:
             yield part
 
 
+def _counts(data: Centred, index: np.ndarray) -> bool:
+    """Whether any of the rows has a weight."""
+    return data.root is None or bool((data.root[data.like.xp.asarray(index)] > 0).any())
+
+
 class _View:
     """The provisional frame, and what the rows add up to in it."""
 
-    def __init__(self, data: Centred, block: Block) -> None:
+    def __init__(self, data: Centred, index: np.ndarray, block: Block) -> None:
         self.data = data
         self.open = data.frame.mean is None and not data.standardise and data.missing == "error"
         self.frame = data.frame if self.open else data.learn()
@@ -72,12 +79,14 @@ class _View:
             return
         first = block
         if data.source.axis == 0:
-            first = frames.first_block(data)
-            self.far = data.sparse and data.center and frames.far_from_zero(first)
-            first = first.toarray() if data.sparse else first
-        root = None if data.root is None else data.root[: first.shape[0]]
+            whole = frames.first_block(data)
+            self.far = data.sparse and data.center and frames.far_from_zero(whole)
+            if data.root is None:  # else some of its rows may not count
+                first = whole.toarray() if data.sparse else whole
+                index = np.arange(first.shape[0])
+        root = self._part(index, first).root
         self._look_from(stored_means(first, data.like.dtype, 1.0, root))
-        self._keep_in_range(first, self._part(np.arange(first.shape[0]), first))
+        self._keep_in_range(first, self._part(index, first))
         # In the new unit; a mean that was beyond the range was taken as zero before.
         self._look_from(stored_means(first, data.like.dtype, self.frame.unit, root))
 
@@ -161,9 +170,11 @@ class _View:
         if not data.center:
             data.frame = replace(frame, mean=mean, total=total)
             return
-        total = max(0.0, total - float(away @ away))
+        first, total = total, max(0.0, total - float(away @ away))
+        if first > frames.POOR * total:
+            return  # seen from too far away: whoever needs the mean makes a pass for it
         distance = away if factor is None else away / factor
-        lost = frames.astray_by(data, frame.mean, distance, self.norm / data.weight)
+        lost = frames.astray_by(data, frame.mean, distance, first)
         known = replace(frame, mean=mean, total=total, astray=lost)
         if not data.sparse:
             data.frame = frames.settle(data, known, frame.columns.shift, away)
