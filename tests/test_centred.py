@@ -370,8 +370,8 @@ def test_weights_that_are_refused(weight, message):
     [
         ("max", "`scale`='max' must be None, 'std' or"),
         (np.ones(8), r"`scale` has shape \(8,\), but `X` has 9 columns"),
-        (np.zeros(9), "`scale` must be finite and positive"),
-        (np.full(9, np.nan), "`scale` must be finite and positive"),
+        (np.zeros(9), "must be finite and positive"),
+        (np.full(9, np.nan), "must be finite and positive"),
     ],
 )
 def test_scales_that_are_refused(scale, message):

@@ -350,7 +350,7 @@ GOOD = np.random.default_rng(0).standard_normal((20, 6))
         ({"extra_components": "some"}, r"`extra_components`='some'"),
         ({"scale": "minmax"}, r"`scale`='minmax'"),
         ({"scale": np.ones(5)}, r"`scale` has shape \(5,\), but `X` has 6 columns"),
-        ({"scale": np.zeros(6)}, r"`scale` must be finite and positive"),
+        ({"scale": np.zeros(6)}, r"`scale`\[0\]=0.0 must be finite and positive"),
         ({"missing": "drop"}, r"`missing`='drop'"),
         ({"refine_share": 0}, r"`refine_share`=0"),
         ({"certificate": "sure"}, r"`certificate`='sure' must be one of"),

@@ -181,8 +181,9 @@ def excess(state, problem):
     covariance = (problem.vectors * problem.values) @ problem.vectors.T
     B = to_numpy(state.sketch).astype(np.longdouble)
     weight = problem.options.get("sample_weight", np.ones(len(problem.X))).sum()
-    rest = np.linalg.eigvalsh((covariance * (weight - 1) - B.T @ B).astype(np.float64))
-    noise = 1e-15 * problem.X.shape[1] * problem.values[0] * (weight - 1)  # of the truth
+    whole = (weight - 1) * state.unit**2
+    rest = np.linalg.eigvalsh((covariance * whole - B.T @ B).astype(np.float64))
+    noise = 1e-15 * problem.X.shape[1] * problem.values[0] * whole  # of the truth
     beyond = max(-rest[0], rest[-1] - state.loss) - noise
     return max(beyond, 0.0) / state.rounding if state.rounding else beyond
 
@@ -527,7 +528,8 @@ def test_merged_sketches_keep_their_word(seed):
         weight = problem.options.get("sample_weight", np.ones(len(problem.X))).sum()
         assert state.weight == pytest.approx(weight)
         if problem.options["center"]:
-            assert state.total == pytest.approx((weight - 1) * problem.values.sum(), rel=1e-3)
+            whole = (weight - 1) * state.unit**2
+            assert state.total == pytest.approx(whole * problem.values.sum(), rel=1e-3)
     assert claims > 30
 
 

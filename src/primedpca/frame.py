@@ -228,11 +228,14 @@ def learn(
     if not data.center:
         return replace(frame, mean=mean, total=total), None
     frame = replace(frame, mean=mean, total=max(0.0, total - float(away @ away)))
-    lost = astray_by(data, 0 * distance if shift is None else data.wide(shift), distance, total)
+    start = 0 * distance if shift is None else data.wide(shift)
+    lost = astray_by(data, start, distance, total, data.wide(frame.columns.factor))
     return settle(data, replace(frame, astray=lost), shift, away), away
 
 
-def astray_by(data: Centred, shift: Array, distance: Array, square: float) -> float:
+def astray_by(
+    data: Centred, shift: Array, distance: Array, square: float, factor: Array | None
+) -> float:
     """How far the rounded ``shift + distance`` may be from the mean, in the scale of ``M``.
 
     What that addition rounds off is known exactly (Knuth's two-sum), so that a constant column,
@@ -242,7 +245,7 @@ def astray_by(data: Centred, shift: Array, distance: Array, square: float) -> fl
     whole = shift + distance
     part = whole - shift
     lost = (shift - (whole - part)) + (distance - part)
-    lost = lost if data.frame.scale is None else lost / data.wide(data.frame.scale)
+    lost = lost if factor is None else lost * factor
     return math.sqrt(float(lost @ lost)) + chain_of(data) * UNIT * math.sqrt(square)
 
 
@@ -319,37 +322,32 @@ class _Moments(NamedTuple):
 def measure(data: Centred) -> Frame:
     """Mean, spread and what is missing, in a pass of their own."""
     found = _moments(data)
-    frame, xp = data.frame, data.like.xp
-    eps, mean = float(xp.finfo(data.like.dtype).eps), found.mean
-    frame = replace(frame, mean=mean)
+    frame, xp = replace(data.frame, mean=found.mean), data.like.xp
+    mean = found.mean
     if data.standardise:
-        constant = found.is_constant(eps)
-        deviation = xp.where(constant, found.gain * frame.unit, xp.sqrt(found.variance))
-        scale = deviation / found.gain / frame.unit
-        ratio = found.square / xp.where(constant, xp.ones_like(mean), found.variance)
-        ratio = xp.where(constant, xp.zeros_like(mean), ratio)
-        slip = 2 * chain_of(data) * UNIT * float(xp.max(ratio)) + 4 * UNIT
-        frame = replace(frame, scale=data.narrow(scale), gain=1.0, slip=slip)
-        factor = 1 / deviation
+        frame, factor = _standard(data, frame, found)
     else:
-        wanted = xp.ones_like(mean) if frame.scale is None else 1 / data.wide(frame.scale)
-        factor = wanted / found.gain
-    fill = data.narrow(mean) if data.missing == "mean" else None
+        factor = xp.ones_like(mean) if frame.scale is None else 1 / data.wide(frame.scale)
+        factor = factor / found.gain
     whole = None if frame.scale is None else data.narrow(factor * found.gain)
-    # What is missing becomes the mean: nothing when centred, mean**2 when not.
-    squared = found.variance * found.there
-    if not data.center:
-        squared = squared + (mean * found.gain) ** 2 * data.weight
-    total = float(xp.sum(squared * factor**2)) / data.weight
-    # About the guess, whose square has cancelled in the variances.
-    first = float(xp.sum(found.square * found.there * factor**2)) / data.weight
-    columns = Columns(None, fill, whole)
-    frame = replace(frame, columns=columns, total=total, first=max(first, total))
-    data.frame = frame
+    fill = data.narrow(mean) if data.missing == "mean" else None
+    with np.errstate(over="ignore"):  # refused below
+        # What is missing becomes the mean: nothing when centred, mean**2 when not.
+        squared = found.variance * found.there
+        if not data.center:
+            squared = squared + (mean * found.gain) ** 2 * data.weight
+        total = float(xp.sum(squared * factor**2)) / data.weight
+        # About the guess, whose square has cancelled in the variances.
+        first = float(xp.sum(found.square * found.there * factor**2)) / data.weight
+        around = float(xp.sum(found.square * factor**2))
+    if not math.isfinite(total + first + around):
+        refuse_non_finite(data)
     # Of sparse rows the distance from the guess is subtracted, and no mean that was rounded.
     start = 0 * found.shift if data.sparse and fill is None else found.shift
-    around = float(xp.sum(found.square * factor**2))
-    frame = replace(frame, astray=astray_by(data, start, found.away / found.gain, around))
+    lost = astray_by(data, start, found.away / found.gain, around, factor * found.gain)
+    columns = Columns(None, fill, whole)
+    first = max(first, total)
+    frame = replace(frame, columns=columns, total=total, first=first, astray=lost)
     if not data.center:
         return frame
     if not data.sparse:
@@ -361,6 +359,34 @@ def measure(data: Centred) -> Frame:
     shift = data.narrow(xp.where(far, found.shift, xp.zeros_like(mean)))
     left = xp.where(far, found.away, found.away + found.shift * found.gain)
     return settle(data, frame, shift, left * factor)
+
+
+def _standard(data: Centred, frame: Frame, found: _Moments) -> tuple[Frame, Array]:
+    """The frame with standard deviations as its scale, and what ``found`` is multiplied with.
+
+    Centred columns that are constant up to the rounding of their mean are taken as constant:
+    their scale is 1, and what rounding left of them is multiplied by zero.
+    """
+    xp, ones = data.like.xp, namespace(found.away).ones_like(found.away)
+    constant = found.is_constant(float(xp.finfo(data.like.dtype).eps))
+    variance = xp.where(constant, ones, found.variance)
+    deviation = xp.sqrt(variance)
+    scale = xp.where(constant, ones, deviation / found.gain)
+    still = 0 * ones if data.center else 1 / found.gain
+    info = np.finfo(dtype_name(data.like.dtype))
+    beyond = np.flatnonzero(to_numpy((scale < 2 * info.tiny) | (scale > info.max / 2)))
+    if beyond.size:
+        raise ValueError(
+            f"column {beyond[0]} of `X` has a standard deviation of "
+            f"{float(scale[int(beyond[0])]):.3g}, by which {info.dtype} cannot divide; give the "
+            "column in another unit."
+        )
+    ratio = xp.where(constant, 0 * ones, found.square / variance)
+    # The weight of the zeros of sparse columns is a difference of weights within a factor of 16.
+    chain = chain_of(data) * (16 if data.sparse and data.root is not None else 1)
+    slip = 2 * chain * UNIT * float(xp.max(ratio)) + 4 * UNIT
+    frame = replace(frame, scale=data.narrow(scale), gain=1.0, slip=slip)
+    return frame, xp.where(constant, still, 1 / deviation)
 
 
 def _moments(data: Centred) -> _Moments:

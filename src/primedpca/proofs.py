@@ -87,18 +87,20 @@ def preparation_error(data: Any, largest: float) -> float:
     return error
 
 
-def negligible(data: Any, total: float) -> float:
+def negligible(data: Any, total: float, mean: Array | None = None) -> float:
     """The variance that nobody can mean: of ``total``, or of what the type of the data resolves.
 
     Rounding that is larger than this cannot tell a variance from zero, and proves nothing.
+    ``mean`` is by default what the data have learnt of theirs.
     """
-    mean, factor = data.frame.mean, data.frame.columns.factor
+    mean, factor = data.frame.mean if mean is None else mean, data.frame.columns.factor
     whole = "int" in dtype_name(data.source.dtype)  # which differ by 1 or not at all
     if not data.center or mean is None or whole:
         return NEGLIGIBLE * total
     mean = to_numpy(data.wide(mean) if factor is None else data.wide(mean) * data.wide(factor))
     peak = float(np.abs(mean).max())  # the square of which may be beyond the range
-    size = 16 * UNIT * peak * (float(np.linalg.norm(mean / peak)) if peak else 0.0)
+    # Far less than where one row differs from the others by its last bit.
+    size = 2.0**-30 * UNIT * peak * (float(np.linalg.norm(mean / peak)) if peak else 0.0)
     return max(NEGLIGIBLE * total, size * size)
 
 

@@ -59,7 +59,7 @@ def sketch_certificate(
         outside = outside * widened(state.weight, state.depth + 16)
     total = max(0.0, state.total - 4 * max(1, squares.size) * rounding)
     scaled = total / ratio / ratio / state.weight
-    floor = negligible(data, scaled) * state.weight * ratio * ratio
+    floor = negligible(data, scaled, state.shift / ratio) * state.weight * ratio * ratio
     certificate = Certificate(
         angle_bounds=angles,
         eigenvalue_bounds=outside,
@@ -76,7 +76,7 @@ def _decomposition_error(sketch: np.ndarray, squares: np.ndarray) -> float:
     """How far the squares and vectors of LAPACK are from those of the sketch as it is stored."""
     m, d = sketch.shape
     top, whole = float(squares[:1].sum()), float(squares.sum())
-    return UNIT * (2 * d + 20 * m + 10) * math.sqrt(top * whole)
+    return UNIT * (2 * d + 20 * m + 10) * math.sqrt(top) * math.sqrt(whole)
 
 
 def refined_certificate(

@@ -174,7 +174,7 @@ class _View:
         if first > frames.POOR * total:
             return  # seen from too far away: whoever needs the mean makes a pass for it
         distance = away if factor is None else away / factor
-        lost = frames.astray_by(data, frame.mean, distance, first)
+        lost = frames.astray_by(data, frame.mean, distance, first, factor)
         known = replace(frame, mean=mean, total=total, astray=lost)
         if not data.sparse:
             data.frame = frames.settle(data, known, frame.columns.shift, away)

@@ -239,27 +239,42 @@ def _sparse_moments(
     data = np.where(missing, 0, a.data).astype(np.float64)
     data = data if root is None else np.where(root[rows] > 0, data, 0.0)
     w = np.ones(data.size) if root is None else root[rows].astype(np.float64) ** 2
-    everything = float(a.shape[0]) if root is None else (root.astype(np.float64) ** 2).sum()
 
     def total(values: np.ndarray) -> np.ndarray:
         return np.bincount(columns, weights=values, minlength=a.shape[1])
 
-    stored = stored_counts(a, root).astype(np.float64)
-    # The weight of what is not stored; of full columns exactly none, or the square of a large
-    # shift would bring out the rounding.
-    zeros = np.where(stored == present_rows(a, root), 0.0, everything - total(w))
-    zeros = np.maximum(zeros, 0.0)
+    stored, zeros = stored_counts(a, root).astype(np.float64), _weight_of_zeros(a, root)
     shift = shift.astype(np.float64)
     shift = shift if given.factor is None else shift * given.factor
     rooted = data if root is None else data * root[rows].astype(np.float64)
     return (
-        everything - total(w * missing),
+        zeros + total(w * ~missing),
         total(w * data) - zeros * shift,
         total(rooted * rooted) + zeros * shift**2,
         stored,
         total(missing.astype(np.float64)),
         total(np.abs(data)) + np.abs(shift) * (present_rows(a, root) - stored),
     )
+
+
+def _weight_of_zeros(a: Block, root: Array | None) -> np.ndarray:
+    """The weight ``(d,)`` of the rows in which a sparse block stores nothing of a column.
+
+    It is the weight of all rows less that of those stored, which would cancel beside one large
+    weight: so it is counted among rows of like weight, and is exactly none where all are stored.
+    """
+    (rows, columns), d = positions(a), a.shape[1]
+    if root is None:
+        return a.shape[0] - np.bincount(columns, minlength=d).astype(np.float64)
+    weight = root.astype(np.float64) ** 2
+    _, kind = np.unique(np.frexp(weight)[1] // 4, return_inverse=True)
+    kinds = int(kind.max(initial=0)) + 1
+    place = kind[rows] * d + columns
+    count = np.bincount(place, minlength=kinds * d).reshape(kinds, d)
+    stored = np.bincount(place, weight[rows], minlength=kinds * d).reshape(kinds, d)
+    whole = np.bincount(kind, weight, minlength=kinds)[:, None]
+    rest = np.where(count == np.bincount(kind, minlength=kinds)[:, None], 0.0, whole - stored)
+    return np.maximum(rest, 0.0).sum(axis=0)
 
 
 def extent(

@@ -18,7 +18,7 @@ UNIT = 2.0**-53
 #: many new rows costs less than two shrinks, and what is lost is a fifth less, than with two.
 ROOM = 3
 #: How far out rows may be in a unit that was made for others.
-FARTHEST = 2.0**300
+FARTHEST = 2.0**120
 
 
 class SketchState(NamedTuple):
@@ -295,6 +295,6 @@ def _shrink(state: SketchState) -> SketchState:
 def _shrink_error(sketch: Array, top: float, whole: float) -> float:
     """What one shrink may be off by: the Gram matrix, its vectors, the rows, their storage."""
     m, d = sketch.shape
-    both = math.sqrt(top * whole)
+    both = math.sqrt(top) * math.sqrt(whole)  # the product may be out of range
     rows = (2 * m * math.sqrt(m / 2) + 12) * both
     return UNIT * (d * whole + 42 * m * top + rows) + 2 * _roundoff(sketch) * both
