@@ -1,6 +1,7 @@
 """Files that are replaced between two readings, of the kinds that libraries open anew each time."""
 
 import os
+import time
 
 import numpy as np
 import pytest
@@ -39,4 +40,42 @@ def test_another_file_in_its_place_is_refused(tmp_path, name, write):
     source.read(0)
     os.replace(second, first)
     with pytest.raises(OSError, match=rf"{name} was replaced by another file since it was opened"):
+        source.read(0)
+
+
+@pytest.mark.parametrize("name", ["x.npy", "x.csv", "x.parquet", "x.png", "x.bin", "x.npz", "x.h5"])
+def test_a_change_whose_date_was_set_back_is_seen(tmp_path, name):
+    """Bytes changed in their place, then the old date of writing: only the system's own tells."""
+    rng, path = np.random.default_rng(0), tmp_path / name
+    values, options = rng.normal(size=(9, 4)), {}
+    if name == "x.npy":
+        np.save(path, values)
+    elif name == "x.csv":
+        path.write_text("a,b\n1.5,2.5\n3.5,4.5\n")
+    elif name == "x.parquet":
+        pandas = pytest.importorskip("pandas")
+        pandas.DataFrame(values, columns=list("abcd")).to_parquet(path)
+    elif name == "x.png":
+        pillow = pytest.importorskip("PIL.Image")
+        pillow.fromarray(rng.integers(0, 255, (8, 8), dtype=np.uint8)).save(path)
+        options = {"cache": 0}
+    elif name == "x.bin":
+        path.write_bytes(values.tobytes())
+        options = {"shape": (9, 4), "dtype": "float64"}
+    elif name == "x.npz":
+        sparse(path, rng)
+    else:
+        with pytest.importorskip("h5py").File(path, "w") as file:
+            file["X"] = values
+    source = as_source(path, **options)
+    source.read(0)
+    before = path.stat()
+    time.sleep(0.02)  # more than a tick of the file system's clock
+    with open(path, "r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        last = file.read(1)
+        file.seek(-1, os.SEEK_END)
+        file.write(bytes([last[0] ^ 1]))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(OSError, match=rf"{name} was changed.* since it was opened"):
         source.read(0)

@@ -51,6 +51,51 @@ def frames_of(path, form="rgb24"):
         return np.stack([frame.to_ndarray(format=form) for frame in container.decode(video=0)])
 
 
+# -- places that files name ------------------------------------------------------------------
+
+
+def test_an_image_that_is_a_program(tmp_path):
+    """Pillow hands PostScript to Ghostscript, whatever the name of the file."""
+    path = tmp_path / "drawing.png"
+    path.write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n")
+    with pytest.raises(ValueError, match=r"drawing\.png cannot be read as an image: it is none of"):
+        as_source(path)
+
+
+def test_a_folder_named_like_an_address(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "http:").mkdir()
+    path = film("film.mkv", n=4)
+    os.replace(path, "http:/film.mkv")
+    assert as_source("http:/film.mkv").shape == (4, 32 * 48 * 3)
+
+
+@pytest.mark.parametrize(
+    "text", ["ffconcat version 1.0\nfile film.mkv\n", "#EXTM3U\n#EXTINF:1,\nfilm.mkv\n"]
+)
+def test_a_list_of_films_is_not_followed(tmp_path, text):
+    film(tmp_path / "film.mkv", n=4)
+    path = tmp_path / "list.mp4"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"list\.mp4 cannot be read as a video"):
+        as_source(path)
+
+
+def test_a_title_that_is_not_utf_8(tmp_path):
+    with av.open(str(tmp_path / "film.mkv"), "w") as container:
+        container.metadata["title"] = "a title"
+        stream = container.add_stream("mpeg4", rate=10)
+        stream.width = stream.height = 16
+        stream.pix_fmt = "yuv420p"
+        frame = np.zeros((16, 16, 3), np.uint8)
+        container.mux(stream.encode(av.VideoFrame.from_ndarray(frame)))
+        container.mux(stream.encode())
+    whole = (tmp_path / "film.mkv").read_bytes()
+    assert b"a title" in whole
+    (tmp_path / "other.mkv").write_bytes(whole.replace(b"a title", b"a \xff\xfetle"))
+    assert as_source(tmp_path / "other.mkv").shape == (1, 768)
+
+
 # -- images -----------------------------------------------------------------------------------
 
 

@@ -54,7 +54,7 @@ LAYERS = [
         "sketching",
     },
     {"solve", "checkpoint", "progress", "shared_fit"},
-    {"estimator", "callbacks", "model_file", "keeping", "projecting", "streaming"},
+    {"estimator", "callbacks", "model_body", "model_file", "keeping", "projecting", "streaming"},
     {"plots", "report"},
     {"experiments", "interop"},
     {"cli"},

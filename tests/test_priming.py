@@ -124,7 +124,7 @@ def test_the_power_method_goes_on_beyond_the_rank():
         ({"epsilon": 0.0}, "`epsilon`=0.0 must lie between 0 and 2"),
         ({"epsilon": 2.0}, "`epsilon`=2.0"),
         ({"epsilon": float("nan")}, "`epsilon`=nan"),
-        ({"max_steps": 0}, "`max_steps`=0 must be at least 1, or None"),
+        ({"max_steps": 0}, "`max_steps`=0 must be a whole number, at least 1, or None"),
     ],
 )
 def test_the_power_method_refuses_by_name(options, words):
@@ -311,7 +311,9 @@ def test_the_size_of_a_sketch_fits_the_directions(p, size):
 
 
 def test_frequent_directions_refuses_by_name():
-    with pytest.raises(ValueError, match="`sketch_size`=0 must be at least 1, or None"):
+    with pytest.raises(
+        ValueError, match="`sketch_size`=0 must be a whole number, at least 1, or None"
+    ):
         FrequentDirections(0)
     with pytest.raises(ValueError, match="`sketch_size`=4 is less than the 5 directions"):
         run(TALL.X, FrequentDirections(4), 5)

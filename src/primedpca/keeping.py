@@ -20,7 +20,9 @@ class Keeping:
         Parameters
         ----------
         path : path
-            By custom ``something.safetensors``.  It is there whole or not at all.
+            By custom ``something.safetensors``.  It is there whole or not at all.  Parameters
+            that belong to a machine are not kept: ``engine``, ``checkpoint``, ``device`` and
+            ``max_memory``.
         overwrite : bool
             Whether a file that is there already may be replaced.
         """

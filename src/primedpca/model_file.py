@@ -12,6 +12,7 @@ import numpy as np
 from primedpca.arrays import to_numpy
 from primedpca.costs import Way
 from primedpca.estimator import PrimedPCA
+from primedpca.model_body import NOT_KEPT, check_fitted, check_parameters
 from primedpca.priming import REGISTRY, Given
 from primedpca.priming.sketch import SketchState
 from primedpca.result import Certificate, Cluster, Plan, Status
@@ -29,7 +30,7 @@ TYPES: dict[str, Any] = {
         *(Given, Certificate, Cluster, Plan, Status, Way, SketchState, Stream),
     )
 }
-PLAIN = (type(None), bool, int, float, str, np.generic, np.ndarray, os.PathLike)
+PLAIN = (type(None), bool, int, float, str, np.generic, np.ndarray)
 
 
 def save(model: PrimedPCA, path: str | os.PathLike[str], overwrite: bool = False) -> None:
@@ -43,6 +44,7 @@ def save(model: PrimedPCA, path: str | os.PathLike[str], overwrite: bool = False
             f"{os.fspath(path)} is there already; name another file, or pass `overwrite`=True."
         )
     params = model.get_params(deep=False)
+    params = {name: value for name, value in params.items() if name not in NOT_KEPT}
     lost = [name for name, value in params.items() if not _is_plain(value)]
     if lost:
         warnings.warn(
@@ -52,24 +54,34 @@ def save(model: PrimedPCA, path: str | os.PathLike[str], overwrite: bool = False
             stacklevel=3,
         )
     kept = {name: _as_array(value) for name, value in params.items() if name not in lost}
-    if not _is_plain(fitted["plan_"].priming):
+    if fitted["plan_"] is not None and not _is_plain(fitted["plan_"].priming):
         fitted["plan_"] = None
+    if fitted.get("where_", "").startswith("Dask, "):  # whose address is nobody else's
+        fitted["where_"] = "Dask"
+    try:
+        check_parameters(kept)
+        check_fitted(fitted)
+    except ValueError as error:
+        raise ValueError(f"this model cannot be saved: {error}") from error
     write_file(path, KIND, {"params": kept, "fitted": fitted}, TYPES)
 
 
 def load(path: str | os.PathLike[str]) -> PrimedPCA:
-    """A model that :meth:`PrimedPCA.save` wrote.
+    """Read a model that :meth:`PrimedPCA.save` wrote.
 
     Parameters
     ----------
     path : path
-        Nothing in the file is run, and every byte is checked: one that is damaged is refused.
+        The file may come from anywhere: nothing in it is run, every byte is compared with its
+        checksum, and every value with what a fit leaves.  ValueError where one does not fit.
 
     Returns
     -------
     PrimedPCA
-        As it was: parameters, components, certificate, history.  Continue from it on new data
-        with ``load(path).set_params(warm_start=True).fit(X)``.
+        As it was: parameters, components, certificate, history.  ``engine``, ``checkpoint``,
+        ``device`` and ``max_memory`` belong to a machine and not to a model: they are not kept,
+        and have their defaults.  Continue from it on new data with
+        ``load(path).set_params(warm_start=True).fit(X)``.
 
     Examples
     --------
@@ -83,10 +95,29 @@ def load(path: str | os.PathLike[str]) -> PrimedPCA:
     """
     check_regular(path)
     held = read_file(path, KIND, TYPES)
-    model = PrimedPCA(**held["params"])
-    for name, value in held["fitted"].items():
+    try:
+        params, fitted = _parts(held)
+        check_parameters(params)
+        check_fitted(fitted)
+    except ValueError as error:
+        raise ValueError(f"{os.fspath(path)} is not a valid model: {error}") from error
+    model = PrimedPCA(**params)
+    for name, value in fitted.items():
         setattr(model, name, value)
     return model
+
+
+def _parts(held: Any) -> tuple[dict[str, Any], Any]:
+    if not isinstance(held, dict) or held.keys() != {"params", "fitted"}:
+        raise ValueError("it does not hold parameters and fitted attributes.")
+    params = held["params"]
+    if not isinstance(params, dict):
+        raise ValueError("its parameters have no names.")
+    # Files of earlier versions name places; nothing is read, written or asked there.
+    params = {name: value for name, value in params.items() if name not in NOT_KEPT}
+    # They also hold NumPy's numbers as arrays of no dimension.
+    scalars = (name for name, value in params.items() if getattr(value, "ndim", None) == 0)
+    return params | {name: params[name].item() for name in scalars}, held["fitted"]
 
 
 def _is_plain(value: Any) -> bool:
@@ -98,7 +129,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _as_array(value: Any) -> Any:
-    """Tensors and other arrays as NumPy's, paths as text."""
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
+    """Tensors and other arrays as NumPy's, NumPy's numbers as Python's."""
+    if isinstance(value, np.generic):
+        return value.item()
     return to_numpy(value) if hasattr(value, "shape") else value

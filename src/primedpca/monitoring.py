@@ -185,25 +185,29 @@ def _t2_limit(n: float, k: int, level: float, mean: int) -> float:
 def _moments(model: Any, calibration: Statistics | None, n: float, k: int) -> tuple[float, float]:
     """The mean of the SPE of the rows that are known, and Box's degrees of freedom."""
     if calibration is None:
-        rest, squares = _left_out(model, k)
-        return (n - 1) / n * rest, rest**2 / squares if squares > 0 else np.inf
+        rest, h = _left_out(model, k)
+        return (n - 1) / n * rest, h
     spe = calibration.spe
     if spe.size < 2:
         raise ValueError(
             f"`calibration` has {spe.size} rows, and a variance needs 2 at least; give more."
         )
-    centre, spread = float(spe.mean()), float(spe.var(ddof=1))
-    return centre, 2 * centre**2 / spread if spread > 0 else np.inf
+    centre, spread = float(spe.mean()), float(spe.std(ddof=1))
+    ratio = centre / spread if spread > 0 else np.inf
+    return centre, 2 * ratio * ratio
 
 
 def _left_out(model: Any, k: int) -> tuple[float, float]:
-    """``theta_1`` and the largest ``theta_2`` of variances that fall by growing factors."""
+    """``theta_1``, and Box's ``theta_1^2 / theta_2`` for variances that fall by a constant factor.
+
+    In units of the last variance that is kept, so that no square leaves the range of numbers.
+    """
     from scipy.optimize import brentq
 
     count = min(model.n_samples_, model.components_.shape[1]) - model.components_.shape[0]
     rest = float(model.noise_variance_) * count
     if not rest > 0:
-        return 0.0, 0.0
+        return 0.0, np.inf
     powers, first = np.arange(1, count + 1), float(model.explained_variance_[k - 1])
     share = min(rest / first, count)  # of rounding, not more than all of them equal
 
@@ -211,16 +215,17 @@ def _left_out(model: Any, k: int) -> tuple[float, float]:
         return float((factor**powers).sum() - share)
 
     factor = 1.0 if excess(1.0) <= 0 else float(brentq(excess, 0.0, 1.0, xtol=1e-15))
-    return rest, first**2 * float((factor ** (2 * powers)).sum())
+    squares = float((factor ** (2 * powers)).sum())
+    return rest, share * share / squares if squares > 0 else 1.0  # as for a single one
 
 
 def _raised(model: Any, n: float, k: int, mean: int, centre: float, h: float) -> float:
     """By what factor the mean SPE of new rows is above that of the rows of the fit."""
-    rest, squares = _left_out(model, k)
+    rest, least = _left_out(model, k)
     if not rest > 0:
         return 1.0
     # Rows whose SPE has long tails have a small h, however the variances left out fall.
-    lost = min(mean + _freedoms(model, k, n, centre, max(h, rest**2 / squares)), n - 1)
+    lost = min(mean + _freedoms(model, k, n, centre, max(h, least)), n - 1)
     # A new row has all of its variance left at most, also where first order is not near.
     total = rest + float(np.sum(model.explained_variance_[:k], dtype=np.float64))
     return min((n + lost) / (n - lost), (n + 1) / (n - 1) * total / rest)
@@ -234,6 +239,7 @@ def _freedoms(model: Any, k: int, n: float, centre: float, h: float) -> float:
     """
     if not 1 < h < np.inf or centre == 0:
         return float(k)
+    h = min(h, float(model.components_.shape[1]))  # no more than there are variances
     factor = (h - 1) / (h + 1)
     weights = (1 - factor) * factor ** np.arange(int(12 * h) + 1)
     others = centre * weights
@@ -261,6 +267,7 @@ def _rows_of_fit(model: Any) -> float:
     """How many rows the fit counted: the sum of their weights."""
     if not model.explained_variance_[0] > 0:
         return float(model.n_samples_)
-    found = 1 + float(model.singular_values_[0]) ** 2 / float(model.explained_variance_[0])
+    ratio = float(model.singular_values_[0]) / math.sqrt(float(model.explained_variance_[0]))
+    found = 1 + ratio * ratio
     whole = float(round(found))
     return whole if abs(found - whole) <= 1e-6 * whole else found  # but for rounding

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from primedpca.sources.columns import reads_as_number
 from primedpca.sources.files import need
 
 __all__ = ["FORMATS", "write_table"]
@@ -18,6 +19,8 @@ __all__ = ["FORMATS", "write_table"]
 #: Of files of scores; the first is no table, and :mod:`primedpca.score_file` writes it.
 FORMATS = (".npy", ".csv", ".tsv", ".parquet")
 ROWS = 65536  # at a time
+#: Text that begins with one of these is a formula to programs that show tables.
+FORMULAS = tuple("=@+-\t\r\n\uff1d\uff20\uff0b\uff0d")
 
 
 def write_table(
@@ -38,7 +41,8 @@ def write_table(
     names : list of k str
         Of the columns.
     before : dict of ndarray of shape (n,), optional
-        Columns to the left of them, by name.
+        Columns to the left of them, by name.  In text files, an entry or a name that a
+        spreadsheet would take for a formula gets an apostrophe before it.
     """
     before = before or {}
     draft = path.parent / f".{path.name}.{secrets.token_hex(6)}"
@@ -48,6 +52,11 @@ def write_table(
         os.replace(draft, path)
     except OSError as error:
         raise OSError(f"the scores could not be written to {path}: {error}") from error
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"the scores could not be written to {path}: {error.object[:40]!r} has a surrogate "
+            "without its other half, which is not text; rename it."
+        ) from error
     finally:
         draft.unlink(missing_ok=True)
 
@@ -61,14 +70,22 @@ def _text(draft: Path, suffix: str, scores: Any, names: list[str], before: Any) 
     digits = "%.9g" if scores.dtype == np.float32 else "%.17g"
     with open(draft, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, delimiter="\t" if suffix == ".tsv" else ",", lineterminator="\n")
-        writer.writerow([*before, *names])
+        writer.writerow(map(_inert, [*before, *names]))
         for rows in _slabs(scores.shape[0]):
-            left = zip(*(values[rows].tolist() for values in before.values()), strict=True)
-            texts = ([digits % value for value in row] for row in scores[rows].tolist())
+            texts = (map(_inert, values[rows].tolist()) for values in before.values())
+            left = zip(*texts, strict=True)
+            numbers = ([digits % value for value in row] for row in scores[rows].tolist())
             if before:
-                writer.writerows([*own, *row] for own, row in zip(left, texts, strict=True))
+                writer.writerows([*own, *row] for own, row in zip(left, numbers, strict=True))
             else:
-                writer.writerows(texts)
+                writer.writerows(numbers)
+
+
+def _inert(value: Any) -> Any:
+    """A value that no spreadsheet runs: a formula as text, numbers as they are."""
+    if not isinstance(value, str) or not value.startswith(FORMULAS):
+        return value
+    return value if value[0] in "+-" and reads_as_number(value) else f"'{value}"
 
 
 def _parquet(draft: Path, suffix: str, scores: Any, names: list[str], before: Any) -> None:

@@ -80,7 +80,7 @@ def _sync_folder(folder: Path) -> None:
 
 def read_file(path: str | os.PathLike[str], kind: str, types: Mapping[str, Any]) -> Any:
     """What :func:`write_file` wrote, every byte of it checked."""
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
     if not Path(path).is_file():
         raise FileNotFoundError(f"{os.fspath(path)} is no file; a {kind} is read from one.")
@@ -88,7 +88,11 @@ def read_file(path: str | os.PathLike[str], kind: str, types: Mapping[str, Any])
         with safe_open(path, "numpy") as file:
             head = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in sorted(file.keys())}
-    except (SafetensorError, ValueError, TypeError) as error:
+            if strange := [array.dtype for array in tensors.values() if array.dtype.kind == "V"]:
+                raise ValueError(f"it holds an array of {strange[0]}.")
+    except OSError:
+        raise
+    except Exception as error:  # of types that change with the version of safetensors
         raise ValueError(
             f"{os.fspath(path)} is damaged, or no {kind} of primedpca: {error}"
         ) from error
@@ -105,7 +109,23 @@ def read_file(path: str | os.PathLike[str], kind: str, types: Mapping[str, Any])
         raise ValueError(
             f"{os.fspath(path)} is damaged: its bytes do not give the checksum that it carries."
         )
-    return _decode(json.loads(body), tensors, types)
+    try:
+        return _decode(_parsed(body), tensors, types)
+    except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
+        raise ValueError(f"{os.fspath(path)} is not a valid {kind}: {error}") from error
+
+
+def _parsed(body: str) -> Any:
+    """JSON in which every number is finite; what is not is written as text."""
+
+    def refused(word: str) -> float:
+        raise ValueError(f"{word[:20]} is not a number of JSON.")
+
+    def finite(word: str) -> float:
+        value = float(word)
+        return value if math.isfinite(value) else refused(word)
+
+    return json.loads(body, parse_constant=refused, parse_float=finite)
 
 
 def _digest(kind: str, body: str, tensors: Mapping[str, np.ndarray]) -> str:
@@ -125,7 +145,8 @@ def _encode(value: Any, tensors: dict[str, np.ndarray], names: Mapping[Any, str]
         value = value.item()
     if isinstance(value, np.ndarray):
         if value.dtype.kind in "OUS":
-            return {"@text": [str(entry) for entry in value.ravel()], "shape": list(value.shape)}
+            texts = [_encodable(str(entry)) for entry in value.ravel()]
+            return {"@text": texts, "shape": list(value.shape)}
         name = f"{len(tensors):04d}"
         # Safetensors knows no array without entries but by its shape, and no other byte order.
         tensors[name] = np.asarray(value, dtype=value.dtype.newbyteorder("="), order="C")
@@ -133,7 +154,7 @@ def _encode(value: Any, tensors: dict[str, np.ndarray], names: Mapping[Any, str]
     if isinstance(value, float) and not math.isfinite(value):
         return {"@float": repr(value)}
     if value is None or isinstance(value, (bool, int, float, str)):
-        return value
+        return _encodable(value) if isinstance(value, str) else value
     if isinstance(value, Enum) and type(value) in names:
         return {"@type": names[type(value)], "member": value.name}
     if type(value) in names:
@@ -151,25 +172,87 @@ def _encode(value: Any, tensors: dict[str, np.ndarray], names: Mapping[Any, str]
     raise TypeError(f"a {type(value).__name__} cannot be kept in a file.")
 
 
+def _encodable(text: str) -> str:
+    """The text, unless it holds half of a surrogate pair, which nothing can print or write."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(
+            f"{text[:40]!r} has a surrogate without its other half, which is not text; rename it."
+        ) from None
+    return text
+
+
 def _decode(value: Any, tensors: Mapping[str, np.ndarray], types: Mapping[str, Any]) -> Any:
+    """The value that JSON stands for; anything that :func:`_encode` does not write is refused."""
+
     def inner(part: Any) -> Any:
         return _decode(part, tensors, types)
 
+    if isinstance(value, str):
+        return _encodable(value)
     if isinstance(value, list):
         return [inner(part) for part in value]
     if not isinstance(value, dict):
         return value
-    if "@array" in value:
-        return tensors[value["@array"]]
-    if "@text" in value:
-        return np.array(value["@text"], dtype=object).reshape(value["shape"])
-    if "@float" in value:
-        return float(value["@float"])
-    if "@tuple" in value:
-        return tuple(inner(part) for part in value["@tuple"])
-    if "@dict" in value:
-        return {key: inner(part) for key, part in value["@dict"].items()}
-    known = types[value["@type"]]
-    if "member" in value:
-        return known[value["member"]]
-    return known(**{key: inner(part) for key, part in value["fields"].items()})
+    tag = next((tag for tag in TAGS if tag in value), None)
+    if tag is None or value.keys() - {tag, *TAGS[tag]}:
+        raise ValueError(f"an entry with the fields {_listed(value)} is not known.")
+    held = value[tag]
+    if tag == "@array":
+        if not isinstance(held, str) or held not in tensors:
+            raise ValueError("an array is named that the file does not hold.")
+        return tensors[held]
+    if tag == "@text":
+        return _texts(inner(held), value.get("shape"))
+    if tag == "@float":
+        if held not in ("inf", "-inf", "nan"):
+            raise ValueError("a float is neither infinite nor NaN, and is written as if it were.")
+        return float(held)
+    if tag == "@tuple":
+        return tuple(_expected(inner(held), list, "the entries of a tuple"))
+    if tag == "@dict":
+        named = _expected(held, dict, "a dictionary")
+        return {_encodable(key): inner(part) for key, part in named.items()}
+    if not isinstance(held, str) or held not in types:
+        raise ValueError("a value has a type that is not known.")
+    known = types[held]
+    if issubclass(known, Enum):
+        member = value.get("member")
+        if not isinstance(member, str) or member not in known.__members__:
+            raise ValueError(f"{held} does not have such a member.")
+        return known[member]
+    fields = _expected(value.get("fields"), dict, f"the fields of {held}")
+    return known(**{key: inner(part) for key, part in fields.items()})
+
+
+#: What marks an entry, and the fields beside the mark.
+TAGS: dict[str, tuple[str, ...]] = {
+    "@array": (),
+    "@text": ("shape",),
+    "@float": (),
+    "@tuple": (),
+    "@dict": (),
+    "@type": ("member", "fields"),
+}
+
+
+def _texts(entries: Any, shape: Any) -> np.ndarray:
+    entries, shape = _expected(entries, list, "a text array"), _expected(shape, list, "a shape")
+    if not all(isinstance(entry, str) for entry in entries):
+        raise ValueError("an array of text holds something else.")
+    if not all(type(side) is int and side >= 0 for side in shape):
+        raise ValueError("the shape of an array of text is not one of whole numbers.")
+    if math.prod(shape) != len(entries):
+        raise ValueError(f"{len(entries)} texts do not fill an array of another size.")
+    return np.array(entries, dtype=object).reshape(shape)
+
+
+def _expected(value: Any, kind: type, what: str) -> Any:
+    if not isinstance(value, kind):
+        raise ValueError(f"{what} must be a {kind.__name__}, got {type(value).__name__}.")
+    return value
+
+
+def _listed(value: dict[str, Any]) -> str:
+    return ", ".join(repr(key[:20]) for key in sorted(value)[:5]) or "(none)"

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from primedpca.cli import options as opt
-from primedpca.cli.printing import print_json
+from primedpca.cli.printing import print_json, printable
 
 __all__ = ["list_datasets"]
 
@@ -79,7 +79,7 @@ def _fetch_all(names: list[str], folder: Path) -> None:
         for name in names:
             bar = _Bar(progress, name)
             path = download(name, folder, progress=bar)
-            progress.console.print(f"{name}: {path}", highlight=False, markup=False)
+            progress.console.print(f"{name}: {printable(path)}", highlight=False, markup=False)
 
 
 class _Bar:
@@ -116,7 +116,7 @@ def _show(rows: list[dict[str, Any]], folder: Path | None) -> None:
     if folder is None:
         console.print("No data folder; name one with --data-dir or PRIMEDPCA_DATA.\n")
     else:
-        console.print(f"Data folder: {escape(str(folder))}\n")
+        console.print(f"Data folder: {escape(printable(folder))}\n")
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for title, justify in (("set", "left"), ("points × dims", "right"), ("in the paper", "right")):
         table.add_column(title, justify=justify, no_wrap=True)  # type: ignore[arg-type]

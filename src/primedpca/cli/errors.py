@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import typer
 
-from primedpca.cli.printing import print_json
+from primedpca.cli.printing import print_json, printable, say
 
 __all__ = ["DONE", "INTERRUPTED", "NOT_CONVERGED", "Interrupted", "run"]
 
@@ -73,7 +73,7 @@ def run(app: Callable[..., object], words: Sequence[str]) -> int:
         if "--debug" in words:
             import traceback
 
-            traceback.print_exc()
+            print(printable(traceback.format_exc(), "\n\t"), file=sys.stderr)
         return _fail(_sentence(error), REFUSED, told)
 
 
@@ -114,7 +114,7 @@ def _sentence(error: Exception) -> str:
 
 def _fail(sentence: str, code: int, told: bool) -> int:
     sentence = " ".join(sentence.split())
-    print(f"primedpca: {sentence}", file=sys.stderr)
+    say(f"primedpca: {sentence}", error=True)
     if told:
         print_json({"error": sentence, "exit_code": code})
     return code

@@ -14,7 +14,7 @@ from primedpca.cli import options as opt
 from primedpca.cli.errors import DONE, NOT_CONVERGED, Interrupted, in_words_of_the_command_line
 from primedpca.cli.files import MODEL, in_memory, open_data
 from primedpca.cli.groups import Output, Preparation, Reading, Search, flat
-from primedpca.cli.printing import duration, print_json, to_terminal
+from primedpca.cli.printing import duration, print_json, printable, say, to_terminal
 from primedpca.cli.writing import check_checkpoint, check_outputs
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _show(
     from primedpca.cli.summary import model_json, show_model
 
     for words in said:
-        print(f"primedpca: warning: {words}", file=sys.stderr)
+        say(f"primedpca: warning: {words}", error=True)
     out, report = output.out, output.report
     if as_json:
         found = model_json(model) | {"data": data, "seconds": seconds, "warnings": said}
@@ -120,12 +120,12 @@ def _show(
     console = to_terminal()
     n, d = source.shape
     passes = "one pass" if model.n_passes_ == 1 else f"{model.n_passes_:.3g} passes"
-    done = f"{data}: {n:,} rows x {d:,} columns; {passes}, {duration(seconds)}"
+    done = f"{printable(data)}: {n:,} rows x {d:,} columns; {passes}, {duration(seconds)}"
     console.print(done, style="bold", soft_wrap=not console.is_terminal)
     console.print()
     show_model(console, model)
     for name, path in (("Model", out), ("Report", report)):
         if path is not None:
-            console.print(f"{name}: {path}", soft_wrap=True)
+            console.print(f"{name}: {printable(path)}", soft_wrap=True)
     if out is None:
         console.print("Not saved: add -o model.safetensors.", style="dim")

@@ -6,7 +6,7 @@ from typing import Any
 
 from primedpca.cli import options as opt
 from primedpca.cli.files import load_model
-from primedpca.cli.printing import print_json, to_terminal
+from primedpca.cli.printing import print_json, printable, to_terminal
 
 __all__ = ["inspect"]
 
@@ -33,24 +33,27 @@ def _show(pca: Any, path: Any, names: Any) -> None:
     from primedpca.cli.summary import show_model
 
     console = to_terminal()
-    fitted = f"{path}: fitted to {pca.n_samples_:,} rows x {pca.n_features_in_:,} columns"
+    fitted = (
+        f"{printable(path)}: fitted to {pca.n_samples_:,} rows x {pca.n_features_in_:,} columns"
+    )
     console.print(fitted, style="bold", soft_wrap=not console.is_terminal)
     if names is not None:
         shown = ", ".join(map(_written, names[:8])) + (", ..." if len(names) > 8 else "")
         console.print(f"Columns: {shown}", soft_wrap=not console.is_terminal)
     if getattr(pca, "map_", None) is not None:
-        console.print(f"Rows: each through {pca.map_} first")
+        console.print(f"Rows: each through {printable(pca.map_)} first")
     if pca.scale is not None:
         how = "their standard deviations" if isinstance(pca.scale, str) else "numbers given"
         console.print(f"Scale: columns divided by {how}")
     if pca.missing == "mean":
         console.print("Missing values: replaced by the mean of their column")
     if pca.plan_ is not None:
-        console.print(str(pca.plan_), soft_wrap=not console.is_terminal)
+        console.print(printable(pca.plan_), soft_wrap=not console.is_terminal)
     console.print()
     show_model(console, pca)
 
 
 def _written(name: str) -> str:
     """The name of a column as ``--columns`` takes it."""
-    return f'"{name}"' if "," in name else name
+    shown = printable(name)
+    return f'"{shown}"' if "," in name else shown

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 from primedpca.outward import degrees_up
@@ -11,12 +13,40 @@ from primedpca.outward import degrees_up
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["angle", "duration", "print_json", "size", "to_terminal"]
+__all__ = ["angle", "duration", "print_json", "printable", "say", "size", "to_terminal"]
+
+#: Characters that a terminal obeys and does not show: controls, marks that turn the direction of
+#: writing, separators of lines, and halves of surrogate pairs, which cannot be written at all.
+OBEYED = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
+    r"|[\U000e0000-\U000e007f]"
+)
+
+
+def printable(text: object, keep: str = "") -> str:
+    r"""The text with characters that a terminal would obey written out, but for those to keep.
+
+    Examples
+    --------
+    >>> print(printable("red \x1b[31m, a line\nanother"))
+    red \x1b[31m, a line\nanother
+    """
+
+    def written(match: re.Match[str]) -> str:
+        return match[0] if match[0] in keep else ascii(match[0])[1:-1]
+
+    return OBEYED.sub(written, str(text))
+
+
+def say(text: str, *, error: bool = False) -> None:
+    """Print a line, to the error stream if it is about an error."""
+    print(printable(text), file=sys.stderr if error else sys.stdout)
 
 
 def print_json(value: dict[str, Any]) -> None:
     """One JSON object on one line; what is no number is null."""
-    print(json.dumps(_plain(value), allow_nan=False, ensure_ascii=False))
+    text = json.dumps(_plain(value), allow_nan=False, ensure_ascii=False)
+    print(OBEYED.sub(lambda match: json.dumps(match[0])[1:-1], text))
 
 
 def _plain(value: Any) -> Any:
@@ -35,7 +65,14 @@ def to_terminal(*, stderr: bool = False) -> Console:
     """A console: coloured on a terminal, plain in a pipe, nothing guessed to be markup."""
     from rich.console import Console
 
-    return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    class Terminal(Console):
+        """A console on which text stays text; colours are given beside it."""
+
+        def print(self, *objects: Any, **look: Any) -> None:
+            shown = (printable(part, "\n") if isinstance(part, str) else part for part in objects)
+            super().print(*shown, **look)
+
+    return Terminal(stderr=stderr, highlight=False, markup=False, emoji=False)
 
 
 def angle(radians: float) -> str:

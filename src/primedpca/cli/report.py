@@ -11,7 +11,7 @@ import typer
 from primedpca.cli import options as opt
 from primedpca.cli.files import load_model, open_like
 from primedpca.cli.groups import Reading, flat
-from primedpca.cli.printing import print_json
+from primedpca.cli.printing import print_json, say
 from primedpca.cli.writing import check_output
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def report(
     if as_json:
         print_json({"page": str(out), "model": str(model), "data": data})
     else:
-        print(f"{out}: open it with any browser")
+        say(f"{out}: open it with any browser")
 
 
 def check_page(page: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from primedpca.cli import options as opt
-from primedpca.cli.printing import print_json
+from primedpca.cli.printing import print_json, say
 
 __all__ = ["reproduce_target"]
 
@@ -71,4 +71,4 @@ def reproduce_target(
         print_json({"drawn": [str(path) for path in drawn]})
         return
     for path in drawn:
-        print(path)
+        say(str(path))

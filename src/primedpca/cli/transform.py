@@ -13,7 +13,7 @@ from primedpca.cli import options as opt
 from primedpca.cli.files import load_model, open_like
 from primedpca.cli.groups import Reading, flat
 from primedpca.cli.live import read_through
-from primedpca.cli.printing import print_json
+from primedpca.cli.printing import print_json, say
 from primedpca.cli.writing import check_output
 
 __all__ = ["transform"]
@@ -67,7 +67,7 @@ def transform(
     if as_json:
         print_json({"out": str(out), "shape": shape, "columns": list(pca.get_feature_names_out())})
     else:
-        print(f"{out}: {shape[0]:,} rows x {shape[1]:,} scores")
+        say(f"{out}: {shape[0]:,} rows x {shape[1]:,} scores")
 
 
 def _write(pca: Any, source: Any, out: Path, beside: dict[str | None, str]) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ from primedpca.orthonormal import (
     small_eigh,
 )
 from primedpca.priming.exact import right_vectors
+from primedpca.priming.fields import check_choice, check_count
 from primedpca.protocols import Array, Like
 
 __all__ = ["BlockKrylov", "KrylovState", "looked"]
@@ -96,12 +97,10 @@ class BlockKrylov:
     visits: ClassVar[Literal["whole"]] = "whole"
 
     def __post_init__(self) -> None:
-        for name in ("block_size", "max_basis"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"`{name}`={value} must be at least 1, or None.")
-        if self.side not in ("right", "left"):
-            raise ValueError(f"`side`={self.side!r} must be 'right' or 'left'.")
+        check_count("block_size", self.block_size, optional=True)
+        check_count("max_basis", self.max_basis, optional=True)
+        check_choice("side", self.side, ("right", "left"))
+        check_choice("keep_images", self.keep_images, (True, False))
 
     def init(
         self, like: Like, n_directions: int, seed: Any, start: Array | None = None

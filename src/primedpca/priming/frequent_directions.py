@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from primedpca.arrays import namespace
+from primedpca.priming.fields import check_count
 from primedpca.priming.sketch import SketchState, decompose, take_in
 from primedpca.protocols import Array, Like
 
@@ -53,8 +54,7 @@ class FrequentDirections:
     visits: ClassVar[Literal["rows"]] = "rows"
 
     def __post_init__(self) -> None:
-        if self.sketch_size is not None and self.sketch_size < 1:
-            raise ValueError(f"`sketch_size`={self.sketch_size} must be at least 1, or None.")
+        check_count("sketch_size", self.sketch_size, optional=True)
 
     def init(
         self, like: Like, n_directions: int, seed: Any, start: Array | None = None

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from primedpca.arrays import namespace
 from primedpca.orthonormal import orthonormalise, random_basis
+from primedpca.priming.fields import check_count, is_real
 from primedpca.protocols import Array, Like
 
 __all__ = ["PowerMethod"]
@@ -46,10 +47,9 @@ class PowerMethod:
     visits: ClassVar[Literal["whole"]] = "whole"
 
     def __post_init__(self) -> None:
-        if not 0 < self.epsilon < 2:
-            raise ValueError(f"`epsilon`={self.epsilon} must lie between 0 and 2.")
-        if self.max_steps is not None and self.max_steps < 1:
-            raise ValueError(f"`max_steps`={self.max_steps} must be at least 1, or None.")
+        if not (is_real(self.epsilon) and 0 < self.epsilon < 2):
+            raise ValueError(f"`epsilon`={self.epsilon!r} must lie between 0 and 2.")
+        check_count("max_steps", self.max_steps, optional=True)
 
     def init(
         self, like: Like, n_directions: int, seed: Any, start: Array | None = None

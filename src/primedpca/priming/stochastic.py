@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from primedpca.arrays import to_numpy
 from primedpca.orthonormal import orthonormalise, random_basis
+from primedpca.priming.fields import check_choice, check_count, is_real
 from primedpca.protocols import Array, Like
 
 __all__ = ["SGDState", "Stochastic", "fitting_rate"]
@@ -65,17 +65,17 @@ class Stochastic(ABC):
 
     def __post_init__(self) -> None:
         rate = self.learning_rate
-        if rate != "auto" and not (isinstance(rate, Real) and 0 < rate < np.inf):
+        if not (isinstance(rate, str) and rate == "auto") and not (
+            is_real(rate) and 0 < rate < np.inf
+        ):
             raise ValueError(
                 f"`learning_rate`={rate!r} must be positive and finite, or 'auto', which fits "
                 "it to the data."
             )
-        if self.steps < 1:
-            raise ValueError(f"`steps`={self.steps} must be at least 1.")
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"`momentum`={self.momentum} must lie in [0, 1).")
-        if self.schedule not in ("constant", "1/t"):
-            raise ValueError(f"`schedule`={self.schedule!r} must be 'constant' or '1/t'.")
+        check_count("steps", self.steps)
+        if not (is_real(self.momentum) and 0 <= self.momentum < 1):
+            raise ValueError(f"`momentum`={self.momentum!r} must lie in [0, 1).")
+        check_choice("schedule", self.schedule, ("constant", "1/t"))
 
     def init(
         self, like: Like, n_directions: int, seed: Any, start: Array | None = None

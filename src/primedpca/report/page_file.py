@@ -51,7 +51,7 @@ def write_page(page: Path, html: str) -> None:
     target = Path(os.path.realpath(page))
     draft = target.parent / f".{target.name}.{secrets.token_hex(6)}"
     try:
-        with open(draft, "x", encoding="utf-8", newline="\n") as file:
+        with open(draft, "x", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
             file.write(html)
             file.flush()
             os.fsync(file.fileno())

@@ -40,6 +40,7 @@ class Stamp(NamedTuple):
 
     size: int
     modified: int
+    changed: int  # by the system's own clock: a date of writing can be set back, this one not
     inode: int
     device: int
 
@@ -53,8 +54,10 @@ class Stamp(NamedTuple):
             what = f"was truncated from {self.size} to {now.size} bytes"
         elif now.size > self.size:
             what = f"has grown from {self.size} to {now.size} bytes"
-        else:
+        elif now.modified != self.modified:
             what = "was written to"
+        else:
+            what = "was changed, in its contents, rights or names,"
         raise OSError(f"{path} {what} since it was opened (seen at {where}); open it again.")
 
 
@@ -68,10 +71,10 @@ def stamp_of(path: str | int, what: str | None = None) -> Stamp:
     except PermissionError as error:
         raise PermissionError(f"{name} cannot be read: {error.strerror}.") from error
     if stat.S_ISDIR(found.st_mode):
-        return Stamp(0, 0, found.st_ino, found.st_dev)
+        return Stamp(0, 0, 0, found.st_ino, found.st_dev)
     if not stat.S_ISREG(found.st_mode) and isinstance(path, str):
         check_regular(path)
-    return Stamp(found.st_size, found.st_mtime_ns, found.st_ino, found.st_dev)
+    return Stamp(found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev)
 
 
 class FileSource(BlockSource):
@@ -120,9 +123,11 @@ def reading(path: str, where: str) -> Iterator[None]:
     """Whatever a library raises on damaged files becomes an error that names file and place."""
     try:
         yield
-    except (FileNotFoundError, PermissionError, MemoryError, ImportError):
+    except (FileNotFoundError, PermissionError, ImportError):
         raise
     except Exception as error:
+        if type(error) is MemoryError:  # Arrow's own is for lengths that a damaged file declares
+            raise
         if path in str(error):
             raise
         kind = OSError if isinstance(error, OSError) else ValueError

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ __all__ = ["ImageFolder", "is_images"]
 SUFFIXES = frozenset(
     ".bmp .gif .jfif .jp2 .jpeg .jpg .pgm .png .ppm .tif .tiff .webp".split()  # noqa: SIM905
 )
+#: The formats of these, as Pillow names them: others may start programs, as PostScript does.
+FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 #: The modes whose bytes are colours: of a palette they are not.
 MODES = {"L": 1, "LA": 2, "RGB": 3, "RGBA": 4, "CMYK": 4}
 
@@ -83,14 +86,9 @@ class ImageFolder(DecodedRows):
         for number in numbers:
             path = self.paths[number]
             self._stamps[number].check(stamp_of(os.fspath(path)), str(path), f"row {number}")
-            try:
-                with pillow().open(path) as image:
-                    self._compare(path, (image.size, image.mode), self._head)
-                    values = shrunk(image, self.shrink)
-            except (FileNotFoundError, PermissionError):
-                raise
-            except (OSError, SyntaxError, EOFError) as error:
-                raise ValueError(f"{path} is damaged or truncated: {error}.") from error
+            with _opened(path) as image:
+                self._compare(path, (image.size, image.mode), self._head)
+                values = shrunk(image, self.shrink)
             yield number, values.reshape(-1)
 
 
@@ -128,18 +126,31 @@ def _found(images: Any) -> list[Path]:
 
 def _head(path: Path) -> tuple[tuple[int, int], str]:
     """Size and mode, without decoding."""
+    with _opened(path) as image:
+        return image.size, image.mode
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """An image of a known format; whatever is raised on a damaged one names the file."""
     image_module = pillow()
     try:
-        with image_module.open(path) as image:
-            return image.size, image.mode
-    except (FileNotFoundError, PermissionError):
+        with image_module.open(path, formats=FORMATS) as image:
+            yield image
+    except (FileNotFoundError, PermissionError, MemoryError):
         raise
     except image_module.DecompressionBombError as error:
         raise ValueError(
             f"{path}: {error} Raise PIL.Image.MAX_IMAGE_PIXELS if it is none."
         ) from error
-    except (OSError, SyntaxError) as error:
-        raise ValueError(f"{path} cannot be read as an image: {error}.") from error
+    except image_module.UnidentifiedImageError as error:
+        raise ValueError(
+            f"{path} cannot be read as an image: it is none of {', '.join(FORMATS)}."
+        ) from error
+    except Exception as error:  # plugins of Pillow raise any kind
+        if str(path) in str(error):
+            raise
+        raise ValueError(f"{path} is damaged or truncated: {error}.") from error
 
 
 def _words(head: tuple[tuple[int, int], str]) -> str:

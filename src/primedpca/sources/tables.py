@@ -250,7 +250,12 @@ class TableSource(NamedRows, InOrder):
 def _reader(path: str) -> Any:
     check_regular(path)
     with reading(path, "its header and footer"):
-        return (ParquetReader if path.lower().endswith(PARQUET) else arrow_reader)(path)
+        reader = (ParquetReader if path.lower().endswith(PARQUET) else arrow_reader)(path)
+        for name in reader.schema.names:  # decoded only now
+            name.encode()
+        if any(rows < 0 for rows in reader.rows):
+            raise OSError("it declares fewer rows than none")
+        return reader
 
 
 def _batches(reader: Any, group: int, size: int, names: tuple[str, ...]) -> Iterator[Any]:

@@ -18,6 +18,18 @@ from primedpca.sources.files import Stamp, stamp_of
 
 __all__ = ["VideoFrames", "is_video"]
 
+#: Containers by how they begin: a place, the bytes there, and what FFmpeg calls them.  No other is
+#: opened, as some (lists of films, playlists) are read from wherever they name.
+ATOMS = (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip", b"pnot", b"udta", b"junk", b"uuid")
+CONTAINERS = (
+    *((4, mark, "mov") for mark in ATOMS),
+    (0, b"\x1a\x45\xdf\xa3", "matroska"),
+    (8, b"AVI ", "avi"),
+    (0, b"\0\0\1\xba", "mpeg"),
+    (0, b"\0\0\1\xb3", "mpegvideo"),
+    (188, b"\x47", "mpegts"),
+)
+BUFFER = 2**18  # bytes that are read at a time
 SUFFIXES = frozenset((".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".webm"))
 
 
@@ -128,7 +140,17 @@ class VideoFrames(DecodedRows):
         self._stamp = self._stamp or now
         self._stamp.check(now, self.path, "its frames")
         try:
-            with av.open(self.path) as container:
+            # Never by name: FFmpeg takes "http:" in one for an address.  Names inside are bytes.
+            with (
+                open(self.path, "rb") as file,
+                av.open(
+                    file,
+                    format=self._container(file),
+                    options={"protocol_whitelist": "none"},
+                    metadata_errors="replace",
+                    buffer_size=BUFFER,
+                ) as container,
+            ):
                 if not container.streams.video:
                     raise ValueError(f"{self.path} has no video stream.")
                 stream = container.streams.video[0]
@@ -139,8 +161,23 @@ class VideoFrames(DecodedRows):
                 stream.thread_type = "AUTO" if self._whole else "SLICE"
                 stream.codec_context.options = {"err_detect": "explode"}
                 yield container, stream
-        except av.FFmpegError as error:
+        except Exception as error:  # on damaged films, of any kind
+            ours = not isinstance(error, av.FFmpegError) and self.path in str(error)
+            if ours or type(error) in (PermissionError, MemoryError):
+                raise
             raise ValueError(f"{self.path} cannot be read as a video: {error}.") from error
+
+    def _container(self, file: Any) -> str:
+        """What kind of file it is, by its first bytes."""
+        begin = file.read(189)
+        file.seek(0)
+        for place, mark, name in CONTAINERS:
+            if begin[place : place + len(mark)] == mark:
+                return str(name)
+        raise ValueError(
+            f"{self.path} cannot be read as a video: it does not begin as an .mp4, .mkv, .avi or "
+            ".mpg does."
+        )
 
     def _frames(self, container: Any, stream: Any) -> Iterator[Any]:
         """Frames from where the container stands, what is damaged refused."""
