@@ -1,6 +1,6 @@
 """Change files at random and read each in a process of its own, limited in time and memory.
 
-``python store_mutants.py KIND FOLDER COUNT SEED`` prints a JSON object: how many mutants ended in which
+``python store_mutants.py KIND FOLDER COUNT SEED`` prints a JSON object: how many ended in which
 outcome, and the names of those that ended badly.
 """
 

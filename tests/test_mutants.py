@@ -7,8 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as arrow
 import pytest
 from mutant_files import KINDS
+from pyarrow import feather, parquet
+
+from primedpca import as_source
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits and /proc of Linux")
 
@@ -36,3 +40,16 @@ def test_a_thousand_mutants(tmp_path, kind):
     found = found_of(kind, 1000, 1, tmp_path)
     assert found["bad"] == []
     assert found["grown_mb"] < 300
+
+
+@pytest.mark.parametrize("suffix", ["feather", "parquet"])
+def test_a_column_whose_name_is_not_utf_8(tmp_path, suffix):
+    table = arrow.table({"one": [1.0, 2.0], "abcd": [3.0, 4.0]})
+    path = tmp_path / f"table.{suffix}"
+    if suffix == "feather":
+        feather.write_feather(table, path)
+    else:
+        parquet.write_table(table, path, store_schema=False)
+    path.write_bytes(path.read_bytes().replace(b"abcd", b"ab\xff\xfe"))
+    with pytest.raises(ValueError, match=rf"table\.{suffix} is damaged or cannot be read"):
+        as_source(path)

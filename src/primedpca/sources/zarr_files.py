@@ -119,7 +119,7 @@ class ZipFiles:
         """Every member in a folder but metadata, by its path from there."""
         before = f"{name}/" if name else ""
         return {
-            os.path.normpath(key.removeprefix(before)): Stamp(size, 0, 0, 0)
+            os.path.normpath(key.removeprefix(before)): Stamp(size, 0, 0, 0, 0)
             for key, size in self._sizes.items()
             if key.startswith(before) and key.rsplit("/", 1)[-1] not in METADATA
         }
