@@ -17,6 +17,7 @@ from primedpca.protocols import Array, Like
 
 __all__ = [
     "EXACT",
+    "InexactError",
     "check_python_numbers",
     "check_whole_numbers",
     "describe",
@@ -154,6 +155,10 @@ def whole_difference(whole: Array, shift: Array) -> Array:
     return (xp.astype(high, xp.float64) - above) * half + (low - (shift - above * half))
 
 
+class InexactError(ValueError):
+    """A whole number that the type it would be computed in does not hold."""
+
+
 def check_whole_numbers(values: np.ndarray, name: str) -> None:
     """Refuse 64-bit integers that float64 does not hold, where they are about to be cast.
 
@@ -187,7 +192,7 @@ def _is_exact(value: int) -> bool:
 
 
 def _refuse_whole_number(value: Any, name: str) -> None:
-    raise ValueError(
+    raise InexactError(
         f"{name} holds {str(value)[:40]}, which float64 cannot hold exactly (whole numbers up to "
         "2^53 = 9007199254740992 are exact); subtract a constant such as the first value, or "
         "drop it."

@@ -239,7 +239,7 @@ def _numbers(chunk: Any, dtype: np.dtype, name: str, where: str) -> np.ndarray:
         chunk = chunk.cast(arrow.uint8())
     if dtype.kind == "f" and arrow.types.is_integer(kind) and kind.bit_width == 64:
         whole = chunk.drop_null().to_numpy(zero_copy_only=False)
-        check_whole_numbers(whole, f"column {name!r} of {where}")
+        check_whole_numbers(whole, f"column {name!r}")
     return chunk.to_numpy(zero_copy_only=False)
 
 

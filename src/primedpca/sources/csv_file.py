@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from primedpca.arrays import EXACT, check_python_numbers
 from primedpca.protocols import Block
 from primedpca.sources.columns import (
     Columns,
@@ -86,7 +87,8 @@ class CSVSource(NamedRows, FileSource):
                 continue
             with reading(path, f"block {len(counts)}, bytes from {begin} on"):
                 table = self._parse(piece, self._columns.names)
-                as_block(table, self._columns, len(self._columns.names), self.dtype, "it")
+                block = as_block(table, self._columns, len(self._columns.names), self.dtype, "it")
+                self._check_whole_numbers(piece, block)
             if table.num_rows:
                 self._pieces.append((begin, len(piece)))
                 counts.append(table.num_rows)
@@ -137,13 +139,21 @@ class CSVSource(NamedRows, FileSource):
         with unpacked(self.path) as file:
             yield from whole_lines(file, self.path)
 
-    def _parse(self, piece: bytes, names: tuple[str, ...]) -> Any:
-        """Some columns of some lines; numbers as float64, the others as text."""
+    def _check_whole_numbers(self, piece: bytes, block: Block) -> None:
+        """Refuse whole numbers that were rounded because float64 does not hold them."""
+        large = np.fmax.reduce(np.abs(block), axis=0, initial=0.0) > EXACT
+        for name in np.array(self._columns.names, dtype=object)[large]:
+            words = self._parse(piece, (name,), as_text=True).column(name).to_pylist()
+            found = (word.strip() for word in words if word)
+            check_python_numbers(
+                [int(word) for word in found if word.lstrip("+-").isdecimal()], f"column {name!r}"
+            )
+
+    def _parse(self, piece: bytes, names: tuple[str, ...], as_text: bool = False) -> Any:
+        """Some columns of some lines; numbers as float64, the others, or all, as text."""
         arrow, csv = need("pyarrow", "CSV"), need("pyarrow.csv", "CSV")
-        kinds = {
-            name: arrow.float64() if name in self._columns.names else arrow.string()
-            for name in names
-        }
+        numbers = () if as_text else self._columns.names
+        kinds = {name: arrow.float64() if name in numbers else arrow.string() for name in names}
         return csv.read_csv(
             arrow.BufferReader(piece),
             csv.ReadOptions(

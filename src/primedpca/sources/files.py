@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from primedpca.arrays import work_dtype
+from primedpca.arrays import InexactError, work_dtype
 from primedpca.sources.base import BlockSource
 from primedpca.sources.regular import check_regular, open_regular
 
@@ -130,6 +130,8 @@ def reading(path: str, where: str) -> Iterator[None]:
             raise
         if path in str(error):
             raise
+        if isinstance(error, InexactError):
+            raise ValueError(f"{path}: {error}") from error
         kind = OSError if isinstance(error, OSError) else ValueError
         raise kind(f"{path} is damaged or cannot be read ({where}): {error}") from error
 
