@@ -185,7 +185,7 @@ def _t2_limit(n: float, k: int, level: float, mean: int) -> float:
 def _moments(model: Any, calibration: Statistics | None, n: float, k: int) -> tuple[float, float]:
     """The mean of the SPE of the rows that are known, and Box's degrees of freedom."""
     if calibration is None:
-        rest, h = _left_out(model, k)
+        rest, h = _left_out(model)
         return (n - 1) / n * rest, h
     spe = calibration.spe
     if spe.size < 2:
@@ -197,7 +197,7 @@ def _moments(model: Any, calibration: Statistics | None, n: float, k: int) -> tu
     return centre, 2 * ratio * ratio
 
 
-def _left_out(model: Any, k: int) -> tuple[float, float]:
+def _left_out(model: Any) -> tuple[float, float]:
     """``theta_1``, and Box's ``theta_1^2 / theta_2`` for variances that fall by a constant factor.
 
     In units of the last variance that is kept, so that no square leaves the range of numbers.
@@ -208,7 +208,7 @@ def _left_out(model: Any, k: int) -> tuple[float, float]:
     rest = float(model.noise_variance_) * count
     if not rest > 0:
         return 0.0, np.inf
-    powers, first = np.arange(1, count + 1), float(model.explained_variance_[k - 1])
+    powers, first = np.arange(1, count + 1), float(model.explained_variance_[_kept(model)].min())
     share = min(rest / first, count)  # of rounding, not more than all of them equal
 
     def excess(factor: float) -> float:
@@ -221,7 +221,7 @@ def _left_out(model: Any, k: int) -> tuple[float, float]:
 
 def _raised(model: Any, n: float, k: int, mean: int, centre: float, h: float) -> float:
     """By what factor the mean SPE of new rows is above that of the rows of the fit."""
-    rest, least = _left_out(model, k)
+    rest, least = _left_out(model)
     if not rest > 0:
         return 1.0
     # Rows whose SPE has long tails have a small h, however the variances left out fall.
