@@ -11,6 +11,7 @@ import numpy as np
 
 from primedpca.arrays import to_numpy
 from primedpca.centred import Centred
+from primedpca.engines.local import one_blas_thread
 from primedpca.metrics import angles
 from primedpca.orthonormal import complete
 from primedpca.planning import make_plan
@@ -23,6 +24,7 @@ from primedpca.result import USEFUL, Certificate, Cluster
 __all__ = ["audit", "certify"]
 
 
+@one_blas_thread()
 def certify(
     X: Any,  # noqa: N803
     components: Any,

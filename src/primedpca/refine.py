@@ -9,6 +9,7 @@ import numpy as np
 
 from primedpca.arrays import describe
 from primedpca.centred import Centred
+from primedpca.engines.local import one_blas_thread
 from primedpca.orthonormal import as_components, basis_of, complete, small_eigh
 from primedpca.prime import as_seed
 from primedpca.priming import check_directions
@@ -18,6 +19,7 @@ from primedpca.result import Decomposition
 __all__ = ["check_rows", "decomposition", "in_unit_of_data", "refine", "refine_span", "widened"]
 
 
+@one_blas_thread()
 def refine(
     X: Any,  # noqa: N803
     directions: Array,
