@@ -27,7 +27,7 @@ from primedpca.priming.block_krylov import KrylovState, looked
 from primedpca.priming.exact import principal, spectrum
 from primedpca.probes import UNIT, Probes, Riding, unevenness
 from primedpca.protocols import Array
-from primedpca.refine import decomposition, in_unit_of_data, widened
+from primedpca.refine import bounds_in_unit_of_data, decomposition
 from primedpca.result import Certificate, Cluster, Decomposition, Snapshot
 
 __all__ = [
@@ -89,8 +89,7 @@ def certificate_of(evidence: Evidence, k: int, data: Any, kind: str, failure: fl
     zero = (up <= few * evidence.rounding) & (low == 0)
     bounds = np.stack([low, up], axis=1)
     if data is not None:
-        with np.errstate(over="ignore"):
-            bounds = in_unit_of_data(data, bounds) * widened(data.weight, 4)
+        bounds = bounds_in_unit_of_data(data, bounds)
     return Certificate(
         angle_bounds=angles,
         eigenvalue_bounds=bounds,

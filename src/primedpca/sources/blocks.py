@@ -111,6 +111,10 @@ class IteratedBlocks(BlockSource):
                 "read; it must give the same rows every time."
             )
 
+    def fingerprint(self) -> list[int]:
+        """What tells these rows from others: the sums by which every block is checked."""
+        return self._sums
+
     def read(self, i: int) -> Block:
         """Block ``i``: the next one at no cost, an earlier one by iterating again."""
         with self._lock:
