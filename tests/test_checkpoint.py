@@ -392,7 +392,7 @@ def test_damage_is_named_and_nothing_is_overwritten(tmp_path, name, damage):
         plain = Plugged(X)
         PrimedPCA(4, **options).fit(plain)
         with pytest.raises(LostError):
-            PrimedPCA(4, checkpoint=tmp_path, **options).fit(Plugged(X, fail_at=plain.count))
+            PrimedPCA(4, checkpoint=tmp_path, **options).fit(Plugged(X, fail_at=plain.count + 5))
     path = tmp_path / f"{name}.safetensors"
     bytes_ = bytearray(path.read_bytes())
     place = int(RNG.integers(8, len(bytes_)))
