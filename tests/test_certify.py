@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -379,3 +380,23 @@ def test_a_cast_may_turn_a_span_by_more():
     proven = Certificate(bounds, np.zeros((16, 2)), [Cluster(0, 16, 0.0)], "exact", 0.0, bounds < 0)
     allowed = proven.rounded(2.0**-23).clusters[0].angle_bound
     assert 2.0**-23 < turned <= allowed
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_spans_at_right_angles_are_not_said_to_be_nearer(seed):
+    turn = np.linalg.qr(np.random.default_rng(seed).normal(size=(12, 12)))[0]
+    half = turn * [4, 4, 3, 3, 1, 1, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05] @ turn.T
+    X = np.vstack([half, -half])
+    found = certify(X, np.linalg.svd(X)[2][[2, 3, 0, 1]], random_state=0)
+    assert len(found.clusters) == 2
+    assert [run.angle_bound for run in found.clusters] == [np.pi / 2] * 2
+
+
+@pytest.mark.parametrize("fit", [PrimedPCA.fit, PrimedPCA.partial_fit])
+@pytest.mark.parametrize("power", range(-540, -505, 3))
+def test_subnormal_variances_lie_in_their_intervals(fit, power):
+    a, b = (math.ldexp(size, power) for size in (1.37, 0.77))
+    X = np.array([[a, 0], [-a, 0], [0, b], [0, -b]])
+    bounds = fit(PrimedPCA(2), X).certificate_.eigenvalue_bounds
+    for (low, high), side in zip(bounds.tolist(), (a, b), strict=True):
+        assert Fraction(low) <= 2 * Fraction(side) ** 2 / 3 <= Fraction(high)

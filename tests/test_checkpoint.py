@@ -392,7 +392,7 @@ def test_damage_is_named_and_nothing_is_overwritten(tmp_path, name, damage):
         plain = Plugged(X)
         PrimedPCA(4, **options).fit(plain)
         with pytest.raises(LostError):
-            PrimedPCA(4, checkpoint=tmp_path, **options).fit(Plugged(X, fail_at=plain.count - 2))
+            PrimedPCA(4, checkpoint=tmp_path, **options).fit(Plugged(X, fail_at=plain.count + 5))
     path = tmp_path / f"{name}.safetensors"
     bytes_ = bytearray(path.read_bytes())
     place = int(RNG.integers(8, len(bytes_)))
@@ -834,3 +834,61 @@ def test_twenty_kills_of_a_fit_from_disk(tmp_path):
         # Finished passes are not read again: at most the one that the kill fell into.
         done = (int(place) - extra) // blocks - 1
         assert again.reads <= plain.reads + extra - done * blocks
+
+
+@pytest.mark.parametrize("ended", [False, True])
+@pytest.mark.parametrize("kind", ["dense", "wide", "sparse", "blocks", "tensor"])
+def test_any_entry_of_data_in_memory_is_looked_at(tmp_path, kind, ended):
+    def made(x):
+        if kind == "sparse":
+            return sp.csr_array(x)
+        if kind == "blocks":
+            return Plugged(x, rows=20)
+        return torch.from_numpy(x) if kind == "tensor" else x
+
+    shape = (30, 80_000) if kind == "wide" else (40_000, 50)
+    big = RNG.normal(size=(N, D) if kind == "blocks" else shape)
+    model = PrimedPCA(2, checkpoint=tmp_path, random_state=0, max_passes=3)
+    if ended:
+        model.fit(made(big))
+    else:
+        source = as_source(made(big))
+        reads, read = [], source.read
+
+        def failing(i):
+            reads.append(i)
+            if len(reads) > 3 * len(source.blocks):
+                raise LostError
+            return read(i)
+
+        source.read = failing
+        with contextlib.suppress(LostError):
+            model.set_params(priming="block_krylov").fit(source)
+    other = big.copy()
+    at = tuple(RNG.integers(0, other.shape))
+    other[at] += 1e-9
+    with pytest.raises(ValueError, match="of other data: contents"):
+        model.fit(made(other))
+    model.fit(made(big))
+
+
+@pytest.mark.parametrize("kind", ["npy", "zarr"])
+def test_a_file_with_its_date_put_back_is_told(tmp_path, kind):
+    big = RNG.normal(size=(50_000, 100)).astype(np.float32)
+    path = tmp_path / f"x.{kind}"
+    if kind == "npy":
+        np.save(path, big)
+        changed = path
+    else:
+        zarr = pytest.importorskip("zarr")
+        store = zarr.create_array(str(path), shape=big.shape, chunks=(2000, 100), dtype="f4")
+        store[:] = big
+        changed = sorted(p for p in path.rglob("*") if p.is_file() and p.name != "zarr.json")[12]
+    model = PrimedPCA(2, priming="exact", checkpoint=tmp_path / "kept").fit(path)
+    model.fit(path)
+    before, held = changed.stat(), bytearray(changed.read_bytes())
+    held[len(held) // 2] ^= 1
+    changed.write_bytes(held)
+    os.utime(changed, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(ValueError, match="other data"):
+        model.fit(path)

@@ -27,7 +27,8 @@ from sklearn.utils.estimator_checks import (
 
 from primedpca import PrimedPCA
 from primedpca.engines import LocalEngine
-from primedpca.priming import REGISTRY, EigenGame, Oja, SubspaceIteration
+from primedpca.metrics import angles
+from primedpca.priming import REGISTRY, BlockKrylov, EigenGame, Oja, SubspaceIteration
 
 BUNDLED = {f.__name__: f for f in (load_digits, load_iris, load_breast_cancer, load_wine)}
 REASON = "the default number of components differs, because the fits have different row counts"
@@ -455,3 +456,23 @@ def test_densities_of_float32_data_are_right(kind, tmp_path):
     distance = np.einsum("ij,ij->i", centred, np.linalg.solve(cov, centred.T).T)
     wanted = -0.5 * (distance + np.linalg.slogdet(cov)[1] + 10 * np.log(2 * np.pi))
     np.testing.assert_allclose(pca.score_samples(SOURCES[kind](X, tmp_path)), wanted, rtol=1e-3)
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize(("before", "after"), [(4, 5), (4, 12), (10, 12), (12, 3)])
+def test_warm_start_with_another_number_of_components(before, after, side):
+    X = np.random.default_rng(0).normal(size=(400, 30)) * 0.6 ** np.arange(30)
+    narrow = BlockKrylov(block_size=1, max_basis=8, side=side)
+    model = PrimedPCA(before, priming=narrow, warm_start=True, random_state=0, certificate="none")
+    model.fit(X).set_params(n_components=after).fit(X)
+    assert angles(model.components_, PCA(after).fit(X).components_).max() < 1e-2
+
+
+@pytest.mark.parametrize("priming", ["auto", "block_krylov"])
+@pytest.mark.parametrize("value", [0.0, 5.3, 1e10 / 3, -1e-200])
+def test_a_share_of_no_variance_is_one_component(value, priming):
+    model = PrimedPCA(0.95, priming=priming).fit(np.full((50, 6), value))
+    assert model.n_components_ == 1
+    assert model.converged_
+    assert model.certificate_.zero.all()
+    assert "no variance" in str(model.status_)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from primedpca.outward import degrees_up, round_down, round_up
+from primedpca.outward import arcsin_up, arctan_up, degrees_up, round_down, round_up
 
 RNG = np.random.default_rng(0)
 VALUES = [*10.0 ** RNG.uniform(-15, 15, 200), 0.1, 0.3, 1e-6, 99.5, 1 / 3]
@@ -37,3 +37,13 @@ def test_degrees_are_those_that_were_asked_for():
         assert said in (round(180 / parts, 12), round_up(180 / parts, 3))
     for radians in 10.0 ** RNG.uniform(-12, 0.19, 200):
         assert math.degrees(radians) <= degrees_up(radians) <= 1.11 * math.degrees(radians)
+
+
+def test_angles_near_a_right_one_are_right_ones():
+    half = math.pi / 2
+    for ulps in range(2000):
+        assert arcsin_up(1 - ulps * 2.0**-53) == half
+    assert arcsin_up(1.0) == arcsin_up(7.0) == arctan_up(math.inf) == arctan_up(1e9) == half
+    for sine in (0.0, 1e-300, 1e-9, 0.3, 0.999, 1 - 1e-9):
+        assert math.asin(sine) <= arcsin_up(sine) <= math.asin(sine) + 1e-10
+        assert math.atan(sine) <= arctan_up(sine) <= math.atan(sine) * (1 + 1e-14)

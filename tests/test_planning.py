@@ -244,3 +244,18 @@ def test_the_pass_that_learns_scales_and_means_is_planned(tmp_path, options, cer
     assert planned.ways[0].passes == made.n_passes_ == 1 + bool(options)
     assert planned.ways[0].bytes == made.n_passes_ * X.nbytes
     assert ("2 passes" in str(planned)) == bool(options)
+
+
+def test_a_share_that_takes_half_of_the_space_ends_in_a_full_decomposition():
+    assert plan(np.zeros((2100, 2100)), 0.9).patience == 33
+    assert plan(np.zeros((2000, 2100)), 0.9).patience is None  # that is one already
+    assert plan(np.zeros((2100, 2100)), 0.9, priming="block_krylov").patience is None
+
+
+@pytest.mark.slow
+def test_a_share_of_a_slow_spectrum_is_proven():
+    X = np.random.default_rng(0).normal(size=(2600, 2100)) * np.arange(1, 2101) ** -0.5
+    model = PrimedPCA(0.95, random_state=0).fit(X)
+    values = np.linalg.eigvalsh(np.cov(X.T))[::-1]
+    assert model.status_.name == "CERTIFIED"
+    assert model.n_components_ == 1 + np.searchsorted(np.cumsum(values) / values.sum(), 0.95)

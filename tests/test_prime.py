@@ -11,12 +11,13 @@ import pytest
 import torch
 from catalogue import PRIMINGS, PROBLEMS
 
-from primedpca import prime, refine
+from primedpca import PrimedPCA, prime, refine
 from primedpca.centred import Centred
 from primedpca.metrics import angles, subspace_error
 from primedpca.prime import as_seed
 from primedpca.priming import (
     REGISTRY,
+    BlockKrylov,
     Exact,
     FrequentDirections,
     Oja,
@@ -393,3 +394,36 @@ def test_a_priming_without_a_rate_that_goes_astray_is_named():
 
     with pytest.raises(DivergenceError, match="within 25 steps; its state is not finite"):
         everything(X, Astray(), 3)
+
+
+@pytest.mark.parametrize(
+    "priming",
+    [BlockKrylov(block_size=1), BlockKrylov(block_size=1, side="left"), SubspaceIteration()],
+)
+def test_a_change_that_is_not_known_yet_is_no_divergence(priming):
+    rows = np.random.default_rng(3).normal(size=(120, 60)) * np.arange(1, 61) ** -0.5
+    *_, last = prime(rows, priming, 40, random_state=0, max_passes=45)
+    assert last.step == 45
+    assert last.directions.shape[1] == 40
+
+
+def test_more_directions_than_25_blocks_are_certified():
+    rows = np.random.default_rng(3).normal(size=(2000, 300)) * np.arange(1, 301) ** -0.5
+    for wanted in (24, 0.25):
+        model = PrimedPCA(wanted, priming=BlockKrylov(block_size=1), random_state=0, max_passes=200)
+        model.fit(rows)
+        values, vectors = np.linalg.eigh(np.cov(rows.T))
+        k = model.n_components_
+        assert model.status_.name == "CERTIFIED"
+        assert model.plan_.n_directions > 25
+        assert (angles(model.components_, vectors.T[::-1][:k]) <= model.angle_bounds_).all()
+        np.testing.assert_allclose(model.explained_variance_, values[::-1][:k], rtol=1e-6)
+
+
+def test_infinite_vectors_and_nan_anywhere_are_divergence():
+    class Unknown(Slow):
+        def step(self, state, data):
+            return state._replace(vectors=np.full(3, np.nan), step=state.step + 1)
+
+    with pytest.raises(DivergenceError):
+        everything(X, Unknown(), 3)

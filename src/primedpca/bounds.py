@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from primedpca.outward import arcsin_up, arctan_up
+
 __all__ = [
     "Evidence",
     "angle_bounds",
@@ -93,7 +95,7 @@ def angle_bounds(evidence: Evidence, k: int, up: np.ndarray) -> np.ndarray:
     for i in range(k):
         gap = _gap(evidence, i, i, up)
         if gap > sizes[i]:
-            found[i] = math.asin(sizes[i] / gap)
+            found[i] = arcsin_up(sizes[i] / gap)
         found[i] = min(found[i], _block(evidence, i, i, up))
     return found
 
@@ -135,8 +137,8 @@ def _block(evidence: Evidence, a: int, b: int, up: np.ndarray) -> float:
     bound = size * math.sqrt(1 + kappa**2) / safe
     bound += 2 * e * (1 + kappa) ** 2 / nearest * math.sqrt(members)
     if a == b:
-        return math.atan(bound)
-    return math.asin(bound) if bound < 1 else np.pi / 2
+        return arctan_up(bound)
+    return arcsin_up(bound)
 
 
 def clusters(evidence: Evidence, k: int, up: np.ndarray) -> list[tuple[int, int, float]]:
@@ -153,7 +155,7 @@ def clusters(evidence: Evidence, k: int, up: np.ndarray) -> list[tuple[int, int,
         if start < k and stop - start > 1:
             gap = _gap(evidence, start, stop - 1, up)
             size = _norm(evidence.residual[:, start:stop]) + e
-            angle = math.asin(size / gap) if gap > size else np.pi / 2
+            angle = arcsin_up(size / gap) if gap > size else np.pi / 2
             found.append((start, stop, min(angle, _block(evidence, start, stop - 1, up))))
     return found
 
@@ -181,10 +183,13 @@ def fewest(evidence: Evidence, up: np.ndarray, total: float, fraction: float) ->
     No fewer than the first number can, because ``sum(lambda_i) <= sum(up_i)``; the Ritz vectors
     at hand do with the second, because they hold ``sum(theta_i)``.  It is one more than there
     are where they do not hold so much yet.  Both are equal once the number is known, or once
-    they differ only by what rounding does to the sums, if that is little.
+    they differ only by what rounding does to the sums, if that is little.  Of no variance at all,
+    one component holds any share.
     """
     theta, e = evidence.values, evidence.rounding
     p, blur = theta.size, (math.sqrt(theta.size) + 2) * e
+    if total == 0:
+        return 1, 1
     held, most = np.cumsum(lower(evidence)), np.cumsum(up[:p])
     enough = 1 + int(np.searchsorted(held, fraction * (total + blur)))
     least = 1 + int(np.searchsorted(most, fraction * (total - blur)))
@@ -230,7 +235,7 @@ def stream_bounds(
         if start >= k:
             break
         gap = float(min(gaps[start - 1], gaps[stop - 1])) if start else float(gaps[stop - 1])
-        angle = math.asin(loose / gap) / 2
+        angle = arcsin_up(loose / gap) / 2
         if stop - start == 1:
             angles[start] = angle
         else:

@@ -228,7 +228,7 @@ class PrimedPCA(
         -------
         PrimedPCA
         """
-        with together(self.engine, "a fit"):
+        with self._alone(), together(self.engine, "a fit"):
             return self._fit(X, y, sample_weight)
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> PrimedPCA:  # noqa: N803

@@ -1,4 +1,10 @@
-"""What tells fits apart: data, without reading all of them, parameters and versions."""
+"""What tells fits apart: data, parameters and versions.
+
+What passes gave before a kill holds for the data that they read, so that a fit that goes on with
+them proves nothing of others.  Data in memory are hashed whole.  Of files, which may take hours to
+read, sizes, dates and a few blocks are compared: the system dates every change of a file, and
+that date (``ctime``) cannot be put back.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +20,14 @@ import numpy as np
 import primedpca
 from primedpca.arrays import dtype_name, is_dense, is_sparse, to_numpy
 from primedpca.protocols import DataSource, is_spread
+from primedpca.threads import pool_of, processors
 
 __all__ = ["agreement", "digest", "fingerprint"]
 
 #: Options that do not change what is found, and one of which only a number can be compared.
 FREE = {"checkpoint", "engine", "random_state", "verbose", "warm_start", "whiten"}
 
-BLOCKS = 4  # that are hashed: the first, the last and two between
+BLOCKS = 4  # that are hashed of data that are not in memory: first, last and two between
 
 
 def digest(*values: Any) -> str:
@@ -58,7 +65,7 @@ def _feed(found: Any, value: Any) -> None:
 
 
 def fingerprint(source: DataSource, sample_weight: Any = None) -> dict[str, Any]:
-    """Shape, type and cut of the data, a hash of a few blocks, and of a file its size and date.
+    """Shape, type and cut of the data, a hash of their entries, and of files their dates.
 
     Parameters
     ----------
@@ -69,34 +76,64 @@ def fingerprint(source: DataSource, sample_weight: Any = None) -> dict[str, Any]
     Returns
     -------
     dict
-        It changes with anything in the first and last blocks and in two between; of changes in
-        the other blocks of data in memory it knows nothing.
+        It changes with any entry of data in memory.  Of files, and of what has a word of its own,
+        the first and last block and two between are hashed.
     """
-    last = len(source.blocks) - 1
+    last, files = len(source.blocks) - 1, _files(source)
+    apart = files or hasattr(source, "fingerprint") or getattr(source, "on_disk", False)
     chosen = [0]
     if hasattr(source, "read") and not is_spread(source):  # of others, their own word
         some = np.random.default_rng(last).integers(0, last + 1, BLOCKS - 2)
-        chosen = sorted({0, last, *some.tolist()})
-    hashes = []
-    for i in chosen:
-        block = source.read(i) if hasattr(source, "read") else next(iter(source.scan()))[1]
-        hashes.append(digest(block))
+        chosen = sorted({0, last, *some.tolist()}) if apart else list(range(last + 1))
     known = {
         "shape": tuple(source.shape),
         "dtype": dtype_name(source.dtype),
         "axis": int(source.axis),
         "blocks": digest(source.blocks),
         "device": str(source.device),
-        "contents": digest(chosen, hashes),
+        "contents": digest(chosen, _hashes(source, chosen)),
         "sample_weight": None if sample_weight is None else digest(to_numpy(sample_weight)),
     }
-    path = getattr(source, "path", None)
     if hasattr(source, "fingerprint"):
         known["source"] = digest(source.fingerprint())
-    elif isinstance(path, (str, os.PathLike)) and os.path.isfile(path):
-        about = os.stat(path)
-        known["file"] = f"{about.st_size} bytes, changed at {about.st_mtime_ns} ns"
+    elif files:
+        known["file"] = _dates(files)
     return known
+
+
+def _hashes(source: DataSource, chosen: list[int]) -> list[str]:
+    """A hash of each of these blocks."""
+    if not hasattr(source, "read"):
+        return [digest(next(iter(source.scan()))[1])]
+    in_order = len(chosen) == 1 or getattr(source, "sequential", False)
+    if in_order or source.device not in (None, "cpu"):
+        return [digest(source.read(i)) for i in chosen]
+    pool = pool_of(processors(), "primedpca-hashes")
+    return list(pool.map(lambda i: digest(source.read(i)), chosen))
+
+
+def _files(source: Any) -> list[str]:
+    """The files that the rows are read from, those in folders among them."""
+    while (below := getattr(source, "source", None)) is not None:
+        source = below
+    named = getattr(source, "paths", None) or [getattr(source, "path", None)]
+    found: list[str] = []
+    for path in named:
+        if not isinstance(path, (str, os.PathLike)) or not os.path.exists(path):
+            return []
+        name = os.fspath(path)
+        inside = [os.path.join(at, own) for at, _, names in os.walk(name) for own in names]
+        found += sorted(inside) if os.path.isdir(name) else [name]
+    return found
+
+
+def _dates(files: list[str]) -> str:
+    """Size and dates of a file; of several, in one number."""
+    about = [os.stat(path) for path in files]
+    dates = [(one.st_size, one.st_mtime_ns, one.st_ctime_ns) for one in about]
+    if len(files) > 1:
+        return f"{len(files)} files, {digest(dates)}"
+    return "{} bytes, changed at {} ns, by the system's own date at {} ns".format(*dates[0])
 
 
 def agreement(

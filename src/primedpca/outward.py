@@ -1,7 +1,7 @@
-"""Numbers that are claimed, as people read them: a bound is rounded up, an interval only grows.
+"""Numbers that are claimed: a bound is rounded up, an interval only grows.
 
 ``f"{0.0031499:.2g}"`` reads 0.0031, which is less than what was proven.  Everything that prints a
-bound goes through here.
+bound goes through here, and so do angles near pi/2, where rounding is magnified.
 """
 
 from __future__ import annotations
@@ -9,9 +9,34 @@ from __future__ import annotations
 import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
-__all__ = ["degrees_up", "round_down", "round_up"]
+__all__ = ["arcsin_up", "arctan_up", "degrees_up", "round_down", "round_up"]
 
 LAST_BITS = 2.0**-50  # what a change of units is off by
+NEAR = 1e-6  # radians from pi/2 in which a sine hangs on its last bits, and nothing is proven
+
+
+def arcsin_up(sine: float) -> float:
+    """At least the angle of a sine that is right to its last bits; pi/2 from 1 on.
+
+    The angle of ``1 - 2**-52`` is 2e-8 below pi/2: so near to it, pi/2 is all that can be said.
+
+    Examples
+    --------
+    >>> arcsin_up(1 - 2**-52) == arcsin_up(2.0) == math.pi / 2, arcsin_up(0.5) >= math.pi / 6
+    (True, True)
+    """
+    sine *= 1 + LAST_BITS
+    return _angle_up(math.asin(sine)) if sine < 1 else math.pi / 2
+
+
+def arctan_up(tangent: float) -> float:
+    """At least the angle of a tangent that is right to its last bits."""
+    return _angle_up(math.atan(tangent * (1 + LAST_BITS)))
+
+
+def _angle_up(angle: float) -> float:
+    angle *= 1 + LAST_BITS
+    return angle if angle < math.pi / 2 - NEAR else math.pi / 2
 
 
 def round_up(value: float, digits: int = 2) -> float:

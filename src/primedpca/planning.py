@@ -22,6 +22,7 @@ from primedpca.sources.on_device import on_device
 __all__ = ["all_for_mle", "likeliest_dimension", "make_plan", "plan"]
 
 SHARES_EXACT_TO = 2048  # up to this order a share of the variance is found by decomposing all
+SHARES_BLOCK = 32  # columns of a block where how many components there are to be is not known
 
 
 def plan(
@@ -170,18 +171,21 @@ def make_plan(
 
 
 def _plan_for_share(data: Centred, share: float, priming: Any) -> Plan:
-    m = min(data.shape)
+    m, patience = min(data.shape), None
     if isinstance(priming, str) and priming == "auto":
         priming = Exact() if m <= SHARES_EXACT_TO else BlockKrylov()
+        # A basis of half the space is as large as the matrix and dearer to go on with.
+        patience = None if m <= SHARES_EXACT_TO else -(-m // (2 * SHARES_BLOCK))
     priming = as_priming(priming)
     if isinstance(priming, BlockKrylov) and priming.block_size is None:
-        priming = replace(priming, block_size=32)  # how many there are to be is not known
+        priming = replace(priming, block_size=SHARES_BLOCK)
     if not isinstance(priming, (Exact, BlockKrylov)):
         raise ValueError(
             f"`n_components`={share} must be proven, which needs `priming`='auto', 'exact' or "
             f"'block_krylov', not {type(priming).__name__}."
         )
-    return Plan(priming, share, m, f"the smaller side of the data is {m}", ())
+    reason = f"the smaller side of the data is {m}"
+    return Plan(priming, share, m, reason, (), patience=patience)
 
 
 def _after_a_pass(way: Way, load: Load) -> Way:

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from primedpca.arrays import is_dense
+from primedpca.arrays import is_dense, namespace
 from primedpca.centred import Centred
+from primedpca.engines.local import one_blas_thread
 from primedpca.engines.recorded import journal_of
 from primedpca.orthonormal import random_basis
 from primedpca.priming import BlockKrylov, Exact, Given, as_priming, check_directions
@@ -99,7 +100,8 @@ def _loop(
 ) -> Iterator[Snapshot]:
     finished = getattr(priming, "finished", lambda state: False)
     clock = time.perf_counter()
-    state = priming.init(data.like, n_directions, seed, start)
+    with one_blas_thread():
+        state = priming.init(data.like, n_directions, seed, start)
     seconds, step = time.perf_counter() - clock, 0
     data.position = None
     # What these hold is what their passes gave, and that is kept already.
@@ -116,7 +118,8 @@ def _loop(
     known, begun = len(keeper.history) if keeper is not None else 0, step
 
     def snapshot(state: State) -> Snapshot:
-        return Snapshot(step, data.passes, seconds, state, lambda: priming.directions(state, data))
+        find = one_blas_thread()(lambda: priming.directions(state, data))
+        return Snapshot(step, data.passes, seconds, state, find)
 
     def keep(last: bool) -> None:
         if keeper is not None:
@@ -129,7 +132,7 @@ def _loop(
             return
     clock = time.perf_counter()
     for part in _visits(data, priming, batch_size, max_passes, seed):
-        with np.errstate(all="ignore"):  # a diverging run is named below
+        with one_blas_thread(), np.errstate(all="ignore"):  # a diverging run is named below
             state = priming.step(state, part)
             step += 1
             done = finished(state)
@@ -167,8 +170,13 @@ def _visits(
 
 
 def _check_finite(state: State, step: int, data: Centred) -> None:
+    """Refuse a state that left the range of numbers.
+
+    Vectors must be finite, and NaN is nowhere a value.  Infinity in a list of numbers, one for
+    each direction, is: what a priming expects still to change is not known at first.
+    """
     arrays = [value for value in state if is_dense(value)]
-    if all(np.isfinite(float(abs(value).sum())) for value in arrays):
+    if all(_is_sound(value) for value in arrays):
         return
     rate = getattr(state, "rate", None)
     if not rate:
@@ -178,6 +186,12 @@ def _check_finite(state: State, step: int, data: Centred) -> None:
         f"the priming diverged within {step} steps: `learning_rate`={rate:.3g} is too large for "
         f"these data; try {smaller:.2g} or 'auto'."
     )
+
+
+def _is_sound(value: Array) -> bool:
+    xp = namespace(value)
+    wrong = ~xp.isfinite(value) if value.ndim > 1 else xp.isnan(value)
+    return not bool(xp.any(wrong))
 
 
 def as_seed(random_state: Any) -> int:

@@ -27,7 +27,7 @@ from primedpca.priming.block_krylov import KrylovState, looked
 from primedpca.priming.exact import principal, spectrum
 from primedpca.probes import UNIT, Probes, Riding, unevenness
 from primedpca.protocols import Array
-from primedpca.refine import decomposition, in_unit_of_data, widened
+from primedpca.refine import bounds_in_unit_of_data, decomposition
 from primedpca.result import Certificate, Cluster, Decomposition, Snapshot
 
 __all__ = [
@@ -105,8 +105,7 @@ def certificate_of(evidence: Evidence, k: int, data: Any, kind: str, failure: fl
     zero = (up <= min(few * evidence.rounding, evidence.negligible)) & (low == 0)
     bounds = np.stack([low, up], axis=1)
     if data is not None:
-        with np.errstate(over="ignore"):
-            bounds = in_unit_of_data(data, bounds) * widened(data.weight, 4)
+        bounds = bounds_in_unit_of_data(data, bounds)
     return Certificate(
         angle_bounds=angles,
         eigenvalue_bounds=bounds,
@@ -117,8 +116,8 @@ def certificate_of(evidence: Evidence, k: int, data: Any, kind: str, failure: fl
     )
 
 
-def certified_exact(data: Centred, wanted: int | float) -> tuple[Decomposition, Certificate]:
-    """A full decomposition and what rounding leaves of its certainty.
+def certified_exact(data: Centred, wanted: int | float) -> tuple[Decomposition, Certificate, bool]:
+    """A full decomposition, what rounding leaves of its certainty, and of the number wanted.
 
     The matrix is formed with an error of at most ``(n_b + log2(blocks) + 10) u T`` and
     decomposed with one of at most ``10 m u theta_1``.
@@ -140,14 +139,15 @@ def certified_exact(data: Centred, wanted: int | float) -> tuple[Decomposition, 
     # The residuals are not formed: all that they can be is in the rounding.
     floor = NEGLIGIBLE * max(0.0, data.total - 3 * m * e)
     evidence = Evidence(values, np.zeros((0, p)), beyond, 3 * e, floor)
-    k = wanted
+    k, counted = wanted, True
     if isinstance(k, float):
-        k = min(fewest(evidence, upper(evidence), data.total, k)[1], p)
+        least, k = fewest(evidence, upper(evidence), data.total, k)
+        k, counted = min(k, p), least == k
     basis = principal(data, values[:k], vectors[:, :k])
     certificate = certificate_of(evidence, k, data, "exact", 0.0)
     if data.shape[0] < data.shape[1]:
         certificate = _on_the_right(certificate, lower(evidence), 3 * e)
-    return decomposition(data, basis, values[:k]), certificate
+    return decomposition(data, basis, values[:k]), certificate, counted
 
 
 def _on_the_right(left: Certificate, values: np.ndarray, e: float) -> Certificate:

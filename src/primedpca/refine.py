@@ -9,15 +9,26 @@ import numpy as np
 
 from primedpca.arrays import describe
 from primedpca.centred import Centred
+from primedpca.engines.local import one_blas_thread
 from primedpca.orthonormal import as_components, basis_of, complete, small_eigh
 from primedpca.prime import as_seed
 from primedpca.priming import check_directions
 from primedpca.protocols import Array
 from primedpca.result import Decomposition
 
-__all__ = ["check_rows", "decomposition", "in_unit_of_data", "refine", "refine_span", "widened"]
+__all__ = [
+    "bounds_in_unit_of_data",
+    "check_rows",
+    "decomposition",
+    "grown",
+    "in_unit_of_data",
+    "refine",
+    "refine_span",
+    "widened",
+]
 
 
+@one_blas_thread()
 def refine(
     X: Any,  # noqa: N803
     directions: Array,
@@ -114,6 +125,22 @@ def widened(weight: float, steps: float) -> np.ndarray:
     slip = steps * 2.0**-53 * weight / (weight - 1)
     largest = np.finfo(np.float64).max  # times zero it is zero, unlike infinity
     return np.array([max(0.0, 1 - slip), 1 + 2 * slip if slip < 0.5 else largest])
+
+
+def bounds_in_unit_of_data(data: Centred, bounds: np.ndarray) -> np.ndarray:
+    """Intervals ``(k, 2)`` in the data's unit, rounded outward."""
+    with np.errstate(over="ignore", under="ignore"):
+        return grown(in_unit_of_data(data, bounds) * widened(data.weight, 4), bounds)
+
+
+def grown(scaled: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+    """What became of intervals ``(k, 2)`` in another unit, rounded outward if it is subnormal.
+
+    There each of up to four operations is off by half of the least number there is; nothing
+    that was not zero before is zero.
+    """
+    steps = np.array([-2, 2]) * np.finfo(np.float64).smallest_subnormal
+    return np.where(bounds > 0, np.maximum(scaled + steps, 0.0), scaled)
 
 
 def decomposition(data: Centred, basis: Array, variances: np.ndarray) -> Decomposition:

@@ -13,7 +13,7 @@ from primedpca.orthonormal import complete, small_eigh
 from primedpca.priming.sketch import UNIT, SketchState
 from primedpca.proofs import NEGLIGIBLE, certificate_of, preparation_error, rounding_of
 from primedpca.protocols import Array
-from primedpca.refine import widened
+from primedpca.refine import grown, widened
 from primedpca.result import Certificate, Cluster
 
 __all__ = ["missed_by", "refined_certificate", "sketch_certificate"]
@@ -54,9 +54,9 @@ def sketch_certificate(
     intervals, angles, runs = stream_bounds(squares, state.loss, rounding, k)
     middle = np.concatenate([squares, np.zeros(max(0, k - squares.size))])[:k] + state.loss / 2
     per_row = (data.frame.gain / state.unit) ** 2 / state.weight
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", under="ignore"):
         outside = intervals / (state.weight - 1) / state.unit / state.unit
-        outside = outside * widened(state.weight, state.depth + 16)
+        outside = grown(outside * widened(state.weight, state.depth + 16), intervals)
     floor = NEGLIGIBLE * max(0.0, state.total - 4 * max(1, squares.size) * rounding)
     certificate = Certificate(
         angle_bounds=angles,

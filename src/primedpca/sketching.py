@@ -12,6 +12,7 @@ import numpy as np
 from primedpca import frame as frames
 from primedpca.arrays import check_whole_numbers, is_sparse, to_numpy, work_dtype
 from primedpca.centred import Centred
+from primedpca.engines.local import one_blas_thread
 from primedpca.engines.prepare import stored_means
 from primedpca.priming import FrequentDirections
 from primedpca.priming.sketch import ROOM, SketchState, take_in
@@ -97,6 +98,11 @@ def worked_in(known: Stream, center: bool) -> Stream:
     """The stream with its waiting rows in the sketch."""
     if not known.waiting:
         return known
+    with one_blas_thread():
+        return _worked_in(known, center)
+
+
+def _worked_in(known: Stream, center: bool) -> Stream:
     rows, here = np.concatenate(known.waiting), np.concatenate(known.weights)
     low, high, _ = frames.SAFE["float64"]
     ordinary = known.scale is None and known.sketch.unit == 1.0 and bool((here == 1).all())

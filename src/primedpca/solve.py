@@ -182,7 +182,9 @@ class _Proof:
         """A full decomposition, or block Krylov until all is proven."""
         if isinstance(self.plan.priming, Exact) or not self._krylov(**options):
             clock = time.perf_counter()
-            self.found, self.certificate = certified_exact(self.wide, self.plan.n_components)
+            self.found, self.certificate, self.counted = certified_exact(
+                self.wide, self.plan.n_components
+            )
             self.record(
                 {
                     "step": self.before["step"] + 1,
@@ -194,7 +196,7 @@ class _Proof:
                 },
                 lambda: self.found,
             )
-            self.exact = self.floor = self.counted = True
+            self.exact = self.floor = True
 
     def _krylov(self, **options: Any) -> bool:
         """Block Krylov; whether it was not given up for a full decomposition."""
@@ -250,7 +252,8 @@ class _Proof:
             found = replace(found, components=components, mean=mean, scale=scale)
         short = Status.STOPPED if self.record.stopped else Status.NOT_CERTIFIED
         short = Status.FLOOR if self.floor else short
-        if self.exact and self.tol >= DEFAULTS["tol"] and _is_sharp(found, certificate):
+        sharp = self.counted and _is_sharp(found, certificate)
+        if self.exact and self.tol >= DEFAULTS["tol"] and sharp:
             short = Status.EXACT  # only ties, and variances that are lost in rounding
         proven = self.counted and certificate.met(self.tol).all()
         passes = data.passes + self.wide.passes

@@ -13,6 +13,7 @@ from primedpca.attributes import attributes, map_of
 from primedpca.budget import as_bytes
 from primedpca.centred import Centred
 from primedpca.engines.allocator import keep_freed
+from primedpca.engines.local import one_blas_thread
 from primedpca.options import check_options
 from primedpca.priming import FrequentDirections
 from primedpca.priming.sketch import merge
@@ -20,6 +21,7 @@ from primedpca.protocols import DataSource
 from primedpca.result import Plan, Status
 from primedpca.sketching import Stream, as_weights, found_by, same_scale, taken_in, worked_in
 from primedpca.sources.base import OneBlock
+from primedpca.threads import lock_of
 
 __all__ = ["Streaming"]
 
@@ -82,15 +84,16 @@ class Streaming(ABC):
         PrimedPCA
             Itself.  After an error it is as it was before the call.
         """
-        known = self._stream_so_far()
-        source = self._source(X, reset=known is None)
-        self._check_source(source)
-        known = self._empty(source.shape[1]) if known is None else known
-        self._check_same(known)
-        weights = as_weights(sample_weight, source.shape[0])
-        seen = taken_in(known, source, weights, self.center)
-        self._set_stream(seen)
-        self.map_ = map_of(source)
+        with self._alone():  # rows of two threads, one batch after the other
+            known = self._stream_so_far()
+            source = self._source(X, reset=known is None)
+            self._check_source(source)
+            known = self._empty(source.shape[1]) if known is None else known
+            self._check_same(known)
+            weights = as_weights(sample_weight, source.shape[0])
+            seen = taken_in(known, source, weights, self.center)
+            self._set_stream(seen)
+            self.map_ = map_of(source)
         return self
 
     def merge(self, other: Any) -> Any:
@@ -106,6 +109,10 @@ class Streaming(ABC):
         PrimedPCA
             Itself, as after the rows of both, with the sketch in its own size.
         """
+        with self._alone():
+            return self._merged(other)
+
+    def _merged(self, other: Any) -> Any:
         both = [vars(model).get("stream_") for model in (self, other)]
         if None in both:
             raise ValueError(
@@ -119,7 +126,8 @@ class Streaming(ABC):
         if not same_scale(mine.scale, theirs.scale):
             raise ValueError("the two models have another `scale`; only like ones can be merged.")
         factor = None if mine.scale is None else 1 / mine.scale
-        sketch = merge(mine.sketch, theirs.sketch, factor)
+        with one_blas_thread():
+            sketch = merge(mine.sketch, theirs.sketch, factor)
         self._set_stream(
             mine._replace(
                 sketch=sketch,
@@ -130,11 +138,17 @@ class Streaming(ABC):
         )
         return self
 
+    def _alone(self) -> Any:
+        """The lock by which threads that call on one model wait for each other."""
+        return lock_of(self)
+
     def __getattr__(self, name: str) -> Any:
         # Only for what is not there: attributes that a stream has yet to be asked for.
         if name in LEARNT and "stream_" in self.__dict__:
-            self.__dict__.update(self._learnt())
-            return self.__dict__[name]
+            with self._alone():  # or they might be those of an earlier stream
+                if name not in self.__dict__:
+                    self.__dict__.update(self._learnt())
+                return self.__dict__[name]
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _set_stream(self, seen: Stream) -> None:
@@ -231,7 +245,8 @@ class Streaming(ABC):
         most = known.counted - 1 if enough else 0
         wanted = d if self.n_components is None else int(self.n_components)
         k = min(wanted, known.size, d, most)
-        found, proof = found_by(sketch, known.scale, k)
+        with one_blas_thread():
+            found, proof = found_by(sketch, known.scale, k)
         if known.single:
             cast = {"components": found.components.astype(np.float32)}
             cast["mean"] = found.mean.astype(np.float32)

@@ -1,14 +1,24 @@
-"""Threads of this process: how many there may be, and work on slices of tall arrays in them."""
+"""Threads of this process: how many there may be, work in them, and what a fork leaves of them.
+
+A forked child has none of the threads, and whatever they held when it was made is held for ever.
+Who keeps a lock or a place in a file therefore gives it up there and begins anew.
+"""
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
+from weakref import WeakKeyDictionary, WeakSet
 
-__all__ = ["in_threads", "pool_of", "processors"]
+__all__ = ["in_threads", "lock_of", "pool_of", "processors", "renewed_after_fork"]
+
+_locks: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+_renewed: WeakSet[Any] = WeakSet()
+_left: list[Any] = []
 
 
 def processors() -> int:
@@ -23,9 +33,27 @@ def pool_of(workers: int, name: str = "primedpca") -> ThreadPoolExecutor:
     return ThreadPoolExecutor(workers, thread_name_prefix=name)
 
 
-# A forked child inherits the pool but none of its threads, and would wait for them for ever.
+def lock_of(owner: Any) -> Any:
+    """The lock of an object: reentrant, and no part of what is copied or pickled of it."""
+    # One step, so that two threads that ask at once are given the same.
+    return _locks.setdefault(owner, threading.RLock())
+
+
+def renewed_after_fork(owner: Any) -> None:
+    """Have ``owner._renew()`` called in every child that is forked while ``owner`` lives."""
+    _renewed.add(owner)
+
+
+def _after_fork() -> None:
+    pool_of.cache_clear()
+    _locks.clear()
+    for owner in list(_renewed):
+        _left.append(dict(vars(owner)))  # a file that another thread was reading cannot be closed
+        owner._renew()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=pool_of.cache_clear)
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def in_threads(work: Callable[[slice], Any], rows: list[slice]) -> list[Any]:

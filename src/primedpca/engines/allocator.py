@@ -29,6 +29,16 @@ _lock = threading.Lock()
 _users = 0
 
 
+def _forget_users() -> None:
+    """In a forked child: whoever was reusing memory is not there."""
+    global _lock, _users
+    _lock, _users = threading.Lock(), 0
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_users)
+
+
 def keep_freed() -> None:
     """Show glibc at once the largest piece that it learns from; no page of it is touched."""
     np.empty(LARGEST - 2**16, dtype=np.uint8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -256,8 +257,9 @@ class _BlasLimit:
     """
 
     def __init__(self) -> None:
-        self.lock, self.users = threading.Lock(), 0
-        self.undo: Any = None
+        # Whoever forks from a signal handler may be in here already.
+        self.lock, self.users = threading.RLock(), 0
+        self.undo: Any = None  # as long as the limit is set
         self.controller: Any = None
 
     def enter(self) -> None:
@@ -269,8 +271,9 @@ class _BlasLimit:
                     from threadpoolctl import ThreadpoolController
 
                     self.controller = ThreadpoolController()
-                self._let_any_thread_set()
-                self.undo = self.controller.limit(limits=1, user_api="blas")
+                if self.undo is None:
+                    self._let_any_thread_set()
+                    self.undo = self.controller.limit(limits=1, user_api="blas")
 
     def leave(self) -> None:
         with self.lock:
@@ -279,6 +282,14 @@ class _BlasLimit:
                 self._let_any_thread_set()
                 self.undo.restore_original_limits()
                 self._let_any_thread_set()
+                self.undo = None
+
+    def forget_users(self) -> None:
+        """In a forked child: whoever was inside is not there, and the limit is still set.
+
+        The next to leave takes it off; here BLAS may not be ready to be told.
+        """
+        self.lock, self.users = threading.RLock(), 0
 
     def _let_any_thread_set(self) -> None:
         """From 3.8 on threadpoolctl hears the first thread that set a limit and no other.
@@ -291,6 +302,13 @@ class _BlasLimit:
 
 
 _limit = _BlasLimit()
+if hasattr(os, "register_at_fork"):
+    # No thread is setting the limit while the process is copied.
+    os.register_at_fork(
+        before=lambda: _limit.lock.acquire(),
+        after_in_parent=lambda: _limit.lock.release(),
+        after_in_child=_limit.forget_users,
+    )
 
 
 @contextmanager

@@ -162,14 +162,16 @@ class BlockKrylov:
             whole = like.xp.concat(list(state.basis), axis=1)
             newest = complete(whole, like, used + width, (state.seed, state.step))[:, used:]
         if used + newest.shape[1] > self._limit(state) and newest.shape[1]:
-            state = _cut_back(state, like, state.n_directions + wanted)
+            state = _cut_back(looked(state), like, state.n_directions + wanted)
         return state._replace(newest=newest)
 
     def _limit(self, state: KrylovState) -> int:
-        """How many vectors are kept at most."""
+        """How many vectors are kept at most: room for two blocks beside the directions."""
         wanted = self.block_size or state.n_directions
         default = max(12 * wanted, 6 * state.n_directions)
-        return max(self.max_basis or default, state.n_directions + 2 * wanted)
+        # Directions to begin with may be a wider block than is asked for.
+        widest = max(wanted, 0 if state.newest is None else state.newest.shape[1])
+        return max(self.max_basis or default, state.n_directions + 2 * widest)
 
     def directions(self, state: KrylovState, data: Any) -> Array:
         """The leading Ritz vectors."""

@@ -13,6 +13,7 @@ import numpy as np
 from primedpca.arrays import dtype_name, is_sparse, to_numpy, work_dtype
 from primedpca.protocols import Block
 from primedpca.sources.base import BlockSource, join, take_rows
+from primedpca.threads import renewed_after_fork
 
 __all__ = ["IteratedBlocks", "is_iterable_of_blocks", "iterated"]
 
@@ -57,6 +58,11 @@ class IteratedBlocks(BlockSource):
             raise ValueError(f"`X` ({name}) gave no blocks; it must give 2-d arrays of rows.")
         self.shape, self.dtype = (edges[-1], int(first.shape[1])), first.dtype
         self.blocks = tuple(pairwise(edges))
+        self._renew()
+        renewed_after_fork(self)
+
+    def _renew(self) -> None:
+        """Iterate again with the next block that is asked for."""
         self._lock = threading.Lock()
         self._cursor: Iterator[tuple[int, Block]] = iter(())
         self._next = len(self.blocks)
@@ -104,6 +110,10 @@ class IteratedBlocks(BlockSource):
                 f"`X` ({self._name}) gave {count} blocks, but {len(self.blocks)} when it was first "
                 "read; it must give the same rows every time."
             )
+
+    def fingerprint(self) -> list[int]:
+        """What tells these rows from others: the sums by which every block is checked."""
+        return self._sums
 
     def read(self, i: int) -> Block:
         """Block ``i``: the next one at no cost, an earlier one by iterating again."""

@@ -12,6 +12,7 @@ import numpy as np
 from primedpca.budget import as_bytes
 from primedpca.protocols import Block
 from primedpca.sources.base import MemorySource, cut_evenly
+from primedpca.threads import renewed_after_fork
 
 __all__ = ["DecodedRows", "check_shrink", "pillow", "shrunk"]
 
@@ -60,6 +61,11 @@ class DecodedRows(MemorySource):
         room = as_bytes(cache, "cache") if cache else 0.0
         self._places = room // self._row_bytes
         self._kept: dict[int, np.ndarray] = {}
+        self._renew()
+        renewed_after_fork(self)
+
+    def _renew(self) -> None:
+        """A lock that no thread of a process before has."""
         self._lock = threading.Lock()
 
     def _end(self, n: int) -> None:
@@ -123,7 +129,8 @@ class DecodedRows(MemorySource):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._lock = threading.Lock()
+        self._renew()
+        renewed_after_fork(self)
 
     def __repr__(self) -> str:
         n, (h, w, c) = self.shape[0], self.image_shape

@@ -9,6 +9,7 @@ from typing import Any
 
 from primedpca.protocols import Block
 from primedpca.sources.files import FileSource, reading
+from primedpca.threads import renewed_after_fork
 
 __all__ = ["InOrder"]
 
@@ -23,6 +24,11 @@ class InOrder(FileSource):
     """
 
     def __init__(self) -> None:
+        self._renew()
+        renewed_after_fork(self)
+
+    def _renew(self) -> None:
+        """Begin again: a forked child shares its place in the file with its parent."""
         self._lock = threading.Lock()
         self._running: Iterator[tuple[int, Block]] | None = None
         self._next = 0

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from primedpca.arrays import device, dtype_name, is_sparse, namespace, to_numpy
 from primedpca.engines import as_engine
 from primedpca.engines.checksum import checksum
-from primedpca.fingerprint import digest
+from primedpca.fingerprint import fingerprint
 from primedpca.protocols import Array, Block
 from primedpca.sources import as_source, files
 from primedpca.sources.base import BlockSource, MemorySource, cut_evenly, take_rows
@@ -226,9 +226,9 @@ class RankRows(MemorySource):
         return rank, row - self.edges[rank]
 
     def fingerprint(self) -> Any:
-        """What tells these rows from others: a hash of some blocks of every rank."""
-        ends = [0, len(self.own.blocks) - 1]
-        return self._ranks.collect(digest([self.own.read(i) for i in ends]))
+        """What tells these rows from others: a hash of the blocks of every rank."""
+        known = fingerprint(self.own)
+        return self._ranks.collect([known[name] for name in ("contents", "file") if name in known])
 
     def __repr__(self) -> str:
         ranks, (n, d) = self._ranks, self.shape

@@ -14,6 +14,7 @@ from primedpca.protocols import Block, DataSource
 from primedpca.sources.base import MemorySource, cut_evenly
 from primedpca.sources.blocks import IteratedBlocks
 from primedpca.sources.dense import DenseSource
+from primedpca.threads import renewed_after_fork
 
 __all__ = ["DatasetRows", "is_torch_data", "torch_source"]
 
@@ -33,7 +34,9 @@ class DatasetRows(MemorySource):
     """
 
     def __init__(self, dataset: Any) -> None:
-        self.dataset, self._lock = dataset, threading.Lock()
+        self.dataset = dataset
+        self._renew()
+        renewed_after_fork(self)
         n = len(dataset)
         if n == 0:
             raise ValueError("`X` is empty: the dataset has no rows.")
@@ -46,6 +49,10 @@ class DatasetRows(MemorySource):
         work_dtype(first.dtype)
         self.shape, self.dtype = (n, first.size), first.dtype
         self.blocks = cut_evenly(n, max(1, BLOCK_BYTES // max(first.nbytes, 1)))
+
+    def _renew(self) -> None:
+        """A lock that no thread of a process before has."""
+        self._lock = threading.Lock()
 
     def _row(self, number: int) -> np.ndarray:
         return _numbers(_without_label(self.dataset[number]), f"row {number}").reshape(-1)
