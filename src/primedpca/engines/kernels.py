@@ -250,7 +250,7 @@ def _sparse_moments(
     return (
         zeros + total(w * ~missing),
         total(w * data) - zeros * shift,
-        total(rooted * rooted) + zeros * shift**2,
+        total(rooted * rooted) + (np.sqrt(zeros) * shift) ** 2,
         stored,
         total(missing.astype(np.float64)),
         total(np.abs(data)) + np.abs(shift) * (present_rows(a, root) - stored),
