@@ -352,7 +352,7 @@ def measure(data: Centred) -> Frame:
     if not data.sparse:
         return settle(data, frame, None, found.away)
     rows = data.shape[0] if data.root is None else float(xp.sum(data.root > 0))
-    far = (found.stored == rows) & ((mean * found.gain) ** 2 > FAR**2 * found.variance)
+    far = (found.stored == rows) & (xp.abs(mean * found.gain) > FAR * xp.sqrt(found.variance))
     # The guess itself is subtracted from stored entries, so that what is left of the mean is
     # as exact as the sums about it: the mean as a whole would be rounded.
     shift = data.narrow(xp.where(far, found.shift, xp.zeros_like(mean)))
