@@ -116,7 +116,8 @@ class Certificate:
     failure_probability : float
         The probability that any of this is false; 0 unless probabilistic.
     zero : ndarray of shape (k,)
-        Whether the true variance cannot be told from zero.
+        Whether the true variance is at most 1e-9 of the total and rounding cannot distinguish it
+        from zero.
     """
 
     angle_bounds: np.ndarray
