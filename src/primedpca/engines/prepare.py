@@ -115,22 +115,24 @@ def _prepare_numpy(
     if not asked and block.dtype == dtype and block.flags.c_contiguous:
         return np.asarray(block)
     out = _buffer(block.shape, dtype)
-    # Types wider than float64 are subtracted from before they are rounded.
-    kind = block.dtype if block.dtype.itemsize > 8 else dtype
-    if unit != 1.0:
-        np.multiply(block, kind.type(unit), out=out, dtype=kind, casting="unsafe")
-    elif _is_far(block, columns.shift):
+    if block.dtype.itemsize > 8:  # wider than float64: subtracted from before it is rounded
+        wide = block * block.dtype.type(unit)
+        wide = wide if columns.fill is None else np.where(np.isnan(wide), columns.fill, wide)
+        out[...] = wide if columns.shift is None else wide - columns.shift
+    elif unit == 1.0 and _is_far(block, columns.shift):
         out[...] = whole_difference(block, columns.shift)
-    elif columns.shift is not None and columns.fill is None:
+    elif unit == 1.0 and columns.shift is not None and columns.fill is None:
         # Straight from the block's own type into the buffer: one reading, one writing.
-        np.subtract(block, columns.shift, out=out, dtype=kind, casting="unsafe")
+        np.subtract(block, columns.shift, out=out, dtype=dtype, casting="unsafe")
     else:
-        np.copyto(out, block, casting="unsafe")
-    if columns.fill is not None:
-        np.copyto(out, columns.fill, where=np.isnan(out))
-        out -= 0.0 if columns.shift is None else columns.shift
-    elif columns.shift is not None and unit != 1.0:
-        out -= columns.shift
+        if unit == 1.0:
+            np.copyto(out, block, casting="unsafe")
+        else:
+            np.multiply(block, unit, out=out, casting="unsafe")
+        if columns.fill is not None:
+            np.copyto(out, columns.fill, where=np.isnan(out))
+        if columns.shift is not None:
+            out -= columns.shift
     if columns.factor is not None:
         out *= columns.factor
     if root is not None:
