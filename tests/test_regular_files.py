@@ -72,7 +72,7 @@ def make_block_device(path):
 
 
 STRANGE = {
-    "pipe": (make_pipe, r"not a regular file but a named pipe.*save what it gives"),
+    "pipe": (make_pipe, r"not a regular file but a named pipe.*save its contents"),
     "socket": (make_socket, r"not a regular file but a socket"),
     "endless device": (lambda path: path.symlink_to("/dev/zero"), "but a character device"),
     "empty device": (lambda path: path.symlink_to("/dev/null"), "but a character device"),

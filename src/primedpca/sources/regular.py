@@ -69,7 +69,7 @@ def _check_mode(path: str, mode: int) -> None:
         return
     found = next((name for test, name in KINDS if test(mode)), "something else")
     kind = IsADirectoryError if stat.S_ISDIR(mode) else OSError
-    remedy = "name a file in it" if stat.S_ISDIR(mode) else "save what it gives in a file first"
+    remedy = "name a file in it" if stat.S_ISDIR(mode) else "save its contents to a file first"
     raise kind(f"{path} is not a regular file but {found}; {remedy}.")
 
 
