@@ -272,7 +272,7 @@ def test_divergence_is_found_at_the_last_step_too():
         ({"learning_rate": math.inf}, "`learning_rate`=inf"),
         ({"learning_rate": "fast"}, "`learning_rate`='fast'"),
         ({"learning_rate": None}, "`learning_rate`=None"),
-        ({"steps": 0}, "`steps`=0 must be at least 1"),
+        ({"steps": 0}, "`steps`=0 must be a whole number, at least 1"),
         ({"momentum": 1.0}, r"`momentum`=1.0 must lie in \[0, 1\)"),
         ({"momentum": -0.1}, "`momentum`=-0.1"),
         ({"momentum": math.nan}, "`momentum`=nan"),
