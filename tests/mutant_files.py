@@ -271,7 +271,7 @@ def _video(suffix: str, codec: str) -> Callable[[Path], Kind]:
     def strict(path: Path) -> np.ndarray:
         import av
 
-        with av.open(str(path)) as container:
+        with av.open(str(path), metadata_errors="replace") as container:
             frames = [f.to_ndarray(format="rgb24") for f in container.decode(video=0)]
         return np.stack(frames).reshape(len(frames), -1)
 

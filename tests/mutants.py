@@ -138,8 +138,12 @@ def same(one: Any, other: Any) -> bool:
     """Whether shape and numbers are alike; NaN is NaN."""
     if one[0] != other[0] or len(one) != len(other):
         return False
-    pairs = zip(one[1:], other[1:], strict=True)
-    return all(np.array_equal(*map(np.float64, pair), equal_nan=True) for pair in pairs)
+    for left, right in zip(one[1:], other[1:], strict=True):
+        alike = left.dtype == right.dtype  # else compared as numbers, which takes memory
+        pair = (left, right) if alike else map(np.float64, (left, right))
+        if not np.array_equal(*pair, equal_nan=left.dtype.kind == "f"):
+            return False
+    return True
 
 
 def _in_child(kind: Any, path: Path, send: int) -> None:
