@@ -16,6 +16,7 @@ import torch
 
 from primedpca import PrimedPCA, as_source, certify
 from primedpca.metrics import angles
+from primedpca.monitoring import statistics
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(300, 10)) * 0.7 ** np.arange(10)
@@ -174,6 +175,24 @@ def test_standardised_columns_of_very_different_units(form):
     assert np.isfinite(pca.certificate_.eigenvalue_bounds).all()
 
 
+@pytest.mark.parametrize("kind", [np.float16, np.float32])
+@pytest.mark.parametrize("scale", [1e-12, 1e12, 1e30])
+def test_scales_that_lead_out_of_the_range_of_the_type(kind, scale):
+    X = ROWS[:, :4].astype(kind)
+    pca = PrimedPCA(2, scale=np.full(4, scale), certificate="none").fit(X)
+    values, _ = truth(X.astype(float))
+    np.testing.assert_allclose(pca.explained_variance_ * scale**2, values[:2], rtol=1e-4)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array, torch.as_tensor])
+@pytest.mark.parametrize("power", [-134, -125, 100])
+def test_float32_at_the_ends_of_its_range(form, power):
+    X = ROWS[:, :4].astype(np.float32) * np.float32(2.0**power)
+    pca = PrimedPCA(2, certificate="none").fit(form(X))
+    _, vectors = truth(X.astype(float) / 2.0**power)
+    assert angles(pca.components_, vectors[:2].astype(np.float32)).max() < 1e-2
+
+
 def test_spreads_that_cannot_be_divided_by_are_named():
     X = RNG.normal(size=(20, 2)).astype(np.float32)
     X[:, 1] *= np.float32(1e-40)
@@ -234,6 +253,28 @@ def test_missing_values_are_filled_with_the_mean_itself(priming):
     assert pca.converged_
 
 
+def test_distances_of_sparse_rows_far_from_zero():
+    X = ROWS + 1e9
+    rows = X - 1e9
+    for form in (sp.csr_array, sp.csc_array):
+        pca = PrimedPCA(3).fit(form(X))
+        found = statistics(pca, form(X))
+        centred = rows - rows.mean(axis=0)
+        rest = centred - centred @ pca.components_.T @ pca.components_
+        np.testing.assert_allclose(found.spe, (rest**2).sum(axis=1), rtol=1e-4)
+        assert pca.score(form(X)) == pytest.approx(pca.score(X), rel=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:`max_passes` were used up")
+@pytest.mark.parametrize("form", [sp.csr_array, sp.csc_array])
+def test_thin_columns_are_not_looked_at_twice(form):
+    X = form(sp.random(2000, 300, 0.005, random_state=0))
+    asked = {"certificate": "none", "max_passes": 4, "random_state": 0}
+    plain = PrimedPCA(3, priming="block_krylov", **asked).fit(X)
+    scaled = PrimedPCA(3, priming="block_krylov", scale="std", **asked).fit(X)
+    assert scaled.n_passes_ == plain.n_passes_ + 1
+
+
 # -- integers ---------------------------------------------------------------------------------
 
 WHOLE = [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64]
@@ -283,6 +324,16 @@ def test_nanoseconds_are_subtracted_before_they_are_rounded(form):
     scores = np.asarray(pca.transform(X))
     expected = (rows - rows.mean(axis=0)) @ pca.components_.T
     assert np.abs(scores - expected).max() < 1000  # the mean itself is a float64, off by 128
+
+
+def test_small_integers_beside_a_large_constant_one():
+    small = np.random.default_rng(1).integers(-3, 4, (200, 2))
+    X = np.column_stack([np.full(200, 2**60), small])
+    values = np.linalg.eigvalsh(np.cov(small.T))[::-1]
+    for priming in ("exact", "block_krylov"):
+        low, high = PrimedPCA(2, priming=priming).fit(X).certificate_.eigenvalue_bounds.T
+        assert (low <= values * (1 + 1e-14)).all()
+        assert (values * (1 - 1e-14) <= high).all()
 
 
 def test_longdouble_is_subtracted_from_before_it_is_rounded():

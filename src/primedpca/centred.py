@@ -144,17 +144,13 @@ class Centred:
 
     def scores_and_squares(self, vectors: Array) -> tuple[Array, Array]:
         """``M V``, ``(n, p)``, and the squared norms of the rows of ``M``, ``(n,)``: one pass."""
-        xp, offset = self.like.xp, self.learn().offset
-        if offset is not None:
-            vectors = xp.concat([vectors, offset[:, None]], axis=1)
+        offset = self.learn().offset
         operands = {"vectors": vectors, "axis": self.source.axis, "squares": True}
         parts, _ = self._pass(kernels.forward, **operands)
         y, squares = parts.stacks or parts.sums
-        if offset is None:
-            return self.narrow(y), squares
-        lift, a = wide_dot(offset, vectors), self._row_roots()
-        squares = squares - 2 * a * y[:, -1] + a * a * lift[-1]
-        return self.narrow(y[:, :-1] - a[:, None] * lift[:-1]), squares
+        if offset is not None:
+            y = y - self._row_roots()[:, None] * wide_dot(offset, vectors)
+        return self.narrow(y), squares
 
     def adjoint(self, left: Array) -> Array:
         """``M^T U``, ``(d, p)``: one pass."""
@@ -322,7 +318,7 @@ class Centred:
     def run(self, kernel: Any, operands: dict[str, Any]) -> Parts:
         """One sweep of the engine, every operand cut along the axis that it belongs to."""
         by_column: dict[str, Any] = {"columns": self.frame.columns}
-        if kernel is kernels.gram_product:
+        if kernel is kernels.gram_product or operands.get("squares"):
             by_column["offset"] = self.frame.offset
         by_row: dict[str, Any] = {"root": self.root}
         whole: dict[str, Any] = {"unit": self.frame.unit}

@@ -19,7 +19,7 @@ import numpy as np
 from primedpca.arrays import dtype_name, namespace, to_numpy
 from primedpca.bad_entries import check_present, refuse
 from primedpca.engines import kernels
-from primedpca.engines.prepare import Columns, stored_means
+from primedpca.engines.prepare import Columns, own_shift
 from primedpca.protocols import Array
 
 if TYPE_CHECKING:
@@ -196,7 +196,8 @@ def _first_shift(data: Centred) -> Array:
         return data.narrow(data.wide(frame.near) * frame.unit)
     block = first_block(data)
     root = None if data.root is None else data.root[: block.shape[0]]
-    return stored_means(block, data.like.dtype, frame.unit, root)
+    own = Columns(own=True)  # of sparse columns, those that are full
+    return own_shift(block, data.like.dtype, own, frame.unit, root).shift
 
 
 def first_block(data: Centred) -> Any:
@@ -478,8 +479,9 @@ def in_range(data: Centred, norm: float) -> bool:
     power = -math.frexp(size)[1]
     if power > 0:  # as far as the largest entry allows, which may be shifted by as much
         power = min(power, top - math.frexp(_extent(data)[0] * data.frame.unit)[1])
+    info = np.finfo(dtype_name(data.like.dtype))  # in which the unit must be a number, too
     unit = math.ldexp(data.frame.unit, max(power, -top))
-    unit = min(max(unit, 2.0**-1022), 2.0**1023)
+    unit = min(max(unit, float(info.tiny)), 2.0 ** (info.maxexp - 1))
     if unit == data.frame.unit:
         return True
     data.frame = guess_again(data, unit)

@@ -14,7 +14,6 @@ from primedpca.engines.prepare import (
     prepare,
     present_rows,
     stored_counts,
-    stored_means,
 )
 from primedpca.protocols import Array, Block, Parts
 
@@ -30,6 +29,8 @@ __all__ = [
 ]
 
 PREPARED_BYTES = 3 * 2**21
+#: Sums of squares of a block that are far from the limits of any type.
+ORDINARY = (2.0**-20, 2.0**50)
 
 
 def stored(block: Block) -> Parts:
@@ -58,6 +59,25 @@ def _row_squares(a: Block) -> Array:
         return np.asarray(a.multiply(a).sum(axis=1), dtype=np.float64).ravel()
     xp = namespace(a)
     return xp.astype(xp.vecdot(a, a), xp.float64)
+
+
+def _squares_about(a: Block, root: Array | None, offset: Array | None) -> Array:
+    """The squared norms of the rows of ``A - a offset^T``.
+
+    Of a sparse block, stored entries are shifted, and entries that are not stored add squares of
+    the offset: all of those less the stored ones, where columns that are full do not count, so
+    that the square of a mean far from zero need not cancel.
+    """
+    if offset is None:
+        return _row_squares(a)
+    rows, columns = positions(a)
+    root = np.ones(a.shape[0]) if root is None else root.astype(np.float64)
+    offset = offset.astype(np.float64)
+    some = np.where(stored_counts(a, None) == a.shape[0], 0.0, offset)
+    shifted = a.data - root[rows] * offset[columns]
+    added = shifted**2 - (root[rows] * some[columns]) ** 2
+    whole = np.bincount(rows, added, minlength=a.shape[0]) + root**2 * (some @ some)
+    return np.maximum(whole, 0.0)
 
 
 def _gathered(
@@ -131,14 +151,15 @@ def forward(
     axis: int,
     gather: bool = False,
     squares: bool = False,
+    offset: Array | None = None,
 ) -> Parts:
     """``A V``: this block's own rows, or its share of every row where it holds columns.
 
-    With ``squares``, the squared norms of the rows of ``A`` as well.
+    With ``squares``, the squared norms of the rows of ``A - a offset^T`` as well.
     """
     columns = own_shift(block, vectors.dtype, columns, unit, root)
     a = prepare(block, vectors.dtype, columns, root, unit)
-    rows = (a @ vectors, _row_squares(a)) if squares else (a @ vectors,)
+    rows = (a @ vectors, _squares_about(a, root, offset)) if squares else (a @ vectors,)
     done = Parts((), rows) if axis == 0 else Parts(rows)
     return _join(done, _gathered(a, root, axis, gather, columns.shift))
 
@@ -198,11 +219,11 @@ def moments(
     """Per column, about the shift: weight present, sum, sum of squares; entries stored, missing.
 
     Entries stored are those of rows that count.  The last is the sum of the distances from the
-    shift, without weights.  Missing values count as absent; entries that a sparse block does not
-    store are zeros that are present.  Blocks of columns also hand back the shift that they found
-    for themselves.
+    shift, without weights, where squares may have left the range, else zero.  Missing values count
+    as absent; entries that a sparse block does not store are zeros that are present.  Blocks of
+    columns also hand back the shift that they found for themselves.
     """
-    shift = stored_means(block, dtype, unit, root) if columns.own else columns.shift
+    shift = own_shift(block, dtype, columns, unit, root).shift
     a = prepare(block, dtype, Columns(shift=shift, factor=columns.factor), None, unit)
     parts = (_sparse_moments if is_sparse(block) else _dense_moments)(a, root, shift, columns)
     return Parts(parts) if axis == 0 else Parts((), (*parts, shift))
@@ -217,18 +238,24 @@ def _dense_moments(
     if root is None:
         there = xp.astype(xp.sum(present, axis=0), xp.float64)
         counts = (there, a.shape[0] - there)
-        return there, xp.sum(a, axis=0), xp.vecdot(a, a, axis=0), *counts, _reach(a)
+        squares = xp.vecdot(a, a, axis=0)
+        return there, xp.sum(a, axis=0), squares, *counts, _reach(a, squares)
     counted = xp.sum(xp.astype(present & (root > 0)[:, None], xp.float64), axis=0)
     a = xp.where((root > 0)[:, None], a, xp.zeros_like(a))  # also where 0 a^2 would be no number
     counts = (counted, xp.sum(xp.astype(~present, xp.float64), axis=0))
     weighted, rooted = xp.astype(present, a.dtype).T @ (root * root), a * root[:, None]
-    return weighted, rooted.T @ root, xp.vecdot(rooted, rooted, axis=0), *counts, _reach(a)
+    squares = xp.vecdot(rooted, rooted, axis=0)
+    return weighted, rooted.T @ root, squares, *counts, _reach(a, squares)
 
 
-def _reach(a: Array) -> Array:
-    """The sum of the distances from the shift ``(d,)``, which no square can have underflowed in."""
+def _reach(a: Array, squares: Array) -> Array:
+    """The sum of the distances from the shift ``(d,)`` where squares may have left the range."""
     xp = namespace(a)
-    return xp.sum(xp.abs(xp.astype(a, xp.float64, copy=False)), axis=0)
+    ordinary = (squares >= ORDINARY[0]) & (squares <= ORDINARY[1])
+    if bool(xp.all(ordinary)):
+        return xp.zeros_like(xp.astype(squares, xp.float64))
+    distances = xp.sum(xp.abs(xp.astype(a, xp.float64, copy=False)), axis=0)
+    return xp.where(ordinary, xp.zeros_like(distances), distances)
 
 
 def _sparse_moments(
