@@ -240,9 +240,12 @@ def _dense_moments(
         counts = (there, a.shape[0] - there)
         squares = xp.vecdot(a, a, axis=0)
         return there, xp.sum(a, axis=0), squares, *counts, _reach(a, squares)
-    counted = xp.sum(xp.astype(present & (root > 0)[:, None], xp.float64), axis=0)
-    a = xp.where((root > 0)[:, None], a, xp.zeros_like(a))  # also where 0 a^2 would be no number
-    counts = (counted, xp.sum(xp.astype(~present, xp.float64), axis=0))
+    absent = xp.sum(xp.astype(~present, xp.float64), axis=0)
+    counts = (a.shape[0] - absent, absent)
+    if bool(xp.any(root == 0)):
+        present = present & (root > 0)[:, None]
+        counts = (xp.sum(xp.astype(present, xp.float64), axis=0), absent)
+        a = xp.where(present, a, xp.zeros_like(a))  # also where 0 a^2 would be no number
     weighted, rooted = xp.astype(present, a.dtype).T @ (root * root), a * root[:, None]
     squares = xp.vecdot(rooted, rooted, axis=0)
     return weighted, rooted.T @ root, squares, *counts, _reach(a, squares)

@@ -251,21 +251,23 @@ def _dense_means(block: Block, unit: float, root: Array | None) -> Array:
     xp = namespace(block)
     wide = xp.astype(block, xp.float64, copy=False)
     wide = wide * unit if unit != 1.0 else wide
-    if root is None:
+    weight = None if root is None else (xp.astype(root, xp.float64) / float(xp.max(root))) ** 2
+    if weight is None:
         means, some = xp.mean(wide, axis=0), wide[0, :]
     else:
-        weight = xp.astype(root, xp.float64)
-        weight = (weight / xp.max(weight)) ** 2
         means, some = (weight @ wide) / xp.sum(weight), wide[int(xp.argmax(weight)), :]
+    there = None if weight is None else (weight > 0)[:, None]
     if not bool(xp.all(xp.isfinite(means))):
-        there = xp.isfinite(wide) if root is None else xp.isfinite(wide) & (weight > 0)[:, None]
-        weight = xp.ones_like(wide[:, :1]) if root is None else weight[:, None]
-        counts = xp.sum(xp.where(there, weight, xp.zeros_like(weight)), axis=0)
-        totals = xp.sum(xp.where(there, wide * weight, xp.zeros_like(wide)), axis=0)
-        return totals / xp.where(counts > 0, counts, xp.ones_like(counts))
+        there = xp.isfinite(wide) if there is None else xp.isfinite(wide) & there
+        kept = xp.where(there, wide, xp.zeros_like(wide))
+        some = kept[xp.argmax(xp.astype(there, xp.int8), axis=0), xp.arange(kept.shape[1])]
+        counted = xp.astype(there, xp.float64)
+        weight = xp.ones_like(kept[:, 0]) if weight is None else weight
+        counts = weight @ counted
+        means = (weight @ kept) / xp.where(counts > 0, counts, xp.ones_like(counts))
     # Of a constant column exactly the constant; few others have means so near to one entry.
     near = xp.abs(means - some) <= 2.0**-40 * xp.abs(some)
     if bool(xp.any(near)):
-        same = wide == some if root is None else (wide == some) | (weight == 0)[:, None]
+        same = wide == some if there is None else (wide == some) | ~there
         means = xp.where(near & xp.all(same, axis=0), some, means)
     return means
