@@ -67,9 +67,6 @@ def check(seed: int) -> Findings:
 def examine(p: Problem) -> Findings:
     """Solve this problem and compare."""
     found = Findings(p.seed, p.category)
-    if p.X.dtype.kind == "f" and np.isinf(p.X).any():  # an outlier beyond the range of its type
-        found.refused = "not finite"
-        return found
     try:
         true = truth(p.X, weights=p.weights, center=p.center, scale=p.scale)
     except ZeroDivisionError:  # every value of a column is missing
@@ -102,7 +99,10 @@ def _words(error: Exception) -> str:
 def _answer(p: Problem, true: Truth, found: Findings, error: Exception) -> None:
     """An error in words: an answer where the problem allows it."""
     beyond = not 1e-290 < true.value(0) < 1e290 and "range" in str(error)
-    if beyond or any(word in str(error) for word in p.answers):
+    # An outlier beyond the range of the type that it is given in.
+    values = p.given.data if is_sparse(p.given) else p.X
+    cast = "contains infinity" in str(error) and bool(np.isinf(values.astype(float)).any())
+    if beyond or cast or any(word in str(error) for word in p.answers):
         found.refused = str(error)
     else:
         found.raw.append(_words(error))
