@@ -243,11 +243,15 @@ def astray_by(
     however large, is off by nothing; ``distance`` itself is off by what sums of rows are whose
     mean square is ``square``.
     """
-    whole = shift + distance
-    part = whole - shift
-    lost = (shift - (whole - part)) + (distance - part)
-    lost = lost if factor is None else lost * factor
-    return math.sqrt(float(lost @ lost)) + chain_of(data) * UNIT * math.sqrt(square)
+    lost, step = 0.0, 2**16  # a slice at a time: of very wide rows each of these is long
+    for a in range(0, shift.shape[0], step):
+        near, far = shift[a : a + step], distance[a : a + step]
+        whole = near + far
+        part = whole - near
+        rest = (near - (whole - part)) + (far - part)
+        rest = rest if factor is None else rest * factor[a : a + step]
+        lost += float(rest @ rest)
+    return math.sqrt(lost) + chain_of(data) * UNIT * math.sqrt(square)
 
 
 def nearer(data: Centred, found: Frame) -> bool:
