@@ -12,6 +12,7 @@ import argparse
 import math
 import multiprocessing
 import os
+import re
 import sys
 import time
 import traceback
@@ -162,7 +163,9 @@ def _components(p: Problem, true: Truth) -> np.ndarray:
         order[i : i + 2] = order[i : i + 2][::-1]
         vectors = vectors[order]
     elif p.components == "uneven":  # as orthonormal as is asked for, and no more
-        return vectors[:k] * (1 + 4e-5 * rng.uniform(-1, 1, (k, 1))) + 1e-5 * noise / d
+        return (
+            vectors[:k] * (1 + 4e-5 * rng.uniform(-1, 1, (k, 1))) + 1e-5 * np.clip(noise, -1, 1) / d
+        )
     q, r = np.linalg.qr(vectors[:k].T)
     return np.ascontiguousarray((q * np.sign(np.diag(r) + (np.diag(r) == 0))).T)
 
@@ -399,7 +402,11 @@ def main() -> int:
         results = run(seeds, asked.processes, progress=True)
         print(table(results))
         print(complaints(results, asked.most))
-        print(Counter(r.refused[:100] for r in results if r.refused))
+        print(
+            Counter(
+                re.sub(r"-?[\d.]+(e[-+]?\d+)?", "#", r.refused)[:100] for r in results if r.refused
+            )
+        )
     return int(any(r.violated or r.raw for r in results))
 
 

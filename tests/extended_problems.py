@@ -533,12 +533,12 @@ def _finish(p: Problem, rng: Any) -> None:
 
 
 def _settle_constants(p: Problem) -> None:
-    """Make constant what a scaler may take for constant: a spread near the mean's rounding."""
+    """Make constant what a scaler may take for constant: a spread of a few roundings of the mean."""
     w = np.ones(len(p.X)) if p.weights is None else p.weights
     for column in p.X.T:
         there = column == column
         x, share = column[there].astype(np.longdouble), w[there] / w[there].sum()
         mean = (share * x).sum()
         spread = np.sqrt((share * (x - mean) ** 2).sum())
-        if spread <= 1e-12 * abs(mean):
+        if spread <= 20 * np.finfo(np.float64).eps * abs(mean):
             column[there] = column[there][0]
