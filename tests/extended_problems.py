@@ -533,7 +533,7 @@ def _finish(p: Problem, rng: Any) -> None:
 
 
 def _settle_constants(p: Problem) -> None:
-    """Make constant what a scaler may take for constant: a spread of a few roundings of the mean."""
+    """Make constant what a scaler may take for constant: a spread of few roundings of the mean."""
     w = np.ones(len(p.X)) if p.weights is None else p.weights
     for column in p.X.T:
         there = column == column
