@@ -23,9 +23,9 @@ import scipy.sparse as sp
 from clusters import cluster, store
 from scipy.optimize import nnls
 
-from primedpca.centred import Centred
+from primedpca._operator.operator import Centred
 from primedpca.engines import LocalEngine
-from primedpca.engines.dask import DaskEngine, span_of
+from primedpca.engines.dask.engine import DaskEngine, span_of
 from primedpca.engines.local import processors
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "scale.csv"

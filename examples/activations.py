@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import resnet
 
-from primedpca.centred import Centred
+from primedpca._operator.operator import Centred
 from primedpca.experiments.large_scale import draw_figure_4, run_large_scale
 from primedpca.experiments.large_scale.activations import Activations, imagenet, load_weights
 from primedpca.experiments.large_scale.results import RunFolder

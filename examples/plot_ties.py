@@ -15,8 +15,8 @@ from sklearn.datasets import load_wine
 from sklearn.preprocessing import StandardScaler
 
 from primedpca import PrimedPCA, plots
+from primedpca._core.outward_rounding import round_up
 from primedpca.metrics import angles
-from primedpca.outward import round_up
 
 wine = StandardScaler().fit_transform(load_wine().data)
 X = block_diag(wine, wine)

@@ -37,10 +37,10 @@ from primedpca.priming import (
     PowerMethod,
     SubspaceIteration,
 )
-from primedpca.sources.images import ImageFolder
+from primedpca.sources.files.images import ImageFolder
+from primedpca.sources.files.raw_binary import RawFileSource
+from primedpca.sources.files.video import VideoFrames
 from primedpca.sources.maps import RowMap
-from primedpca.sources.raw_file import RawFileSource
-from primedpca.sources.video import VideoFrames
 
 # -- tolerances: from the type, named once ---------------------------------------------------
 

@@ -23,13 +23,16 @@ import torch.distributed
 import zarr
 
 from primedpca import PrimedPCA, as_source, refine
-from primedpca.arrays import to_numpy
-from primedpca.centred import Centred
-from primedpca.engines.torch_distributed import TorchDistributed
+from primedpca._core.arrays import to_numpy
+from primedpca._operator.operator import Centred
+from primedpca.engines.torch.engine import TorchDistributed
 from primedpca.priming import EigenGame, Oja
 from primedpca.protocols import Parts
-from primedpca.sources import base, dense, files, raw_file, sparse
-from primedpca.sources.rank_rows import RankRows
+from primedpca.sources import base
+from primedpca.sources.files import common as files
+from primedpca.sources.files import raw_binary as raw_file
+from primedpca.sources.memory import dense, sparse
+from primedpca.sources.wrappers.rank_rows import RankRows
 
 RANK, SIZE, LIMIT, STRUCK, WITH = 0, 1, 0.0, 0, {}
 
@@ -238,7 +241,7 @@ def spoiled(n=700, d=18):
 
 def algebra_fails():
     """An error between two passes, where ranks do not wait for each other."""
-    from primedpca import solve
+    from primedpca._solve import driver as solve
 
     before = solve.in_unit_of_data
     try:
@@ -377,7 +380,7 @@ def struck(stroke, phase):
     It is kept in the folder RANKS_FOLDER, if there is one; ``swept`` are the passes it makes.
     """
     from primedpca.engines.local import LocalEngine
-    from primedpca.engines.ranks import Ranks
+    from primedpca.engines.torch.ranks import Ranks
 
     where, nth = PHASES[phase]
     part, swap, calls = LocalEngine.part, Ranks.swap, []

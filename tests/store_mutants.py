@@ -145,7 +145,6 @@ if __name__ == "__main__":
     from anndata import AnnData
 
     from primedpca import as_source
-    from primedpca.sources import h5ad, hdf5, zarr_store  # noqa: F401
 
     X = np.random.default_rng(0).integers(0, 4, (40, 6)).astype("float32") / 4
 

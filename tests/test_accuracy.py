@@ -12,8 +12,8 @@ from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 
 from primedpca import PrimedPCA, certify
+from primedpca._core.orthonormal import orthonormalise, random_basis
 from primedpca.metrics import angles
-from primedpca.orthonormal import orthonormalise, random_basis
 
 BUNDLED = {f.__name__: f for f in (load_digits, load_iris, load_breast_cancer, load_wine)}
 

@@ -27,7 +27,7 @@ print(json.dumps(np.diff(faults).tolist()))
 """
 
 CHOICE = """
-from primedpca.engines.allocator import _mallopt, reusing_memory
+from primedpca._core.allocator import _mallopt, reusing_memory
 with reusing_memory():
     print(_mallopt() is not None)
 """

@@ -40,7 +40,7 @@ def folder(tmp_path_factory):
     (folder / "damaged.safetensors").write_bytes(whole[:-5] + b"\0\1\2\3\4")
     (folder / "cut.safetensors").write_bytes(whole[:200])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("primedpca.tensor_file.FORMAT", 2)
+        patch.setattr("primedpca._io.tensor_file.FORMAT", 2)
         model.save(folder / "newer.safetensors")
     return folder
 

@@ -11,7 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from primedpca.bounds import Evidence, angle_bounds, carried, clusters, fewest, lower, upper
+from primedpca._certify.bounds import (
+    Evidence,
+    angle_bounds,
+    carried,
+    clusters,
+    fewest,
+    lower,
+    upper,
+)
 
 # Float64 work on a problem of top eigenvalue 1 and size up to 120 is this good, generously.
 NOISE = 1e-13

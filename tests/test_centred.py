@@ -13,10 +13,10 @@ import torch
 from catalogue import EPS, SOURCES, VARIANCE_ERROR
 
 from primedpca import refine
-from primedpca.arrays import subtract_outer, to_numpy, wide_dot
-from primedpca.centred import Centred
+from primedpca._core.arrays import subtract_outer, to_numpy, wide_dot
+from primedpca._operator.operator import Centred
+from primedpca._operator.preparation import prepare
 from primedpca.engines import LocalEngine
-from primedpca.engines.prepare import prepare
 
 SHAPES = {"tall": (60, 9), "wide": (20, 50)}
 ENGINE = LocalEngine(1)  # the others give the same bits: contracts/test_engines.py

@@ -14,8 +14,8 @@ from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
 
 from primedpca import PrimedPCA, certify
-from primedpca.centred import Centred
-from primedpca.certify import audit
+from primedpca._operator.operator import Centred
+from primedpca._solve.audit import audit
 from primedpca.engines.local import one_blas_thread
 from primedpca.metrics import angles
 from primedpca.priming import BlockKrylov

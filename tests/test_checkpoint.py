@@ -16,10 +16,11 @@ import scipy.sparse as sp
 import torch
 from sklearn.base import clone
 
-import primedpca.checkpoint as module
+import primedpca._session.checkpoint as module
 from primedpca import PrimedPCA, as_source
-from primedpca.interrupts import Interrupts
-from primedpca.packing import as_columns, as_rows, pack, unpack
+from primedpca._core.packing import as_columns, as_rows, pack, unpack
+from primedpca._io.tensor_file import read_file, write_file
+from primedpca._session.interrupts import Interrupts
 from primedpca.priming import (
     BlockKrylov,
     EigenGame,
@@ -30,7 +31,6 @@ from primedpca.priming import (
     PowerMethod,
 )
 from primedpca.sources.base import BlockSource, cut_evenly
-from primedpca.tensor_file import read_file, write_file
 
 RNG = np.random.default_rng(0)
 N, D, ROWS = 600, 40, 100
@@ -232,7 +232,7 @@ def test_wide_rows_from_a_file(tmp_path, monkeypatch):
     wide[:] = RNG.normal(size=wide.shape) * np.geomspace(9, 1, 30)[:, None]
     wide.flush()
     for room in (2.0**31, 1e5):
-        monkeypatch.setattr("primedpca.centred.HELD_BYTES", room)
+        monkeypatch.setattr("primedpca._operator.operator.HELD_BYTES", room)
         options = {"random_state": 0, "priming": "exact"}
         want = fitted(PrimedPCA(3, **options).fit(wide))
         folder = tmp_path / f"kept {room:g}"
@@ -538,7 +538,7 @@ def test_scikit_learn_still_copies_it(tmp_path):
 @pytest.mark.parametrize("library", [np.asarray, torch.from_numpy])
 def test_arrays_keep_their_layout(library):
     like = as_source(library(X)).read(0)
-    from primedpca.arrays import like_block
+    from primedpca._core.arrays import like_block
 
     like = like_block(like, D)
     for array in (X, X.T, X[:, :1], X[0], np.asarray(3.5), np.arange(4, dtype=np.int32)):
@@ -566,13 +566,13 @@ WORKER = """
 import os, sys, time, warnings
 import numpy as np
 warnings.simplefilter("ignore")
-import primedpca.checkpoint
+import primedpca._session.checkpoint
 from primedpca import PrimedPCA
 from primedpca.priming import BlockKrylov, Oja
-from primedpca.sources.raw_file import RawFileSource, memmap_source
+from primedpca.sources.files.raw_binary import RawFileSource, memmap_source
 
 data, folder, out, kind, pause = sys.argv[1:6]
-primedpca.checkpoint.EVERY = 0.05
+primedpca._session.checkpoint.EVERY = 0.05
 
 
 class Slow(RawFileSource):

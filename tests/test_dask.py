@@ -20,16 +20,20 @@ from distributed import Client
 from sklearn.base import clone
 
 from primedpca import PrimedPCA, as_source, certify, plan, prime
-from primedpca.arrays import to_numpy
-from primedpca.centred import Centred
-from primedpca.engines import LocalEngine, as_engine, dask_waiting
-from primedpca.engines import dask as dask_module
-from primedpca.engines.dask import DaskEngine
+from primedpca._core.arrays import to_numpy
+from primedpca._operator.operator import Centred
+from primedpca.engines import LocalEngine, as_engine
+from primedpca.engines.dask.engine import DaskEngine
+from primedpca.engines.dask.engine import engine as dask_module
+from primedpca.engines.dask import waiting as dask_waiting
 from primedpca.priming import FrequentDirections, MuEigenGame, Oja
 from primedpca.report.page import report_html
-from primedpca.sources import base, files, raw_file
+from primedpca.sources import base
 
 # Dask says so of data that were put into a graph, as small tests do.
+from primedpca.sources.files import common as files
+from primedpca.sources.files import raw_binary as raw_file
+
 pytestmark = pytest.mark.filterwarnings("ignore:Sending large graph")
 
 

@@ -16,12 +16,11 @@ from clusters import bits, cluster, low_rank
 from distributed import Client
 
 from primedpca import PrimedPCA, as_source
-from primedpca.engines import dask_waiting
-from primedpca.engines.dask import DaskEngine
+from primedpca.engines.dask.engine import DaskEngine
+from primedpca.engines.dask import waiting as dask_waiting
 from primedpca.priming import BlockKrylov, Exact, Oja, SubspaceIteration
-from primedpca.sources import raw_file
+from primedpca.sources.files import raw_binary as raw_file
 
-# Real processes die and are started again: seconds each.
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:Sending large graph"),

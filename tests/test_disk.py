@@ -21,11 +21,12 @@ import zarr
 from catalogue import FILES, TEXT_FILES, table_of, vectors_of, write_csv
 
 from primedpca import PrimedPCA, as_source, plan
-from primedpca.sources import files, in_order
-from primedpca.sources.dense import DenseSource
-from primedpca.sources.npy import CompressedMember
-from primedpca.sources.raw_file import RawFileSource
-from primedpca.sources.strips import strips
+from primedpca.sources.files import common as files
+from primedpca.sources.files import sequential as in_order
+from primedpca.sources.files.npy import CompressedMember
+from primedpca.sources.files.raw_binary import RawFileSource
+from primedpca.sources.files.strips import strips
+from primedpca.sources.memory.dense import DenseSource
 
 ALL = FILES | TEXT_FILES
 TYPES = ["float32", "float64", "uint8", "int16", "float16", ">f4", "bool"]

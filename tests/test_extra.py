@@ -6,11 +6,17 @@ import math
 import numpy as np
 import pytest
 
+from primedpca._planning.extra_directions import (
+    best_extra,
+    by_count,
+    by_rate,
+    extended,
+    predicted_passes,
+)
 from primedpca.experiments import extra_components
 from primedpca.experiments.extra_components import SPECTRA as SPECTRA_RUN
 from primedpca.experiments.extra_components import Choice, Row, Suite
 from primedpca.experiments.extra_report import Curves
-from primedpca.extra import best_extra, by_count, by_rate, extended, predicted_passes
 from primedpca.priming import REGISTRY
 
 SUBSPACE = "subspace_iteration"

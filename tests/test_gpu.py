@@ -22,8 +22,8 @@ except ImportError:
     pytest = None
 
 from primedpca import certify, prime, refine
-from primedpca.centred import Centred
-from primedpca.certify import audit
+from primedpca._operator.operator import Centred
+from primedpca._solve.audit import audit
 from primedpca.metrics import angles
 from primedpca.priming import REGISTRY
 
@@ -155,7 +155,7 @@ def test_checkpoints_of_fits_on_a_device():
 
 
 def test_captured_steps_are_those_of_prime():
-    from primedpca.arrays import like_block
+    from primedpca._core.arrays import like_block
     from primedpca.experiments.lockstep import Batches, LockstepPower, LockstepSGD
     from primedpca.priming import EigenGame, Oja
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from primedpca import PrimedPCA, plan
-from primedpca.centred import Centred
-from primedpca.costs import Load, exact_way
+from primedpca._operator.operator import Centred
+from primedpca._operator.wide_rows import are_wide_rows, groups
+from primedpca._planning.costs import Load, exact_way
 from primedpca.engines import LocalEngine
-from primedpca.gram import are_wide_rows, groups
 from primedpca.metrics import angles
 from primedpca.sources.base import BlockSource, cut_evenly
 
@@ -171,8 +171,8 @@ def test_only_wide_rows():
 @pytest.mark.parametrize("kind", [np.uint8, np.float32, np.float64])
 def test_the_certificate_holds(room, kind, monkeypatch):
     x = wide(n=20, d=3000, kind=kind)
-    monkeypatch.setattr("primedpca.centred.HELD_BYTES", room_of(room, x))
-    monkeypatch.setattr("primedpca.costs.HELD_BYTES", room_of(room, x))
+    monkeypatch.setattr("primedpca._operator.operator.HELD_BYTES", room_of(room, x))
+    monkeypatch.setattr("primedpca._planning.costs.HELD_BYTES", room_of(room, x))
     pca = PrimedPCA(4, random_state=0).fit(Rows(x))
     assert type(pca.plan_.priming).__name__ == "Exact"
     assert pca.components_.dtype == (np.float64 if kind == np.float64 else np.float32)

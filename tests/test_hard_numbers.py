@@ -66,7 +66,7 @@ def test_rows_of_weight_zero_are_not_there(priming, far, place):
 @pytest.mark.parametrize("priming", ["auto", "frequent_directions"])
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array, sp.csc_array, torch.as_tensor])
 def test_a_whole_first_block_of_weight_zero(form, priming, monkeypatch):
-    monkeypatch.setattr("primedpca.sources.dense.BLOCK_BYTES", 2000, raising=False)
+    monkeypatch.setattr("primedpca.sources.memory.dense.BLOCK_BYTES", 2000, raising=False)
     X, weight = ROWS.copy(), np.ones(300)
     X[:100], weight[:100] = 1e12 + 1e6 * X[:100], 0.0
     pca = PrimedPCA(3, priming=priming, random_state=0).fit(form(X), sample_weight=weight)

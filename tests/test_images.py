@@ -13,9 +13,9 @@ from PIL import Image
 
 from primedpca import PrimedPCA, as_source
 from primedpca.metrics import angles
-from primedpca.sources import decoded
-from primedpca.sources.images import ImageFolder
-from primedpca.sources.video import VideoFrames
+from primedpca.sources.files import decoded_rows as decoded
+from primedpca.sources.files.images import ImageFolder
+from primedpca.sources.files.video import VideoFrames
 
 
 def photographs(folder, n=7, size=(6, 10), mode="RGB", suffix="png", seed=0):

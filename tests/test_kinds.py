@@ -21,9 +21,11 @@ from bed_reader import to_bed
 
 from primedpca import PrimedPCA, as_source, load
 from primedpca import plan as make_plan
-from primedpca.arrays import is_sparse
-from primedpca.sources import blocks, maps, sparse
-from primedpca.sources.compressed import CompressedFile
+from primedpca._core.arrays import is_sparse
+from primedpca.sources import maps
+from primedpca.sources.files.compressed_rows import CompressedFile
+from primedpca.sources.memory import iterables as blocks
+from primedpca.sources.memory import sparse
 
 RNG = np.random.default_rng
 

@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from primedpca import refine
-from primedpca.centred import Centred
+from primedpca._operator.operator import Centred
 from primedpca.experiments import large_scale
 from primedpca.experiments.datasets import data_folder
 from primedpca.experiments.large_scale import (
@@ -34,8 +34,8 @@ from primedpca.experiments.large_scale.results import METHODS, RunFolder
 from primedpca.experiments.large_scale.thumbnails import shrunk
 from primedpca.metrics import angles, captured_variance
 from primedpca.sources.base import OneBlock
-from primedpca.sources.images import ImageFolder
-from primedpca.sources.on_device import held_on
+from primedpca.sources.files.images import ImageFolder
+from primedpca.sources.wrappers.on_device import held_on
 
 SHAPE = (20, 30, 3)
 

@@ -134,7 +134,7 @@ def run(code, *blocked):
 
 
 def test_a_function_is_not_shadowed_by_its_module():
-    code = "import primedpca.solve, primedpca\nfrom primedpca import prime, refine\n"
+    code = "import primedpca._solve.driver, primedpca\nfrom primedpca import prime, refine\n"
     done = run(code + "assert callable(prime) and callable(refine) and callable(primedpca.prime)")
     assert done.returncode == 0, done.stderr
 
@@ -162,7 +162,7 @@ def test_all_but_the_estimator_works_without_scikit_learn():
         "from primedpca import as_source, plan, prime, refine\n"
         "from primedpca.metrics import angles, captured_variance\n"
         "from primedpca.theory import counterexample\n"
-        "from primedpca.solve import solve\n"
+        "from primedpca._solve.driver import solve\n"
         "for name in ('exact', 'oja', 'subspace_iteration', 'frequent_directions'):\n"
         "    *_, last = prime(X, name, 5, random_state=0)\n"
         "    found = refine(X, last.directions, 3)\n"

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from primedpca._core.threads import in_threads
 from primedpca.engines import LocalEngine
 from primedpca.protocols import Parts
 from primedpca.sources.base import BlockSource
-from primedpca.sources.sparse import BLOCK_ENTRIES, OUTPUT_RATIO, cut_by_entries
-from primedpca.threads import in_threads
+from primedpca.sources.memory.sparse import BLOCK_ENTRIES, OUTPUT_RATIO, cut_by_entries
 
 
 class Numbers(BlockSource):

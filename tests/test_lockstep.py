@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from primedpca import prime
-from primedpca.arrays import like_block, to_numpy
+from primedpca._core.arrays import like_block, to_numpy
 from primedpca.experiments.lockstep import Batches, LockstepPower, LockstepSGD
 from primedpca.metrics import angles
 from primedpca.priming import EigenGame, Oja, PowerMethod

@@ -12,8 +12,9 @@ import scipy.io
 import scipy.sparse as sp
 
 from primedpca import as_source
-from primedpca.arrays import is_sparse
-from primedpca.sources import matrix_market, tokens
+from primedpca._core.arrays import is_sparse
+from primedpca.sources.files import matrix_market
+from primedpca.sources.files import number_text as tokens
 
 RNG = np.random.default_rng
 

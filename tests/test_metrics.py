@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from primedpca.centred import Centred
+from primedpca._operator.operator import Centred
 from primedpca.metrics import angles, captured_variance, longest_correct_streak, subspace_error
 
 EPS = np.finfo(np.float64).eps

@@ -9,8 +9,8 @@ import pytest
 from sklearn.base import clone
 
 from primedpca import PrimedPCA, load
+from primedpca._io.tensor_file import read_file, write_file
 from primedpca.priming import EigenGame
-from primedpca.tensor_file import read_file, write_file
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(200, 12)) * np.geomspace(9, 1, 12) + 5

@@ -8,8 +8,8 @@ import torch
 from catalogue import EPS
 from sklearn.utils.extmath import svd_flip
 
-from primedpca.arrays import like_block, to_numpy
-from primedpca.orthonormal import (
+from primedpca._core.arrays import like_block, to_numpy
+from primedpca._core.orthonormal import (
     as_components,
     basis_of,
     complete,

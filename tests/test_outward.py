@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from primedpca.outward import arcsin_up, arctan_up, degrees_up, round_down, round_up
+from primedpca._core.outward_rounding import arcsin_up, arctan_up, degrees_up, round_down, round_up
 
 RNG = np.random.default_rng(0)
 VALUES = [*10.0 ** RNG.uniform(-15, 15, 200), 0.1, 0.3, 1e-6, 99.5, 1 / 3]

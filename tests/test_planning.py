@@ -10,14 +10,14 @@ import scipy.sparse as sp
 from catalogue import PROBLEMS, planted
 
 from primedpca import PrimedPCA, plan
-from primedpca.centred import Centred
-from primedpca.costs import Load, krylov_passes, krylov_way
+from primedpca._core.parameters import DEFAULTS, as_bytes
+from primedpca._operator.operator import Centred
+from primedpca._planning.costs import Load, krylov_passes, krylov_way
+from primedpca._planning.plan import make_plan
+from primedpca._solve.driver import _snapshots
 from primedpca.engines import LocalEngine
 from primedpca.metrics import angles
-from primedpca.options import DEFAULTS, as_bytes
-from primedpca.planning import make_plan
 from primedpca.priming import BlockKrylov, Exact, Oja, SubspaceIteration
-from primedpca.solve import _snapshots
 
 
 def blank(n, d, dtype="f4"):

@@ -12,9 +12,9 @@ import torch
 from catalogue import PRIMINGS, PROBLEMS
 
 from primedpca import PrimedPCA, prime, refine
-from primedpca.centred import Centred
+from primedpca._operator.operator import Centred
+from primedpca._solve.prime import as_seed
 from primedpca.metrics import angles, subspace_error
-from primedpca.prime import as_seed
 from primedpca.priming import (
     REGISTRY,
     BlockKrylov,

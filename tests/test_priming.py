@@ -12,10 +12,11 @@ import torch
 from catalogue import EPS, PROBLEMS, VARIANCE_ERROR, angle_error
 
 from primedpca import PrimedPCA, prime
-from primedpca.arrays import to_numpy
-from primedpca.centred import Centred
+from primedpca._core.arrays import to_numpy
+from primedpca._operator.operator import Centred
+from primedpca._planning.plan import make_plan
+from primedpca._solve.driver import solve
 from primedpca.metrics import angles, subspace_error
-from primedpca.planning import make_plan
 from primedpca.priming import (
     REGISTRY,
     BlockKrylov,
@@ -27,7 +28,6 @@ from primedpca.priming import (
     SubspaceIteration,
 )
 from primedpca.result import Status
-from primedpca.solve import solve
 
 TALL, LINEAR, WIDE, LOW_RANK = PROBLEMS
 everywhere = pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)

@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from primedpca.arrays import like_block
-from primedpca.centred import Centred
+from primedpca._certify.certifiers import rounding_of
+from primedpca._certify.probes import COUNT, PASSES, UNIT, Probes, Riding, _inverse, unevenness
+from primedpca._core.arrays import like_block
+from primedpca._operator.operator import Centred
 from primedpca.priming import BlockKrylov
-from primedpca.probes import COUNT, PASSES, UNIT, Probes, Riding, _inverse, unevenness
-from primedpca.proofs import rounding_of
 
 DELTA = 0.05
 NOISE = 1e-13  # what float64 leaves of a problem of top eigenvalue 1

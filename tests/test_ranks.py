@@ -14,13 +14,13 @@ from rank_jobs import ERRORS, FITS, ROOM, SMALL, noise
 from rank_starts import Ranks
 
 from primedpca import PrimedPCA
-from primedpca.centred import Centred
+from primedpca._core.checksum import checksum, mixed
+from primedpca._operator.operator import Centred
 from primedpca.engines import as_engine
-from primedpca.engines.checksum import checksum, mixed
 from primedpca.engines.local import FixedTree, LocalEngine
-from primedpca.engines.torch_distributed import TorchDistributed, shares
+from primedpca.engines.torch.engine import TorchDistributed, shares
 from primedpca.protocols import Engine, Parts
-from primedpca.sources.rank_rows import RankRows
+from primedpca.sources.wrappers.rank_rows import RankRows
 
 GOOD = [f"{kind} {name}" for kind in ("fit", "rows") for name in FITS]
 GOOD += ["weighted", "weighted rows", "refined", "own files"]
@@ -297,7 +297,7 @@ def test_the_checksum_changes_with_shape_order_and_numbers():
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.uint8])
 def test_what_is_mixed_on_a_device_changes_with_any_bit(dtype, monkeypatch):
-    monkeypatch.setattr("primedpca.engines.checksum.PIECE", 5)
+    monkeypatch.setattr("primedpca._core.checksum.PIECE", 5)
     x = noise(6, 4)
     sums = [mixed(torch.tensor(y).reshape(-1)) for y in (x, x.copy(), *changed(x))]
     assert sums[0] == sums[1]

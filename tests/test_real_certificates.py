@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import LinearOperator, eigsh
 
 from primedpca import PrimedPCA, certify, prime
-from primedpca.centred import Centred
+from primedpca._operator.operator import Centred
 from primedpca.metrics import angles
 
 FOLDER = os.environ.get("PRIMEDPCA_DATA")

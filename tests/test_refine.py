@@ -11,8 +11,8 @@ import torch
 from catalogue import EPS, PROBLEMS, VARIANCE_ERROR, angle_error
 
 from primedpca import PrimedPCA, as_source, refine
-from primedpca.arrays import to_numpy
-from primedpca.centred import Centred
+from primedpca._core.arrays import to_numpy
+from primedpca._operator.operator import Centred
 from primedpca.metrics import angles, subspace_error
 from primedpca.sources import BlockSource
 

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
+from primedpca._solve.solution import Solution
 from primedpca.result import Certificate, Cluster, Decomposition, Status
-from primedpca.solution import Solution
 
 RIGHT = math.pi / 2
 

@@ -15,12 +15,12 @@ import scipy.sparse as sp
 import torch
 
 from primedpca import as_source
-from primedpca.arrays import is_sparse, like_block, to_numpy, work_dtype
-from primedpca.centred import Centred
-from primedpca.sources import raw_file
+from primedpca._core.arrays import is_sparse, like_block, to_numpy, work_dtype
+from primedpca._operator.operator import Centred
 from primedpca.sources.base import cut_evenly
-from primedpca.sources.raw_file import RawFileSource
-from primedpca.sources.sparse import SparseSource
+from primedpca.sources.files import raw_binary as raw_file
+from primedpca.sources.files.raw_binary import RawFileSource
+from primedpca.sources.memory.sparse import SparseSource
 
 
 def values_of(source):
@@ -213,7 +213,7 @@ def test_damage_is_named_and_kills_nobody(kind):
     code = """
         import sys
         import numpy as np, scipy.sparse as sp
-        from primedpca.centred import Centred
+        from primedpca._operator.operator import Centred
         kind, *damage = sys.argv[1:]
         X = np.ones((20, 9)) if kind[:3] == "csr" else np.ones((9, 20))
         for line in damage:

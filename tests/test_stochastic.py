@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from primedpca import prime, refine
-from primedpca.centred import Centred
+from primedpca._operator.operator import Centred
 from primedpca.experiments.datasets import synthetic
 from primedpca.metrics import longest_correct_streak, subspace_error
 from primedpca.priming import EigenGame, Krasulina, MuEigenGame, Oja

@@ -15,13 +15,13 @@ import scipy.sparse as sp
 import torch
 
 from primedpca import prime
-from primedpca.arrays import to_numpy
-from primedpca.bounds import stream_bounds
-from primedpca.centred import Centred
+from primedpca._certify.bounds import stream_bounds
+from primedpca._certify.sketch_bounds import missed_by, refined_certificate, sketch_certificate
+from primedpca._core.arrays import to_numpy
+from primedpca._operator.one_pass import stream
+from primedpca._operator.operator import Centred
 from primedpca.priming import FrequentDirections
 from primedpca.priming.sketch import merge
-from primedpca.sketches import missed_by, refined_certificate, sketch_certificate
-from primedpca.stream import stream
 
 SPECTRA = ("flat", "geometric", "clustered", "repeated", "deficient", "spiked", "slow")
 DATA = os.environ.get("PRIMEDPCA_DATA", "")

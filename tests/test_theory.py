@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse
 
 from primedpca import refine
-from primedpca.centred import Centred
+from primedpca._operator.operator import Centred
 from primedpca.metrics import angles, captured_variance, longest_correct_streak
 from primedpca.theory import counterexample, when_refining_helps
 

@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from primedpca import PrimedPCA, as_source, certify, prime, refine
 from primedpca.engines.local import one_blas_thread
-from primedpca.sources.in_order import InOrder
+from primedpca.sources.files.sequential import InOrder
 
 X = np.random.default_rng(0).normal(size=(3200, 300)) * np.arange(1, 301) ** -0.5
 START = np.random.default_rng(1).normal(size=(300, 40))

@@ -17,26 +17,26 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from primedpca.arrays import check_python_numbers, is_sparse
-from primedpca.attributes import attributes, check_names, circumstances
-from primedpca.callbacks import Watched, with_callbacks
-from primedpca.centred import Centred
+from primedpca._core.arrays import check_python_numbers, is_sparse
+from primedpca._core.parameters import as_bytes, check_options, is_proven
+from primedpca._model.attributes import attributes, check_names, circumstances
+from primedpca._model.callbacks import Watched, with_callbacks
+from primedpca._model.gaussian import Probabilistic
+from primedpca._model.keeping import Keeping
+from primedpca._model.projection import Projecting
+from primedpca._model.streaming import Streaming
+from primedpca._operator.operator import Centred
+from primedpca._planning.plan import all_for_mle, likeliest_dimension, make_plan
+from primedpca._session.session import begun_fit
+from primedpca._solve.driver import solve
+from primedpca._solve.prime import as_seed
+from primedpca._solve.refine import check_rows
+from primedpca._solve.solution import Solution
 from primedpca.engines import together
-from primedpca.gaussian import Probabilistic
-from primedpca.keeping import Keeping
-from primedpca.options import as_bytes, check_options, is_proven
-from primedpca.planning import all_for_mle, likeliest_dimension, make_plan
-from primedpca.prime import as_seed
-from primedpca.projecting import Projecting
 from primedpca.protocols import DataSource
-from primedpca.refine import check_rows
-from primedpca.shared_fit import begun_fit
-from primedpca.solution import Solution
-from primedpca.solve import solve
 from primedpca.sources import as_source
-from primedpca.sources.frames import is_frame
-from primedpca.sources.on_device import on_device
-from primedpca.streaming import Streaming
+from primedpca.sources.memory.frames import is_frame
+from primedpca.sources.wrappers.on_device import on_device
 
 __all__ = ["PrimedPCA"]
 

@@ -9,9 +9,9 @@ import numpy as np
 from primedpca.estimator import PrimedPCA
 from primedpca.protocols import DataSource
 from primedpca.sources import as_source
-from primedpca.sources.fields import Fields, is_xarray
-from primedpca.sources.h5ad import is_anndata
-from primedpca.sources.mapped import Mapped
+from primedpca.sources.files.h5ad import is_anndata
+from primedpca.sources.memory.xarray_fields import Fields, is_xarray
+from primedpca.sources.wrappers.mapped import Mapped
 
 __all__ = ["pca_anndata", "to_xarray"]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from primedpca.arrays import to_numpy
-from primedpca.centred import Centred
+from primedpca._core.arrays import to_numpy
+from primedpca._operator.operator import Centred
 
 __all__ = ["angles", "captured_variance", "longest_correct_streak", "subspace_error"]
 

@@ -52,7 +52,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from primedpca.arrays import to_numpy
+from primedpca._core.arrays import to_numpy
 
 __all__ = ["Limits", "Statistics", "limits", "statistics"]
 

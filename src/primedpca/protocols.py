@@ -9,7 +9,7 @@
 
 A **pass** is one reading of all the data.  Inside the library covariances are divided by the
 number of rows (the sum of the weights) so that batches average cleanly;
-:func:`primedpca.refine.decomposition` rescales to ``n - 1``.
+:func:`primedpca._solve.refine.decomposition` rescales to ``n - 1``.
 
 A new kind of data is a :class:`DataSource`, a new algorithm a :class:`Priming`, a new place to
 compute an :class:`Engine`: one file and one registry line each.
@@ -167,7 +167,7 @@ class Priming(Protocol):
         """The first state; reads no data.  ``start`` ``(d, q)`` is a warm start."""
 
     def step(self, state: State, data: Any) -> State:
-        """One visit to ``data``, a :class:`~primedpca.centred.Centred`."""
+        """One visit to ``data``, a :class:`~primedpca._operator.operator.Centred`."""
 
     def directions(self, state: State, data: Any) -> Array:
         """The directions found so far, ``(d, <= p)``; may cost one pass."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from primedpca.outward import round_up
+from primedpca._core.outward_rounding import round_up
 from primedpca.protocols import Array, State
 
 __all__ = [

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import null_space
 
-from primedpca.arrays import describe, to_numpy
-from primedpca.centred import Centred
+from primedpca._core.arrays import describe, to_numpy
+from primedpca._core.orthonormal import basis_of, small_eigh
+from primedpca._operator.operator import Centred
 from primedpca.metrics import angles
-from primedpca.orthonormal import basis_of, small_eigh
 from primedpca.priming import check_directions
 from primedpca.protocols import Array
 

@@ -16,11 +16,11 @@ import torch
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from primedpca import PrimedPCA, as_source
-from primedpca.arrays import to_numpy
-from primedpca.centred import Centred
+from primedpca._core.arrays import to_numpy
+from primedpca._operator.operator import Centred
 from primedpca.engines import LocalEngine, as_engine
 from primedpca.engines.local import FixedTree, one_blas_thread
-from primedpca.engines.torch_distributed import TorchDistributed
+from primedpca.engines.torch.engine import TorchDistributed
 from primedpca.priming import SubspaceIteration
 from primedpca.protocols import Engine, Parts
 

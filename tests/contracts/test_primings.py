@@ -13,14 +13,14 @@ import scipy.sparse as sp
 import torch
 
 from primedpca import as_source, prime, refine
-from primedpca.arrays import is_dense, is_sparse, to_numpy
-from primedpca.centred import Centred
+from primedpca._core.arrays import is_dense, is_sparse, to_numpy
+from primedpca._operator.operator import Centred
+from primedpca._planning.plan import make_plan
+from primedpca._solve.driver import solve
 from primedpca.engines import LocalEngine
 from primedpca.metrics import angles, subspace_error
-from primedpca.planning import make_plan
 from primedpca.priming import REGISTRY, SubspaceIteration
 from primedpca.protocols import Like
-from primedpca.solve import solve
 
 DTYPES = ["float64", "float32"]
 #: Wanted components and directions: the catalogue's gaps are those of the first six.

@@ -12,10 +12,10 @@ from catalogue import BYTE_SOURCES, FILES, KINDS, SOURCES, TEXT_FILES
 from distributed.protocol import pickle  # as sources go to workers
 
 from primedpca import PrimedPCA, as_source, prime
-from primedpca.arrays import dtype_name, is_sparse, to_numpy
+from primedpca._core.arrays import dtype_name, is_sparse, to_numpy
 from primedpca.priming import FrequentDirections, Oja, SubspaceIteration
 from primedpca.protocols import DataSource
-from primedpca.sources import files
+from primedpca.sources.files import common as files
 
 SHAPES = {"tall": (75, 6), "wide": (6, 75)}
 

@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
+from primedpca._core.outward_rounding import round_down, round_up
 from primedpca.cli import options as opt
 from primedpca.cli.errors import DONE, NOT_CONVERGED
 from primedpca.cli.files import check_no_model, is_csv, open_data, open_like
 from primedpca.cli.groups import Reading, flat
 from primedpca.cli.printing import print_json, to_terminal
-from primedpca.outward import round_down, round_up
 
 __all__ = ["certify"]
 
@@ -64,7 +64,7 @@ def certify(
     if is_csv(components) and not is_csv(data):  # they were said of the components alone
         reading = replace(reading, delimiter=None, header=None)
     source = open_like(data, model, reading)
-    from primedpca.certify import certify as audited
+    from primedpca._solve.audit import certify as audited
 
     proof = audited(
         source, vectors, tol=tol, max_passes=max_passes, random_state=seed, **preparation
@@ -87,7 +87,7 @@ def _components(path: str, reading: Reading) -> tuple[Any, Any]:
         model = load_model(path)
         return model.components_, model
     from primedpca.sources.base import whole
-    from primedpca.sources.csv_file import NoNamesError
+    from primedpca.sources.files.csv_text import NoNamesError
 
     own = Reading(delimiter=reading.delimiter) if is_csv(path) else Reading()
     try:

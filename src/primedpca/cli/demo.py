@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from primedpca._core.outward_rounding import round_up
 from primedpca.cli import options as opt
 from primedpca.cli.printing import print_json
-from primedpca.outward import round_up
 
 if TYPE_CHECKING:
     from primedpca.experiments.demo import Proven, Row

@@ -74,13 +74,13 @@ def _map_for(model: Any, asked: str | None) -> str | None:
 
 def is_csv(path: str) -> bool:
     """Whether a path is that of a file of CSV, by its name."""
-    from primedpca.sources.csv_file import SUFFIXES
+    from primedpca.sources.files.csv_text import SUFFIXES
 
     return path.lower().endswith(SUFFIXES)
 
 
 def _is_table(path: str) -> bool:
-    from primedpca.sources.paths import TABLES
+    from primedpca.sources.files.paths import TABLES
 
     names = os.listdir(path) if os.path.isdir(path) else [path]
     return is_csv(path) or any(name.lower().endswith(tuple(TABLES)) for name in names)
@@ -98,7 +98,7 @@ def in_memory(source: Any) -> Any:
 
 def load_model(path: str | Path) -> Any:
     """A model, or a sentence on what the file is instead."""
-    from primedpca.model_file import load
+    from primedpca._io.model_file import load
 
     try:
         return load(path)

@@ -25,9 +25,9 @@ def watched(model: Any, verbose: bool) -> Iterator[None]:
     A terminal that can be drawn on gets a live table; ``verbose`` prints a line for every pass
     anywhere else.  The model is left as it was.
     """
+    from primedpca._solve.history import line
     from primedpca.engines import LocalEngine
     from primedpca.engines.counted import CountedEngine
-    from primedpca.progress import line
 
     console = to_terminal(stderr=True)
     if verbose or console.is_dumb_terminal or not console.is_terminal:
@@ -126,7 +126,7 @@ class LiveTable:
         from rich.console import Group
         from rich.text import Text
 
-        from primedpca.progress import counted_bounds
+        from primedpca._solve.history import counted_bounds
 
         row = dict(self._row)
         table = empty_table(self.console, "variance", "bound now")

@@ -35,7 +35,7 @@ def plan(
     """
     check_written(output, search.checkpoint, data)
     source = open_data(data, reading)
-    from primedpca.planning import plan as planned
+    from primedpca._planning.plan import plan as planned
 
     asked = asdict(search) | asdict(preparation)
     if device := asked.pop("device"):
@@ -52,9 +52,9 @@ def _as_if_on(source: Any, device: str) -> Any:
     """Data of the same size and kind in the memory of a device, though nothing is read for it."""
     import numpy as np
 
-    from primedpca.arrays import is_sparse
-    from primedpca.sources.dense import DenseSource
-    from primedpca.sources.on_device import torch_on
+    from primedpca._core.arrays import is_sparse
+    from primedpca.sources.memory.dense import DenseSource
+    from primedpca.sources.wrappers.on_device import torch_on
 
     if is_sparse(next(iter(source.scan()))[1]):
         raise ValueError(f"`device`={device!r} takes dense data, not {source!r}; leave it out.")

@@ -8,7 +8,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
-from primedpca.outward import degrees_up
+from primedpca._core.outward_rounding import degrees_up
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -49,7 +49,7 @@ def transform(
     Example: primedpca transform flowers.csv model.safetensors -o scores.csv --label species
     """
     check_output(out, "-o", force, data, model)
-    from primedpca.score_table import FORMATS
+    from primedpca._io.score_table import FORMATS
 
     if out.suffix not in FORMATS:
         raise ValueError(
@@ -72,7 +72,7 @@ def transform(
 
 def _write(pca: Any, source: Any, out: Path, beside: dict[str | None, str]) -> tuple[int, ...]:
     """Scores in a file beside ``out``, then in their place: whole or not at all."""
-    from primedpca.score_table import write_table
+    from primedpca._io.score_table import write_table
 
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder:
         draft = Path(folder) / "scores.npy"

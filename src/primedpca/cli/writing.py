@@ -67,8 +67,8 @@ def _check_outside(path: Path, option: str, given: str | Path) -> None:
 
 def _files_of(given: str | Path) -> list[Path]:
     """What is read of DATA: a file or folder, all that fit a pattern, files that go together."""
-    from primedpca.sources.files import split_part
-    from primedpca.sources.plink import is_plink
+    from primedpca.sources.files.common import split_part
+    from primedpca.sources.files.plink import is_plink
 
     name = split_part(given)[0]
     if glob.has_magic(name) and not os.path.exists(name):

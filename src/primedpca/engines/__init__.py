@@ -23,11 +23,11 @@ def as_engine(engine: Any = None, source: Any = None) -> Engine:
         if engine is None:
             return LocalEngine()
     if isinstance(engine, str) and engine == "torch_distributed":
-        from primedpca.engines.torch_distributed import TorchDistributed
+        from primedpca.engines.torch.engine import TorchDistributed
 
         return TorchDistributed()
     if _is_client(engine) or (isinstance(engine, str) and ":" in engine):
-        from primedpca.engines.dask import dask_engine
+        from primedpca.engines.dask.engine import dask_engine
 
         engine = dask_engine(engine)
     if isinstance(engine, Engine):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from primedpca.arrays import is_sparse
+from primedpca._core.arrays import is_sparse
 from primedpca.protocols import Block, DataSource, Engine, Kernel, Parts
 
 __all__ = ["CountedEngine"]

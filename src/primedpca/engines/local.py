@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from primedpca.arrays import device, namespace
+from primedpca._core.arrays import device, namespace
+from primedpca._core.threads import pool_of, processors
 from primedpca.protocols import Array, Block, DataSource, Kernel, Parts
-from primedpca.threads import pool_of, processors
 
 __all__ = ["FixedTree", "LocalEngine", "Node", "cut", "one_blas_thread"]
 

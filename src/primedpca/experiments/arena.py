@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from scipy.linalg import eigh
 
-from primedpca.arrays import is_sparse, like_block, to_numpy
-from primedpca.centred import Centred
+from primedpca._core.arrays import is_sparse, like_block, to_numpy
+from primedpca._core.orthonormal import basis_of
+from primedpca._operator.operator import Centred
+from primedpca._solve.refine import refine_span
 from primedpca.experiments.datasets import Dataset
 from primedpca.experiments.lockstep import wait_for
-from primedpca.orthonormal import basis_of
 from primedpca.protocols import Array
-from primedpca.refine import refine_span
 from primedpca.result import Decomposition
 from primedpca.theory import angle_bounds
 

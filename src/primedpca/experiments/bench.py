@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from primedpca.arrays import is_sparse
-from primedpca.certify import certify
+from primedpca._core.arrays import is_sparse
+from primedpca._solve.audit import certify
 from primedpca.sources import as_source
 from primedpca.sources.base import whole
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from primedpca.centred import Centred
+from primedpca._operator.operator import Centred
+from primedpca._solve.prime import prime
+from primedpca._solve.refine import refine
 from primedpca.experiments.datasets import data_folder, find_format, mnist, synthetic
 from primedpca.metrics import angles, longest_correct_streak
-from primedpca.prime import prime
 from primedpca.priming import EigenGame, Oja, PowerMethod
-from primedpca.refine import refine
 
 __all__ = ["Proven", "Row", "demo_sets", "prove_demo", "run_demo"]
 

@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from primedpca.centred import Centred
+from primedpca._core.orthonormal import basis_of
+from primedpca._operator.operator import Centred
+from primedpca._planning.extra_directions import best_extra, by_count, by_rate
+from primedpca._solve.prime import prime
+from primedpca._solve.refine import refine_span
 from primedpca.experiments.datasets import data_folder, mnist
-from primedpca.extra import best_extra, by_count, by_rate
 from primedpca.metrics import longest_correct_streak
-from primedpca.orthonormal import basis_of
-from primedpca.prime import prime
 from primedpca.priming import BlockKrylov, EigenGame, Krasulina, MuEigenGame, Oja, SubspaceIteration
-from primedpca.refine import refine_span
 from primedpca.result import Snapshot
 
 __all__ = ["OVERHEADS", "PRIMINGS", "SUITES", "Choice", "Problem", "Row", "Suite", "main", "study"]

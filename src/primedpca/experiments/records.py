@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from primedpca._core.threads import processors
 from primedpca.experiments.protocol import N_COMPONENTS, THRESHOLDS
-from primedpca.threads import processors
 
 __all__ = ["Records", "Row", "Run", "machine_of", "streak_of", "versions", "write_whole"]
 

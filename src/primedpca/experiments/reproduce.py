@@ -9,7 +9,7 @@ from primedpca.experiments.datasets import check_set, data_folder
 from primedpca.experiments.protocol import METHODS, PAPERS, SETS, Protocol
 from primedpca.experiments.records import Records, machine_of
 from primedpca.experiments.runs import K5, Runner
-from primedpca.sources.on_device import torch_on
+from primedpca.sources.wrappers.on_device import torch_on
 
 __all__ = ["LARGE", "TARGETS", "check_device", "reproduce"]
 

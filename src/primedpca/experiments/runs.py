@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from primedpca._core.parameters import DEFAULTS
+from primedpca._planning.plan import make_plan
+from primedpca._solve.driver import solve
 from primedpca.experiments.arena import Arena
 from primedpca.experiments.datasets import load_set
 from primedpca.experiments.lockstep import Batches, LockstepPower, LockstepSGD
@@ -23,11 +26,8 @@ from primedpca.experiments.protocol import (
 )
 from primedpca.experiments.records import Records, Row, Run, streak_of
 from primedpca.experiments.selection import best_setting
-from primedpca.options import DEFAULTS
-from primedpca.planning import make_plan
 from primedpca.priming import BlockKrylov, Exact
 from primedpca.protocols import Array
-from primedpca.solve import solve
 
 __all__ = ["K5", "Runner", "rows_at"]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from primedpca.outward import degrees_up
+from primedpca._core.outward_rounding import degrees_up
 
 __all__ = [
     *("BLUE", "GREEN", "PURPLE", "RED", "SETTINGS"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from primedpca.outward import round_up
+from primedpca._core.outward_rounding import round_up
 from primedpca.plots.canvas import (
     BLUE,
     RED,

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from primedpca.arrays import is_dense, to_numpy
+from primedpca._core.arrays import is_dense, to_numpy
 from primedpca.plots.canvas import BLUE, GREEN, PURPLE, RED, legend_above, literals
 
 __all__ = ["SEAMLESS", "Labels", "as_labels", "density_by_label", "points_by_label"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from primedpca.arrays import to_numpy
+from primedpca._core.arrays import to_numpy
 from primedpca.plots.canvas import BLUE, canvas, fitted, percent
 from primedpca.plots.labels import SEAMLESS, Labels, as_labels, density_by_label, points_by_label
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from primedpca._solve.history import counted_bounds
 from primedpca.plots.canvas import (
     BLUE,
     GREEN,
@@ -18,7 +19,6 @@ from primedpca.plots.canvas import (
     legend_above,
     number_components,
 )
-from primedpca.progress import counted_bounds
 from primedpca.result import Certificate
 
 __all__ = ["certificate", "convergence"]

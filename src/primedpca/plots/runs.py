@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from primedpca.arrays import to_numpy
+from primedpca._core.arrays import to_numpy
 from primedpca.metrics import longest_correct_streak
 from primedpca.plots.canvas import BLUE, GREEN, PURPLE, RED, canvas, legend_above, name_of_angle
 from primedpca.result import Snapshot

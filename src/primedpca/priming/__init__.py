@@ -13,12 +13,12 @@ from primedpca.priming.block_krylov import BlockKrylov
 from primedpca.priming.eigengame import EigenGame
 from primedpca.priming.exact import Exact
 from primedpca.priming.frequent_directions import FrequentDirections
-from primedpca.priming.given import FromFunction, Given, check_directions
 from primedpca.priming.krasulina import Krasulina
 from primedpca.priming.mu_eigengame import MuEigenGame
 from primedpca.priming.oja import Oja
 from primedpca.priming.power_method import PowerMethod
 from primedpca.priming.subspace_iteration import SubspaceIteration
+from primedpca.priming.user_directions import FromFunction, Given, check_directions
 from primedpca.protocols import Priming
 
 __all__ = [

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from primedpca.arrays import is_numpy_array
-from primedpca.orthonormal import (
+from primedpca._core.arrays import is_numpy_array
+from primedpca._core.orthonormal import (
     combine,
     complete,
     continued,
@@ -18,8 +18,8 @@ from primedpca.orthonormal import (
     random_basis,
     small_eigh,
 )
+from primedpca.priming.checks import check_choice, check_count
 from primedpca.priming.exact import right_vectors
-from primedpca.priming.fields import check_choice, check_count
 from primedpca.protocols import Array, Like
 
 __all__ = ["BlockKrylov", "KrylovState", "looked"]

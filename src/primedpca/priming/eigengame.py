@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from primedpca.arrays import namespace
+from primedpca._core.arrays import namespace
 from primedpca.priming.stochastic import Stochastic
 from primedpca.protocols import Array
 

@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from primedpca.arrays import is_numpy_array, namespace, to_numpy
-from primedpca.orthonormal import complete, orthonormalise
+from primedpca._core.arrays import is_numpy_array, namespace, to_numpy
+from primedpca._core.orthonormal import complete, orthonormalise
 from primedpca.protocols import Array, Like
 
 __all__ = ["Exact", "principal", "right_vectors", "spectrum"]

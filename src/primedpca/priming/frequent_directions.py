@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from primedpca.arrays import namespace
-from primedpca.priming.fields import check_count
+from primedpca._core.arrays import namespace
+from primedpca.priming.checks import check_count
 from primedpca.priming.sketch import SketchState, decompose, take_in
 from primedpca.protocols import Array, Like
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from primedpca.orthonormal import orthonormalise
+from primedpca._core.orthonormal import orthonormalise
 from primedpca.priming.stochastic import Stochastic
 from primedpca.protocols import Array
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from primedpca.arrays import namespace
-from primedpca.orthonormal import orthonormalise, random_basis
-from primedpca.priming.fields import check_count, is_real
+from primedpca._core.arrays import namespace
+from primedpca._core.orthonormal import orthonormalise, random_basis
+from primedpca.priming.checks import check_count, is_real
 from primedpca.protocols import Array, Like
 
 __all__ = ["PowerMethod"]

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from primedpca.arrays import dtype_name, namespace, to_numpy
-from primedpca.orthonormal import small_eigh
+from primedpca._core.arrays import dtype_name, namespace, to_numpy
+from primedpca._core.orthonormal import small_eigh
 from primedpca.protocols import Array
 
 __all__ = ["ROOM", "UNIT", "SketchState", "decompose", "merge", "take_in"]

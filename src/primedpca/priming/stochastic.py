@@ -17,9 +17,9 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from primedpca.arrays import to_numpy
-from primedpca.orthonormal import orthonormalise, random_basis
-from primedpca.priming.fields import check_choice, check_count, is_real
+from primedpca._core.arrays import to_numpy
+from primedpca._core.orthonormal import orthonormalise, random_basis
+from primedpca.priming.checks import check_choice, check_count, is_real
 from primedpca.protocols import Array, Like
 
 __all__ = ["SGDState", "Stochastic", "fitting_rate"]

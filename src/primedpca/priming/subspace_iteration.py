@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from primedpca.arrays import namespace, to_numpy
-from primedpca.orthonormal import orthonormalise, random_basis, small_eigh
+from primedpca._core.arrays import namespace, to_numpy
+from primedpca._core.orthonormal import orthonormalise, random_basis, small_eigh
 from primedpca.protocols import Array, Like
 
 __all__ = ["SubspaceIteration"]

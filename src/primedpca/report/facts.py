@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import primedpca
-from primedpca.options import DEFAULTS
-from primedpca.outward import round_down, round_up
-from primedpca.report.given import Given
+from primedpca._core.outward_rounding import round_down, round_up
+from primedpca._core.parameters import DEFAULTS
+from primedpca.report.inputs import Given
 from primedpca.report.words import angle_words, bound_words, certainty_words
 
 __all__ = ["MOST_ROWS", "Row", "asked", "done", "figures", "options", "rows", "spaced", "versions"]

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from primedpca.report import facts
-from primedpca.report.given import Given, given
+from primedpca.report.figures import pictures
+from primedpca.report.inputs import Given, given
 from primedpca.report.page_file import check_page_path, write_page
-from primedpca.report.pictures import pictures
 from primedpca.report.words import certificate_sentences, verdict
 
 __all__ = ["report_html", "write_report"]

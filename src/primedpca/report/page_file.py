@@ -7,7 +7,7 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from primedpca.report.given import data_paths
+from primedpca.report.inputs import data_paths
 
 __all__ = ["check_page_path", "write_page"]
 

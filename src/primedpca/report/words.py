@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from primedpca.outward import degrees_up
+from primedpca._core.outward_rounding import degrees_up
 from primedpca.result import USEFUL, Certificate, Cluster
 
 __all__ = [

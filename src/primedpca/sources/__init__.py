@@ -14,25 +14,25 @@ from typing import Any
 
 import numpy as np
 
-from primedpca.arrays import describe, is_dense, is_sparse, work_dtype
+from primedpca._core.arrays import describe, is_dense, is_sparse, work_dtype
 from primedpca.protocols import DataSource
 from primedpca.sources.base import BlockSource
-from primedpca.sources.blocks import is_iterable_of_blocks, iterated
-from primedpca.sources.dask import DaskSource, is_dask
-from primedpca.sources.dense import DenseSource
-from primedpca.sources.fields import Fields, is_xarray
-from primedpca.sources.frames import column_names, frame_source, is_frame
-from primedpca.sources.h5ad import anndata_source, is_anndata
-from primedpca.sources.mapped import Mapped
-from primedpca.sources.paths import check_options, path_source
-from primedpca.sources.raw_file import memmap_source
-from primedpca.sources.torch_data import is_torch_data, torch_source
+from primedpca.sources.files.h5ad import anndata_source, is_anndata
+from primedpca.sources.files.paths import check_options, path_source
+from primedpca.sources.files.raw_binary import memmap_source
+from primedpca.sources.memory.dask_array import DaskSource, is_dask
+from primedpca.sources.memory.dense import DenseSource
+from primedpca.sources.memory.frames import column_names, frame_source, is_frame
+from primedpca.sources.memory.iterables import is_iterable_of_blocks, iterated
+from primedpca.sources.memory.torch_data import is_torch_data, torch_source
+from primedpca.sources.memory.xarray_fields import Fields, is_xarray
+from primedpca.sources.wrappers.mapped import Mapped
 
 __all__ = ["BlockSource", "as_source"]
 
 
 def _sparse_source(x: Any) -> DataSource:
-    from primedpca.sources.sparse import SparseSource
+    from primedpca.sources.memory.sparse import SparseSource
 
     return SparseSource(x)
 
@@ -45,12 +45,12 @@ def _is_file_backed(x: Any) -> bool:
 
 
 def _hdf5_source(x: Any, *, strict: bool = False, follow_links: bool = False) -> DataSource:
-    make = import_module("primedpca.sources.hdf5").hdf5_source
+    make = import_module("primedpca.sources.files.hdf5").hdf5_source
     return make(x, strict=strict, follow_links=follow_links)
 
 
 def _zarr_source(x: Any, *, strict: bool = False, follow_links: bool = False) -> DataSource:
-    make = import_module("primedpca.sources.zarr_store").zarr_source
+    make = import_module("primedpca.sources.files.zarr_store").zarr_source
     return make(x, strict=strict, follow_links=follow_links)
 
 
@@ -101,9 +101,9 @@ def as_source(
         PLINK `.bed`, raw binary, a video) or of a folder of tables or of images of one size (or a
         pattern such as ``"photographs/*.jpg"``).  ``"file.h5::name"`` is one array of several.
     map : callable, optional
-        Applied to every block of rows as it is read; see :class:`primedpca.sources.mapped.Mapped`
-        and the ready ones in :mod:`primedpca.sources.maps`.  A model that was fitted to mapped
-        rows takes mapped rows: ``pca.transform(as_source(new, map=map))``.
+        Function applied to every block of rows as it is read; :mod:`primedpca.sources.maps` has
+        ready-made ones.  A model that was fitted to mapped rows takes mapped rows:
+        ``pca.transform(as_source(new, map=map))``.
     columns : sequence of str, optional
         The columns of a table or data frame that are wanted, in this order.
     **options

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from primedpca.arrays import namespace
+from primedpca._core.arrays import namespace
 from primedpca.protocols import Block, DataSource
 
 __all__ = [

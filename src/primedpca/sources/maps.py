@@ -10,7 +10,7 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 
-from primedpca.arrays import is_sparse, namespace, work_dtype
+from primedpca._core.arrays import is_sparse, namespace, work_dtype
 from primedpca.protocols import Array, Block
 
 __all__ = [

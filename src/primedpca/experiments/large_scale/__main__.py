@@ -18,8 +18,8 @@ import numpy as np
 
 from primedpca.experiments.large_scale import TARGETS, reproduce_large_scale, run_large_scale
 from primedpca.sources import as_source
-from primedpca.sources.images import ImageFolder
-from primedpca.sources.video import VideoFrames, is_video
+from primedpca.sources.files.images import ImageFolder
+from primedpca.sources.files.video import VideoFrames, is_video
 
 __all__ = ["main"]
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from primedpca.arrays import dtype_name
-from primedpca.budget import as_bytes
+from primedpca._core.arrays import dtype_name
+from primedpca._core.units import as_bytes
 from primedpca.experiments.large_scale.network import (
     choose,
     import_torch,

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from primedpca.arrays import namespace, to_numpy
-from primedpca.centred import Centred
+from primedpca._core.arrays import namespace, to_numpy
+from primedpca._operator.operator import Centred
+from primedpca._solve.refine import in_unit_of_data
 from primedpca.protocols import Array
-from primedpca.refine import in_unit_of_data
 
 __all__ = ["Measured", "measure"]
 

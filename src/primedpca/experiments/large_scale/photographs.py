@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from primedpca.arrays import describe
-from primedpca.sources.decoded import pillow
+from primedpca._core.arrays import describe
+from primedpca.sources.files.decoded_rows import pillow
 
 __all__ = ["image_at", "image_name", "image_sequence", "imagenet"]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from primedpca._core.outward_rounding import degrees_up
 from primedpca.experiments.large_scale.curves import (
     Curve,
     component_colours,
@@ -16,7 +17,6 @@ from primedpca.experiments.large_scale.curves import (
 from primedpca.experiments.large_scale.results import Evaluation, RunFolder, runs_in
 from primedpca.experiments.large_scale.thumbnails import shown
 from primedpca.experiments.records import streak_of
-from primedpca.outward import degrees_up
 from primedpca.plots.images import contrast, displayable
 
 __all__ = ["draw_figure_4", "draw_figure_5", "draw_lobsters"]

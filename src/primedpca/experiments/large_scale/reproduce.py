@@ -9,8 +9,8 @@ from typing import Any
 
 from primedpca.experiments.large_scale.pictures import draw_figure_4, draw_figure_5, draw_lobsters
 from primedpca.experiments.large_scale.runs import run_large_scale
-from primedpca.sources.images import ImageFolder
-from primedpca.sources.video import VideoFrames
+from primedpca.sources.files.images import ImageFolder
+from primedpca.sources.files.video import VideoFrames
 
 __all__ = ["FULL", "QUICK", "TARGETS", "Case", "reproduce_large_scale"]
 

@@ -10,21 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from primedpca.arrays import dtype_name, to_numpy
-from primedpca.centred import Centred
+from primedpca._core.arrays import dtype_name, to_numpy
+from primedpca._core.parameters import as_bytes
+from primedpca._operator.operator import Centred
+from primedpca._planning.plan import make_plan
+from primedpca._solve.driver import solve
+from primedpca._solve.prime import prime
+from primedpca._solve.solution import Solution
 from primedpca.experiments.large_scale.measures import Measured, measure
 from primedpca.experiments.large_scale.results import Evaluation, RunFolder
 from primedpca.experiments.large_scale.thumbnails import Gallery
 from primedpca.experiments.records import machine_of, versions
-from primedpca.options import as_bytes
-from primedpca.planning import make_plan
-from primedpca.prime import prime
 from primedpca.priming import EigenGame
 from primedpca.protocols import Array
-from primedpca.solution import Solution
-from primedpca.solve import solve
 from primedpca.sources import as_source
-from primedpca.sources.on_device import held_on, torch_on
+from primedpca.sources.wrappers.on_device import held_on, torch_on
 
 __all__ = ["SHOWN", "run_large_scale"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from primedpca.arrays import to_numpy
+from primedpca._core.arrays import to_numpy
 from primedpca.experiments.large_scale.results import RunFolder
 from primedpca.protocols import Array
 

@@ -1,0 +1,96 @@
+"""Scores of more rows than fit into memory: worked out block by block, into a file."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from primedpca._core.arrays import to_numpy
+from primedpca._operator.operator import Centred
+from primedpca.engines import LocalEngine
+from primedpca.protocols import Array
+from primedpca.sources.base import OneBlock
+
+__all__ = ["check_path", "write_scores_file"]
+
+
+def check_path(out: str | os.PathLike[str]) -> Path:
+    """``out`` as the path of a file that can be made; refuses before anything is read."""
+    path = Path(out)
+    if path.suffix != ".npy":
+        raise ValueError(
+            f"`out`={os.fspath(out)!r} must end in .npy, the format that scores are written in; "
+            "rename it, or pass an array to write into."
+        )
+    if path.exists() or path.is_symlink():
+        raise FileExistsError(f"{path} is there already; name another file as `out`.")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path.parent} is no folder, so `out` cannot be written there.")
+    return path
+
+
+def write_scores_file(path: Path, data: Centred, vectors: Array) -> np.ndarray:
+    """``M V`` in a ``.npy`` file that is there whole or not at all: one pass.
+
+    Parameters
+    ----------
+    path : Path
+        One that :func:`check_path` let through.
+    data : Centred
+        With its mean known.  Of data read in columns all scores are held; else those of a block.
+    vectors : array of shape (d, k)
+
+    Returns
+    -------
+    ndarray of shape (n, k)
+        The file as a read-only memory map.
+    """
+    shape = (data.shape[0], int(vectors.shape[1]))
+    kind = to_numpy(data.narrow(vectors[:0])).dtype
+    draft = path.parent / f".{path.name}.{secrets.token_hex(6)}"
+    try:
+        # Plain writes: on a full disk they fail, where a map would kill the process.
+        with open(draft, "xb") as file:
+            header = {"descr": kind.str, "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, header)
+            for scores in _in_blocks(data, vectors):
+                data.check_finite(scores)
+                file.write(np.ascontiguousarray(to_numpy(scores)).data)
+            file.flush()
+            os.fsync(file.fileno())
+        _publish(draft, path)
+    except OSError as error:
+        if isinstance(error, FileExistsError):
+            raise
+        raise OSError(f"the scores could not be written to {path}: {error}") from error
+    finally:
+        draft.unlink(missing_ok=True)
+    whole: np.ndarray = np.load(path, mmap_mode="r" if 0 not in shape else None)
+    return whole
+
+
+def _publish(draft: Path, path: Path) -> None:
+    """Give the finished file its name, unless somebody else took it meanwhile."""
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        raise FileExistsError(f"{path} is there already; name another file as `out`.") from None
+    except OSError:  # a file system without links
+        if path.exists():
+            raise FileExistsError(f"{path} is there already; name another `out`.") from None
+        os.rename(draft, path)
+
+
+def _in_blocks(data: Centred, vectors: Array) -> Iterator[Any]:
+    source = data.source
+    if source.axis == 1:
+        yield data.forward(vectors)
+        return
+    for i, block in source.scan():
+        rows = np.arange(*source.blocks[i])
+        yield data.part(OneBlock(block), rows, LocalEngine(1)).forward(vectors)

@@ -1,0 +1,349 @@
+"""What each way to a decomposition costs: passes, flops, bytes, memory, and about how long.
+
+Counts follow from shapes.  Seconds are counts times the rates of :mod:`primedpca._planning.rates`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from primedpca._core.arrays import dtype_name
+from primedpca._operator.operator import Centred
+from primedpca._operator.wide_rows import HELD_BYTES
+from primedpca._planning.extra_directions import MEMORY
+from primedpca._planning.rates import CORE, DEVICE, Rates
+from primedpca.priming import BlockKrylov, Exact
+
+__all__ = ["Load", "Way", "exact_way", "krylov_way", "ways"]
+
+
+PROBES, RIDES, LONGEST_RIDE = 16, 4, 9
+DISK = 2e9  # bytes a second of a local disk, or a network's, where the system keeps some of it
+ALLOCATOR = 1.1  # what is kept of blocks that are free again
+WAITING_BYTES = 2.0**27
+IMAGES_BYTES = 2.0**26  # of what is kept to save a pass where nobody says how much may be
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a pass has to carry.
+
+    Attributes
+    ----------
+    n, d : int
+    entries : int
+        Stored ones, of sparse data.
+    stored : int
+        Bytes read in a pass.
+    item : int
+        Bytes of a number as it is multiplied, 4 or 8.
+    sparse : bool
+    axis : int
+    blocks : int
+    workers : int
+    rate : float
+        Bytes a second that can be read, infinite in memory.
+    rates : Rates
+    cache : float
+        Bytes that the source itself keeps of what it has decoded.
+    busy : int
+        Blocks that are worked on at a time in one process.
+    remote : bool
+        Whether these are other processes, on a cluster: each keeps to the budget by itself.
+    """
+
+    n: int
+    d: int
+    entries: int
+    stored: int
+    item: int
+    sparse: bool
+    axis: int
+    blocks: int
+    workers: int
+    rate: float
+    rates: Rates = CORE
+    cache: float = 0.0
+    busy: int = 1
+    remote: bool = False
+
+    @classmethod
+    def of(cls, data: Centred, proven: bool) -> Load:
+        """The load of these data; a proof is made in float64."""
+        source: Any = data.source
+        n, d = data.shape
+        held = getattr(source, "array", None)
+        below = source if held is None else held
+        counted = getattr(below, "nnz", None) if data.sparse else None
+        entries = n * d if counted is None else int(counted)
+        size = int(getattr(source.dtype, "itemsize", 8))
+        item = 8 if proven or "64" in dtype_name(data.like.dtype) else 4
+        engine: Any = data.engine
+        workers, remote = getattr(engine, "workers", 1), getattr(engine, "remote", False)
+        stored = entries * (size + 4 * data.sparse)
+        cache = getattr(source, "cache_bytes", 0)
+        in_memory = held is not None or cache >= stored
+        # Decoding is work for every worker; a disk is one for all of them.
+        rate = workers * source.read_rate if hasattr(source, "read_rate") else DISK
+        return cls(
+            n,
+            d,
+            entries,
+            stored,
+            item,
+            data.sparse,
+            source.axis,
+            len(source.blocks),
+            min(workers, len(source.blocks)),
+            math.inf if in_memory else rate,
+            CORE if source.device in (None, "cpu") else DEVICE,
+            cache,
+            # One more than threads: the sum that a part is added to.
+            min(engine.threads + 1 if remote else workers, len(source.blocks)),
+            remote,
+        )
+
+    @property
+    def buffers(self) -> float:
+        """Bytes of the blocks that are being worked on, and of those that the source keeps."""
+        ready = self.stored if self.sparse else self.entries * self.item
+        each = max(2.0**23, ready / self.blocks) + 2 * self.stored / self.blocks
+        # A worker may hold parts that wait for being added: see the engine.
+        return self.cache + self.busy * each + self.remote * WAITING_BYTES
+
+    @property
+    def wide_rows(self) -> bool:
+        """Whether the Gram matrix is formed from rows held in memory (``_operator.wide_rows``)."""
+        return self.axis == 0 and not self.sparse and self.n < self.d and not self.remote
+
+    @property
+    def overhead(self) -> float:
+        """Fixed cost of a pass, in columns multiplied (see ``_planning.extra_directions``)."""
+        _, each = (self.rates.sparse if self.sparse else self.rates.dense)[self.item]
+        reading = self.stored / self.rate
+        columns = reading * self.workers / (max(1, self.entries) * each)
+        return columns + (0.0 if self.sparse else MEMORY)
+
+    def product(self, columns: int, readings: int = 1) -> float:
+        """Seconds to multiply all data with so many columns, and back."""
+        ready, each = (self.rates.sparse if self.sparse else self.rates.dense)[self.item]
+        work = self.entries * (readings * ready + columns * each) / self.workers
+        length = self.d if self.axis == 0 else self.n
+        added = self.blocks * length * columns * self.rates.add
+        return work + added + readings * self.stored / self.rate
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to a decomposition, and its price.
+
+    Attributes
+    ----------
+    priming : object
+    steps : int
+        Of the priming, about.
+    passes : float
+        Readings of all the data, about.
+    flops, bytes, memory : float
+        Bytes are those read; memory is what is needed beside the data.
+    seconds : float
+    room : float
+        Bytes of rows that are held at a time.
+    """
+
+    priming: Any
+    steps: int
+    passes: float
+    flops: float
+    bytes: float
+    memory: float
+    seconds: float
+    room: float = HELD_BYTES
+
+    @property
+    def name(self) -> str:
+        """What it is called in a sentence."""
+        if isinstance(self.priming, BlockKrylov):
+            side = "" if self.priming.side == "right" else " from the left"
+            return f"block Krylov{side} with blocks of {self.priming.block_size}"
+        return "a full decomposition"
+
+
+def exact_way(load: Load, p: int, budget: float = math.inf) -> Way:
+    """A full decomposition by the covariance or the Gram matrix, of order ``m = min(n, d)``."""
+    if load.wide_rows:
+        return _way_of_rows(load, p, budget)
+    m, across, rates = min(load.n, load.d), max(load.n, load.d), load.rates
+    aligned = load.axis == (0 if load.d <= load.n else 1)
+    passes = 1.0 + (load.d > load.n)
+    flops = float(load.entries) * m
+    if aligned and load.sparse:
+        pairs = load.entries**2 / across
+        flops = 2 * pairs
+        seconds = (pairs * rates.pairs + load.blocks * m * m * rates.add) / load.workers
+    elif aligned:
+        seconds = load.entries * m * rates.square[load.item] / load.workers + load.product(0)
+        seconds += load.blocks * m * m * rates.add / load.workers
+    else:
+        slices = -(-m // max(64, 2**22 // across))
+        passes, flops = 2.0 * slices + (load.d > load.n), 4.0 * load.entries * m
+        seconds = slices * load.product(m // slices, 2)
+    few = 4 * (p + 1) < m
+    seconds += (
+        rates.step
+        + m**3 * (rates.few if few else rates.full)
+        + (load.product(p) if load.d > load.n else 0.0)
+    )
+    memory = 8.0 * m * m * (2 + load.busy) + 3 * load.item * load.d * p + load.buffers
+    if budget < math.inf:  # LAPACK's own matrices, and what the threads keep of their blocks
+        memory = ALLOCATOR * (memory + 16.0 * m * m) + load.buffers / 2 + load.busy * 2.0**23
+    return Way(Exact(), 1, passes, flops + 4 * m**3, passes * load.stored, memory, seconds)
+
+
+def _way_of_rows(load: Load, p: int, budget: float) -> Way:
+    """The Gram matrix of wide rows, held whole or two groups at a time."""
+    n, rates, vectors = load.n, load.rates, 8.0 * load.d * p
+    # Read, then worked on in strips; the mean and one more vector are as long as a row.
+    strips = load.cache + load.busy * (2.0**25 + 2.0 * load.stored / load.blocks)
+    fixed = 8.0 * n * n * (2 + load.busy) + 16.0 * load.d + strips
+    room, groups = budget - fixed - vectors, 1
+    if budget == math.inf:
+        room = HELD_BYTES
+    if load.stored > room:
+        fixed += load.buffers - load.cache  # the mean is learnt in a pass over blocks
+        least = 2.0 * load.stored / load.blocks
+        room = HELD_BYTES if budget == math.inf else max(least, budget - fixed - vectors)
+        groups = max(3, math.ceil(2 * load.stored / room))
+    passes = 2.0 if groups == 1 else 2 + (groups + 1) / 2
+    again = 1 if groups == 1 else 2
+    seconds = again * load.entries * n * rates.square[load.item] / load.workers
+    seconds += load.product(0, max(1, groups - 1)) + load.product(p)
+    seconds += rates.step + n**3 * (rates.few if 4 * (p + 1) < n else rates.full)
+    if load.rate < math.inf:
+        seconds += (passes - max(1, groups - 1) - 1) * load.stored / load.rate
+    held = min(load.stored, room)
+    memory = fixed + max(held + vectors, 2 * vectors)
+    flops = (1.0 + again) * load.entries * n + 4.0 * n**3
+    return Way(Exact(), 1, passes, flops, passes * load.stored, memory, seconds, room)
+
+
+def krylov_passes(p: int, block: int, tol: float) -> float:
+    """About how many steps block Krylov takes: on real spectra, not on flat ones."""
+    finer = max(0.0, math.log2(math.pi / 128 / tol))
+    return (2.2 + 2.9 * p / block) * (1 + 0.055 * finer)
+
+
+def krylov_way(
+    load: Load,
+    p: int,
+    block: int,
+    side: Any,
+    tol: float,
+    proven: bool,
+    budget: float = math.inf,
+) -> Way:
+    """Block Krylov with ``p`` directions in the end and ``block`` columns a step."""
+    length = load.d if side == "right" else load.n
+    readings = 1 if load.axis == (0 if side == "right" else 1) else 2
+    steps = math.ceil(krylov_passes(p, block, tol)) + proven
+    seconds, flops, basis, rates = 0.0, 0.0, 0, load.rates
+    for step in range(steps):
+        columns = block + PROBES * (proven and step >= steps - RIDES)
+        basis = min(basis + block, length)
+        kept = length * columns * (4.0 * basis * (1.5 if proven else 1.0) + 24 * columns)
+        flops += 4.0 * load.entries * columns + kept
+        seconds += load.product(columns, readings) + kept * rates.basis[load.item]
+        seconds += rates.small * basis**3 * (2 if proven else 1)
+        seconds += rates.proof if proven else rates.step
+    combined = 2.0 * basis * p * rates.basis[load.item]
+    passes, keep = float(steps * readings), False
+    most = max(12 * block, 6 * p)  # where block Krylov starts again by itself
+    if side == "left":
+        # The first block is an image; in the end left vectors become right ones, in a pass or
+        # out of images that were kept.
+        images = load.item * load.d * most
+        fits = images * basis <= IMAGES_BYTES * most and images <= budget / 4
+        last, kept = load.product(p) / 2 + length * combined, load.d * combined
+        keep = readings == 2 and fits and kept < last
+        passes += 1 if keep else 2
+        seconds += load.product(block) / 2 + (kept if keep else last)
+    else:
+        seconds += length * combined
+    fixed = load.item * (3.0 * length * block + 3.0 * load.d * p) + load.buffers
+    fixed += 8.0 * (load.busy + 3) * length * (block + PROBES * proven)
+    if budget < math.inf:
+        fixed = ALLOCATOR * (fixed + _at_worst(load, length, p, block, basis, proven))
+    if keep:
+        fixed += images if budget < math.inf else load.item * load.d * basis
+    priming = BlockKrylov(block_size=block, side=side, keep_images=keep)
+    return _within(
+        budget,
+        Way(priming, steps, passes, flops, passes * load.stored, fixed, seconds),
+        load.item * length,
+        basis,
+        # A proof needs some passes between two restarts.
+        p + (9 if proven else 2) * block,
+        most,
+    )
+
+
+def _at_worst(load: Load, length: int, p: int, block: int, basis: int, proven: bool) -> float:
+    """Bytes that a slow spectrum takes more: a restart, all rides of the probes, small matrices."""
+    restart = load.item * (3.0 * length * (p + block) - 3.0 * load.d * p)
+    images = 8.0 * length * PROBES * LONGEST_RIDE * proven
+    return max(0.0, restart) + images + 40.0 * basis**2
+
+
+def _within(budget: float, way: Way, each: float, basis: int, least: int, most: int) -> Way:
+    """The way with its basis, restarted where it outgrows what the budget leaves for it."""
+    room = budget - way.memory
+    if room >= each * most:
+        return replace(way, memory=way.memory + each * basis)
+    room = max(least, int(room // each))
+    priming = replace(way.priming, max_basis=room)
+    if room >= basis:  # as far as can be foreseen; slow spectra take more steps
+        return replace(way, priming=priming, memory=way.memory + each * basis)
+    # About what cutting the basis back costs on slow spectra.
+    again = max(1.0, 1.5 * basis / room)
+    return replace(
+        way,
+        priming=priming,
+        passes=way.passes * again,
+        flops=way.flops * again,
+        bytes=way.bytes * again,
+        seconds=way.seconds * again,
+        memory=way.memory + each * room,
+    )
+
+
+def ways(
+    load: Load,
+    p: int,
+    tol: float,
+    proven: bool,
+    budget: float = math.inf,
+    p_exact: int | None = None,
+) -> list[Way]:
+    """Every way that is considered and keeps within the budget of memory, the cheapest first.
+
+    ``p_exact`` is how many directions a full decomposition would give, if not ``p``.
+    """
+    m = min(load.n, load.d)
+    found = [exact_way(load, p_exact or p, budget)]
+    # Proofs are made on the right; with blocks of 8 their work at every step is not made up for.
+    sides, sizes = (["right"], (16, 32, p)) if proven else (["right", "left"], (8, 16, 32, p))
+    for side in sides:
+        for block in sorted({min(size, p) for size in sizes}):
+            # A basis that fills half of the space is no saving.
+            if block * krylov_passes(p, block, tol) < m / 2:
+                found.append(krylov_way(load, p, block, side, tol, proven, budget))
+    fitting = [way for way in found if way.memory <= budget]
+    if not fitting:
+        leanest = min(found, key=lambda way: way.memory)
+        raise ValueError(
+            f"`max_memory`={budget / 1e6:.0f} MB is less than the {leanest.memory / 1e6:.0f} MB "
+            f"that {leanest.name} needs, the leanest way; raise it, or ask for fewer components."
+        )
+    return sorted(fitting, key=lambda way: way.seconds)

@@ -1,0 +1,305 @@
+"""Which way is cheapest for this shape, storage and number of components."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from primedpca._core.parameters import DEFAULTS, as_bytes, check_options, is_proven
+from primedpca._operator.operator import Centred
+from primedpca._planning.costs import Load, Way, ways
+from primedpca._planning.extra_directions import best_extra
+from primedpca._planning.memory_limits import within_budget
+from primedpca.priming import REGISTRY, BlockKrylov, Exact, as_priming
+from primedpca.result import Plan
+from primedpca.sources import as_source
+from primedpca.sources.wrappers.on_device import on_device
+
+__all__ = ["all_for_mle", "likeliest_dimension", "make_plan", "plan"]
+
+SHARES_EXACT_TO = 2048  # up to this order a share of the variance is found by decomposing all
+SHARES_BLOCK = 32  # columns of a block where how many components there are to be is not known
+
+
+def plan(
+    X: Any,  # noqa: N803
+    n_components: Any = None,
+    *,
+    sample_weight: Any = None,
+    **options: Any,
+) -> Plan:
+    """Say what :class:`~primedpca.PrimedPCA` would do with these data, and why.
+
+    Parameters
+    ----------
+    X : data of shape (n, d)
+    n_components : int, float, "mle" or None
+    sample_weight : array of shape (n,), optional
+    **options
+        Options of the estimator; most telling are ``priming``, ``extra_components``, ``tol``
+        and ``certificate``.
+
+    Returns
+    -------
+    Plan
+        Its ``str`` is a sentence; ``ways`` are those that were weighed, the cheapest first,
+        each with its passes, flops, bytes, memory and seconds.  Of data on disk one block is
+        read, and the sentence tells how long reading takes at that speed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from primedpca import plan
+    >>> plan(np.ones((600, 50)), 2).priming
+    Exact()
+    >>> plan(np.ones((20000, 3000), dtype="float32"), 5, certificate="none").priming.side
+    'right'
+    """
+    known = DEFAULTS | options
+    if unknown := options.keys() - DEFAULTS.keys():
+        raise TypeError(f"`{min(unknown)}` is no option of the estimator.")
+    check_options(known | {"n_components": n_components})
+    preparation = {name: known[name] for name in ("center", "scale", "missing", "engine")}
+    source = on_device(as_source(X), known["device"])
+    data = Centred(source, sample_weight=sample_weight, **preparation)
+    guess = isinstance(n_components, str) and n_components == "mle"
+    found = make_plan(
+        data,
+        all_for_mle(data) if guess else n_components,
+        known["priming"],
+        known["extra_components"],
+        tol=known["tol"],
+        proven=is_proven(known),
+        max_memory=as_bytes(known["max_memory"]),
+        batch_size=known["batch_size"],
+    )
+    return _with_probe(found, data)
+
+
+def _with_probe(plan: Plan, data: Centred) -> Plan:
+    """The plan with what reading takes, by one block that is read now.
+
+    The choice stays as it was: one that hangs on how busy a disk is could not be repeated.
+    """
+    source: Any = data.source
+    load = Load.of(data, False)
+    if not plan.ways or load.rate == math.inf or hasattr(source, "read_rate"):
+        return plan
+    start = time.perf_counter()
+    source.read(2 * len(source.blocks) // 3)
+    rate = load.stored / len(source.blocks) / max(time.perf_counter() - start, 1e-9)
+    best = plan.ways[0]
+    words = f"; {_size(best.bytes)} are read in all, which takes {_seconds(best.bytes / rate)} at "
+    return replace(plan, reason=f"{plan.reason}{words}the {_size(rate)}/s of a short probe")
+
+
+def _size(count: float) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+
+
+def make_plan(
+    data: Centred,
+    n_components: Any,
+    priming: Any,
+    extra_components: int | str,
+    *,
+    tol: float = math.pi / 1024,
+    proven: bool = True,
+    max_memory: float = math.inf,
+    batch_size: int = 1000,
+) -> Plan:
+    """Choose the priming and the number of directions.
+
+    ``priming="auto"`` is the cheapest of: a full decomposition of the smaller of covariance and
+    Gram matrix, and block Krylov, from the right or the left, with blocks of 8, 16, 32 or as
+    many columns as directions, each priced by :mod:`primedpca._planning.costs`.  What comes out:
+
+    ==========================================  =================================================
+    data                                        ``priming="auto"``
+    ==========================================  =================================================
+    the smaller side is short (to about 1000),  exact
+    or ``k`` is a good part of it
+    dense, both sides long                      block Krylov, blocks of 16 or 32 columns
+    sparse                                      block Krylov, blocks of 16, or of 8 without a
+                                                certificate: flops decide
+    read in columns, no certificate             block Krylov from the left
+    a share of the variance                     exact to an order of 2048, else block Krylov
+    ==========================================  =================================================
+
+    ``extra_components="auto"`` follows ``_planning.extra_directions`` and the fixed cost
+    of a pass; subspace iteration adapts it to the spectrum it sees.
+    """
+    k = _check_count(n_components, data)
+    asked = not (isinstance(priming, str) and priming == "auto")
+    if max_memory < math.inf and isinstance(k, float):
+        raise ValueError(
+            f"`max_memory` cannot be kept for `n_components`={k}, as how many that takes is not "
+            "known before; give a whole number."
+        )
+    if isinstance(k, float):
+        return _plan_for_share(data, k, priming)
+    reason, considered = "as asked for", []
+    m, load = min(data.shape), Load.of(data, proven)
+    if not asked:
+        p = min(k + _extra(extra_components, BlockKrylov(), k, load), m)
+        p_exact = min(k + _extra(extra_components, Exact(), k, load), m)
+        considered = ways(load, p, tol, proven, max_memory, p_exact)
+        if data.standardise or data.missing == "mean":
+            considered = [_after_a_pass(way, load) for way in considered]
+        priming = considered[0].priming
+        reason = _why(considered) + _absent(data.source)
+    priming = as_priming(priming)
+    extra = _extra(extra_components, priming, k, load)
+    if hasattr(getattr(priming, "array", None), "shape"):  # directions that are there already
+        extra = max(0, priming.array.shape[-1] - k)
+    overhead = load.overhead if isinstance(extra_components, str) else None
+    patience = None
+    exact = [way for way in considered if isinstance(way.priming, Exact)]
+    if exact and isinstance(priming, BlockKrylov):
+        # Twice the steps that were expected, and as long as a full decomposition would take.
+        each = considered[0].seconds / considered[0].steps
+        patience = max(math.ceil(exact[0].seconds / each), 2 * considered[0].steps)
+    plan = Plan(priming, k, min(k + extra, m), reason, tuple(considered), overhead, patience)
+    if asked:
+        limits: dict[str, Any] = {"tol": tol, "proven": proven, "batch_size": batch_size}
+        return within_budget(plan, load, max_memory, **limits)
+    return replace(plan, room=exact[0].room) if exact else plan
+
+
+def _plan_for_share(data: Centred, share: float, priming: Any) -> Plan:
+    m, patience = min(data.shape), None
+    if isinstance(priming, str) and priming == "auto":
+        priming = Exact() if m <= SHARES_EXACT_TO else BlockKrylov()
+        # A basis of half the space is as large as the matrix and dearer to go on with.
+        patience = None if m <= SHARES_EXACT_TO else -(-m // (2 * SHARES_BLOCK))
+    priming = as_priming(priming)
+    if isinstance(priming, BlockKrylov) and priming.block_size is None:
+        priming = replace(priming, block_size=SHARES_BLOCK)
+    if not isinstance(priming, (Exact, BlockKrylov)):
+        raise ValueError(
+            f"`n_components`={share} must be proven, which needs `priming`='auto', 'exact' or "
+            f"'block_krylov', not {type(priming).__name__}."
+        )
+    reason = f"the smaller side of the data is {m}"
+    return Plan(priming, share, m, reason, (), patience=patience)
+
+
+def _after_a_pass(way: Way, load: Load) -> Way:
+    """With the pass in which the scales of columns, or the means of what is there, are learnt."""
+    return replace(
+        way,
+        passes=way.passes + 1,
+        bytes=way.bytes + load.stored,
+        seconds=way.seconds + load.product(0),
+    )
+
+
+def _why(considered: list[Way]) -> str:
+    best = considered[0]
+    reads = f"{best.passes:.0f} passes" if best.passes > 1 else "one pass"
+    words = f"about {reads}, {_seconds(best.seconds)} and {best.memory / 1e6:.0f} MB of memory"
+    others = [way for way in considered if type(way.priming) is not type(best.priming)]
+    if others:
+        words += f", against {_seconds(others[0].seconds)} for {others[0].name}"
+    return words
+
+
+def _absent(source: Any) -> str:
+    """What to say of chunks that a store does not have."""
+    count = getattr(source, "missing_chunks", 0)
+    return f"; {count} chunks are absent and read as the fill value" if count else ""
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds >= 0.1 else f"{1000 * seconds:.0f} ms"
+
+
+def _extra(extra_components: int | str, priming: Any, k: int, load: Load) -> int:
+    if isinstance(extra_components, str):
+        if extra_components != "auto":
+            raise ValueError(
+                f"`extra_components`={extra_components!r} must be 'auto' or a whole number."
+            )
+        name = next((name for name, kind in REGISTRY.items() if type(priming) is kind), "")
+        return best_extra(None, k, name, overhead=load.overhead)
+    if not _is_whole(extra_components) or extra_components < 0:
+        raise ValueError(
+            f"`extra_components`={extra_components!r} must be 'auto' or a whole number, at least 0."
+        )
+    return int(extra_components)
+
+
+def _check_count(n_components: Any, data: Centred) -> int | float:
+    m = min(data.shape)
+    if n_components is None:
+        return m
+    if isinstance(n_components, (float, np.floating)) and 0 < n_components < 1:
+        return float(n_components)
+    if not _is_whole(n_components):
+        raise ValueError(
+            f"`n_components`={n_components!r} must be a whole number, a share of the variance "
+            "between 0 and 1, 'mle' or None."
+        )
+    if not 1 <= n_components <= m:
+        raise ValueError(
+            f"`n_components`={n_components} must lie between 1 and min(n_samples, n_features)="
+            f"{m}; " + ("lower it or add data." if n_components > m else "raise it.")
+        )
+    return int(n_components)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def all_for_mle(data: Centred) -> int:
+    """How many components the search for the likeliest number must start from: all."""
+    n, d = data.shape
+    if n < d or d < 2:
+        raise ValueError(
+            f"`n_components`='mle' needs at least 2 features and as many samples as features, "
+            f"got {n} x {d}; give a whole number."
+        )
+    return d
+
+
+def likeliest_dimension(spectrum: np.ndarray, n_samples: float) -> int:
+    """The number of components of largest evidence (Minka, "Automatic choice of dimensionality
+    for PCA", 2000, equation 79), as scikit-learn's ``n_components="mle"``.
+
+    Parameters
+    ----------
+    spectrum : ndarray of shape (d,)
+        All eigenvalues of the covariance matrix, largest first.
+    n_samples : float
+    """
+    return 1 + int(np.argmax([_evidence(spectrum, q, n_samples) for q in range(1, spectrum.size)]))
+
+
+def _evidence(spectrum: np.ndarray, q: int, n: float) -> float:
+    d = spectrum.size
+    if spectrum[q - 1] < d * np.finfo(np.float64).eps * max(spectrum[0], 1e-300):
+        return -math.inf
+    noise = max(float(spectrum[q:].sum()) / (d - q), np.finfo(np.float64).tiny)
+    halves = (d - np.arange(q)) / 2
+    prior = -q * math.log(2) + sum(math.lgamma(h) - h * math.log(math.pi) for h in halves)
+    count = d * q - q * (q + 1) / 2
+    flat = np.concatenate([spectrum[:q], np.full(d - q, noise)])
+    curvature = 0.0
+    for i in range(q):
+        gaps = (spectrum[i] - spectrum[i + 1 :]) * (1 / flat[i + 1 :] - 1 / flat[i])
+        if (gaps <= 0).any():
+            return -math.inf
+        curvature += float(np.log(gaps).sum()) + math.log(n) * gaps.size
+    return (
+        prior
+        - n / 2 * float(np.log(spectrum[:q]).sum())
+        - n * (d - q) / 2 * math.log(noise)
+        + (count + q) / 2 * math.log(2 * math.pi)
+        - curvature / 2
+        - q / 2 * math.log(n)
+    )

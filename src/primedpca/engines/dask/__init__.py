@@ -1,0 +1,1 @@
+"""Dask clusters: the engine, the tasks that workers run, and waiting for them."""

@@ -1,0 +1,1 @@
+"""Ranks of torch.distributed: the engine, its collectives, rendezvous and heartbeat."""

@@ -1,0 +1,128 @@
+"""What the caller knows beside the model: data, their scores, labels and names; all checked."""
+
+from __future__ import annotations
+
+import os
+from copy import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from primedpca._core.arrays import dtype_name, is_dense, to_numpy
+from primedpca.sources import as_source
+
+__all__ = ["Given", "data_paths", "given"]
+
+SHOWN = 4  # components whose scores are drawn, two to a picture
+
+
+@dataclass(frozen=True)
+class Given:
+    """Of the data that a model was fitted to, what is known; ``None`` where nothing is.
+
+    Attributes
+    ----------
+    name, dtype : str or None
+    is_file : bool
+        Whether the name is that of a file or folder.
+    shape : tuple of int or None
+    image_shape : tuple of int or None
+        Rows, columns and channels, where a row of the data is an image.
+    scores : ndarray of shape (n, <= k) or None
+    labels : ndarray of shape (n,) or None
+    names : ndarray of shape (d,) or None
+    """
+
+    name: str | None = None
+    is_file: bool = False
+    shape: tuple[int, ...] | None = None
+    dtype: str | None = None
+    image_shape: tuple[int, ...] | None = None
+    scores: np.ndarray | None = None
+    labels: np.ndarray | None = None
+    names: np.ndarray | None = None
+
+
+def given(model: Any, data: Any, scores: Any, labels: Any, names: Any) -> Given:
+    """Check what goes with a fitted model; scores not given are worked out, in one pass."""
+    d = model.n_features_in_
+    known: dict[str, Any] = {}
+    if data is not None:
+        source: Any = as_source(data)
+        if source.shape[1] != d:
+            raise ValueError(
+                f"`data` has {source.shape[1]} columns, but the model was fitted to {d}; give the "
+                "data it was fitted to."
+            )
+        known = {"name": _name(data), "is_file": bool(data_paths(data))}
+        known |= {"shape": source.shape, "dtype": dtype_name(source.dtype)}
+        known["image_shape"] = getattr(source, "image_shape", None)
+        if scores is None and model.n_components_ > 0:
+            scores = _first_scores(model, data)
+    if scores is not None:
+        scores = _checked_scores(model, scores)
+    if labels is not None:
+        rows = known.get("shape") if scores is None else scores.shape
+        labels = _checked_labels(labels, rows)
+    if names is None:
+        names = getattr(model, "feature_names_in_", None)
+    names = None if names is None else np.asarray(names, dtype=object)
+    if names is not None and names.shape != (d,):
+        raise ValueError(
+            f"`names` must have one name for each of the {d} columns, got shape {names.shape}."
+        )
+    return Given(scores=scores, labels=labels, names=names, **known)
+
+
+def data_paths(data: Any) -> list[Path]:
+    """The files or folders that ``data`` stand in, as far as that can be seen."""
+    if isinstance(data, (str, os.PathLike)):
+        return [Path(os.fspath(data).split("::")[0])]
+    source = getattr(data, "source", data)
+    found = [getattr(source, name, None) for name in ("path", "filename")]
+    found += list(getattr(source, "paths", None) or [])
+    known = [part for part in found if isinstance(part, (str, os.PathLike))]
+    return [Path(os.fspath(part).split("::")[0]) for part in known]
+
+
+def _name(data: Any) -> str:
+    paths = data_paths(data)
+    if len(paths) > 1:
+        return paths[0].parent.name
+    if paths:
+        return paths[0].name
+    kind = type(data)
+    return f"{kind.__module__.split('.')[0]}.{kind.__name__}, in memory"
+
+
+def _first_scores(model: Any, data: Any) -> Any:
+    """Scores of the first components only: of long data all of them might not fit."""
+    near = copy(model)
+    near.device = None  # which takes data in memory only; one pass is made where they lie
+    seen = near._seen(data)
+    weights = (model.components_ / model._stretch())[:SHOWN]
+    return seen.forward(seen.like.asarray(weights.T))
+
+
+def _checked_scores(model: Any, scores: Any) -> np.ndarray:
+    found = to_numpy(scores) if is_dense(scores) else np.asarray(scores)
+    k = model.n_components_
+    if found.ndim != 2 or not 1 <= found.shape[1] <= k:
+        raise ValueError(
+            f"`scores` must have shape (rows, at most n_components_={k}), got {found.shape}."
+        )
+    return found
+
+
+def _checked_labels(labels: Any, shape: tuple[int, ...] | None) -> np.ndarray:
+    found = np.asarray(labels)
+    if shape is None:
+        raise ValueError("`labels` colour the scores; give `data` or `scores` as well.")
+    if found.shape != shape[:1]:
+        raise ValueError(
+            f"`labels` must have one entry for each of the {shape[0]} rows, got shape "
+            f"{found.shape}."
+        )
+    return found

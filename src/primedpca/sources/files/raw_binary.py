@@ -1,0 +1,172 @@
+"""Numbers in a file at a known place: raw binary files and memory maps, read with plain reads.
+
+A map that is truncated while it is open kills the interpreter; a read comes back short and can
+be told.
+"""
+
+from __future__ import annotations
+
+import mmap
+import operator
+import os
+from typing import Any
+
+import numpy as np
+
+from primedpca._core.arrays import work_dtype
+from primedpca.protocols import Block
+from primedpca.sources.base import cut_evenly
+from primedpca.sources.files.common import FileSource, Stamp, check_matrix, stamp_of
+from primedpca.sources.files.regular_files import open_regular
+
+__all__ = ["RawFileSource", "memmap_source", "raw_source"]
+
+READ_BYTES = 2**23
+
+
+class RawFileSource(FileSource):
+    """A strided array inside a file.
+
+    Parameters
+    ----------
+    path : path
+    shape, dtype, strides
+        Of the array, as NumPy has them.
+    offset : int
+        Where in the file the first entry stands.
+    stamp : Stamp, optional
+        The file as it must stay.  Memory maps that can be written to have none.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        shape: tuple[int, int],
+        dtype: Any,
+        strides: tuple[int, int],
+        offset: int,
+        stamp: Stamp | None = None,
+    ) -> None:
+        if min(strides) < 0:
+            raise ValueError(
+                f"`X` is a memory map with strides {strides}; one that runs backwards cannot be "
+                "read in order: pass it the other way round."
+            )
+        self.path, self.shape, self.dtype = os.fspath(path), shape, np.dtype(dtype)
+        self.strides, self.offset, self._stamp = strides, offset, stamp
+        work_dtype(self.dtype)
+        # Whole strips along the axis that lies apart in the file: every byte is read once.
+        self.axis = 0 if strides[0] >= strides[1] else 1
+        self.blocks = cut_evenly(shape[self.axis], max(1, READ_BYTES // max(strides[self.axis], 1)))
+
+    def read(self, i: int) -> Block:
+        """The block, in a fresh buffer."""
+        return self._read(*self.blocks[i])
+
+    def _read(self, start: int, stop: int) -> np.ndarray:
+        shape = list(self.shape)
+        shape[self.axis] = stop - start
+        if 0 in shape:
+            return np.empty(shape, self.dtype)
+        begin = self.offset + start * self.strides[self.axis]
+        length = self.dtype.itemsize + sum(
+            (extent - 1) * stride for extent, stride in zip(shape, self.strides, strict=True)
+        )
+        held = np.empty(length, np.uint8)  # measured: no slower than a buffer used again
+        where = f"entries {start}:{stop} of axis {self.axis}"
+        try:
+            with open_regular(self.path) as file:
+                if self._stamp is not None:
+                    self._stamp.check(stamp_of(file.fileno(), self.path), self.path, where)
+                self._fill(file, begin, held.data, where)
+        except FileNotFoundError:
+            raise FileNotFoundError(
+                f"{self.path} is not there any more (seen at {where})."
+            ) from None
+        block = np.ndarray(shape, self.dtype, held, strides=self.strides)
+        block.flags.writeable = False
+        return block
+
+    def _fill(self, file: Any, begin: int, view: memoryview, where: str) -> None:
+        """Read until the buffer is full: a read may come back short."""
+        file.seek(begin)
+        got = 0
+        while got < len(view):
+            count = file.readinto(view[got:])
+            if not count:
+                size = os.fstat(file.fileno()).st_size
+                raise OSError(
+                    f"{self.path} ends at byte {size}, but {where} reach to byte "
+                    f"{begin + len(view)}: it was truncated."
+                )
+            got += count
+
+    def rows(self, index: np.ndarray) -> Block:
+        """Rows by number; neighbours are read together."""
+        if self.axis == 1:
+            return super().rows(index)
+        out = np.empty((index.size, self.shape[1]), self.dtype)
+        order = np.argsort(index, kind="stable")
+        edges = np.flatnonzero(np.diff(index[order]) != 1) + 1
+        for place in np.split(order, edges):
+            if place.size:
+                first, last = int(index[place[0]]), int(index[place[-1]])
+                out[place] = self._read(first, last + 1)
+        return out
+
+
+def memmap_source(x: Any) -> RawFileSource:
+    """The file behind a memory map, or behind any slice of one."""
+    base = np.frombuffer(x._mmap, np.uint8).__array_interface__["data"][0]
+    mapped_from = x.offset - x.offset % mmap.ALLOCATIONGRANULARITY
+    offset = mapped_from + x.__array_interface__["data"][0] - base
+    stamp = stamp_of(x.filename) if x.mode == "r" else None
+    return RawFileSource(x.filename, x.shape, x.dtype, x.strides, offset, stamp)
+
+
+def raw_source(
+    path: str | os.PathLike[str],
+    *,
+    shape: tuple[int, int],
+    dtype: Any,
+    offset: int = 0,
+    order: str = "C",
+    exact: bool = False,
+) -> RawFileSource:
+    """Numbers without a header.
+
+    Parameters
+    ----------
+    path : path
+    shape : (n, d)
+    dtype : dtype
+        With its byte order, such as ``">f4"``.
+    offset : int
+        Bytes before the first number.
+    order : {"C", "F"}
+        Rows one after another, or columns.
+    exact : bool
+        Refuse a file that goes on after the last number.
+    """
+    name = os.fspath(path)
+    kind = np.dtype(dtype)
+    try:
+        sides = tuple(operator.index(side) for side in shape)
+    except TypeError:
+        raise TypeError(f"{name}: `shape`={shape!r} must be two whole numbers, (n, d).") from None
+    n, d = check_matrix(name, sides, kind)
+    if order not in ("C", "F"):
+        raise ValueError(f"`order`={order!r} must be 'C' or 'F'.")
+    if min(n, d, offset) < 0:
+        raise ValueError(f"{name}: `shape`={shape} and `offset`={offset} must not be negative.")
+    stamp = stamp_of(name)
+    end = offset + n * d * kind.itemsize
+    if stamp.size < end or (exact and stamp.size != end):
+        raise ValueError(
+            f"{name} has {stamp.size} bytes, but {n} x {d} numbers of {kind} from byte {offset} "
+            f"on end at byte {end}: it was truncated, or the shape, type or offset is wrong."
+        )
+    strides = (
+        (d * kind.itemsize, kind.itemsize) if order == "C" else (kind.itemsize, n * kind.itemsize)
+    )
+    return RawFileSource(name, (n, d), kind, strides, offset, stamp)

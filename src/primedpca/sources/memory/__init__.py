@@ -1,0 +1,1 @@
+"""Data in memory: arrays, sparse matrices, data frames, lazy arrays and iterables."""

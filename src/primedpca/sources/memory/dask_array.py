@@ -1,0 +1,243 @@
+"""Dask arrays: strips of whole chunks, computed whenever they are needed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from copy import copy
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+
+from primedpca._core.arrays import describe, dtype_name, is_sparse, to_numpy, work_dtype
+from primedpca.engines import as_engine
+from primedpca.protocols import Block
+from primedpca.sources.base import BlockSource, join
+from primedpca.sources.files import common as files
+from primedpca.sources.files.strips import tall_first
+
+__all__ = [
+    "DaskSource",
+    "Handed",
+    "array_below",
+    "as_block",
+    "chunks_of",
+    "client_in_scope",
+    "is_dask",
+    "strip_of",
+    "view_of",
+]
+
+
+class DaskSource(BlockSource):
+    """A Dask array of two dimensions, its chunks dense or sparse.
+
+    A block is a strip of whole chunks, along the axis whose strips take less memory: so every
+    chunk is computed once a pass.  Small chunks are put together.
+
+    Parameters
+    ----------
+    x : dask.array.Array
+        Chunked in rows, columns or both.  It is not computed as a whole, kept or rechunked.
+
+    Attributes
+    ----------
+    engine : Engine or None
+        The cluster that works on it, which is where single blocks are computed as well.
+    """
+
+    on_disk = True
+
+    def __init__(self, x: Any) -> None:
+        self.shape = _known_shape(x)
+        self.dtype = np.dtype(x.dtype)
+        work_dtype(self.dtype)
+        self.axis, parts = _cut(x.chunks, self.shape, self.dtype.itemsize)
+        edges = np.concatenate([[0], np.cumsum(x.chunks[self.axis])]).tolist()
+        self.blocks = tuple((edges[a], edges[b]) for a, b in parts)
+        # Delayed chunks, one list for every step along the axis.
+        chunks = x.to_delayed() if self.axis == 0 else x.to_delayed().T
+        self._strips = [chunks[a:b].tolist() for a, b in parts]
+        self.engine: Any = None
+        self._here = False
+
+    @cached_property
+    def nnz(self) -> int:
+        """About how many entries sparse chunks store in all, by those of the first block."""
+        first, (start, stop) = self.read(0), self.blocks[0]
+        return int(first.nnz) * self.shape[self.axis] // (stop - start)
+
+    @property
+    def client(self) -> Any:
+        """Who works on it where no engine is named: the client in scope, if there is one."""
+        return None if self._here else client_in_scope()
+
+    def lazy(self, i: int) -> list[list[Any]]:
+        """The chunks of block ``i``, delayed: :func:`strip_of` makes the block of them."""
+        return self._strips[i]
+
+    def read(self, i: int) -> Block:
+        """Compute the block: where it is worked on, by the client in scope, or in this thread."""
+        from dask import delayed
+
+        # A task of its own: chunks that are asked for by name twice in a row may be just going.
+        make = delayed(strip_of, pure=False)
+        block = make(self.lazy(i), self.axis, self.blocks[i], self.shape[1 - self.axis])
+        if self.engine is not None and self.engine.client.status == "closed":
+            self.engine = None  # a source may be kept longer than the cluster that worked on it
+        if self.engine is None and self.client is not None:
+            as_engine(None, self)
+        if self.engine is not None:
+            return _read_only(self.engine.fetch(block))
+        return _read_only(block.compute(scheduler="synchronous"))
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A worker that waited for the cluster's other workers could wait for ever.
+        return self.__dict__ | {"_here": True, "engine": None}
+
+    def __repr__(self) -> str:
+        n, d = self.shape
+        return f"DaskSource({n} x {d}, {len(self.blocks)} blocks, {dtype_name(self.dtype)})"
+
+
+class Handed:
+    """A block that was computed, in place of the array that it is of."""
+
+    def __init__(self, blocks: tuple[tuple[int, int], ...], block: Block = None) -> None:
+        self.blocks, self.block = blocks, block
+
+    def read(self, i: int) -> Block:
+        """The one that there is."""
+        return self.block
+
+
+def array_below(source: Any) -> DaskSource | None:
+    """The Dask array that a source is, or is a view of block by block."""
+    while not isinstance(source, DaskSource):
+        if not hasattr(source, "below"):
+            return None
+        source = source.source
+    return source
+
+
+def chunks_of(source: Any, i: int) -> tuple[int, list[list[Any]]]:
+    """What block ``i`` of a Dask array, or of a view of one, is made of.
+
+    The number of the array's own block, and its chunks, delayed.
+    """
+    while not isinstance(source, DaskSource):
+        source, i = source.source, source.below(i)
+    return i, source.lazy(i)
+
+
+def view_of(source: Any, floor: Handed) -> Any:
+    """The same view, of a block in place of the array; nothing of an array itself."""
+    if isinstance(source, (DaskSource, Handed)):
+        return floor
+    held = copy(source)
+    held.source = view_of(source.source, floor)
+    return held
+
+
+def is_dask(x: Any) -> bool:
+    """Whether ``x`` is a Dask array; other collections of Dask are refused by name."""
+    kind = type(x)
+    if kind.__module__.split(".")[0] not in ("dask", "dask_expr") or not hasattr(x, "dask"):
+        return False
+    if hasattr(x, "to_dask_array"):
+        raise TypeError(
+            f"`X` is a {describe(x)}; pass X.to_dask_array(lengths=True), which knows how many "
+            "rows each of its parts has."
+        )
+    return hasattr(x, "chunks") and hasattr(x, "to_delayed")
+
+
+def client_in_scope() -> Any:
+    """The Dask client that computations go to by default, or ``None``."""
+    distributed = sys.modules.get("distributed")  # who has a client has imported it
+    if distributed is None:
+        return None
+    try:
+        return distributed.Client.current()
+    except ValueError:
+        return None
+
+
+def strip_of(
+    chunks: Sequence[Sequence[Any]], axis: int, place: tuple[int, int], across: int
+) -> Block:
+    """Computed chunks as one block that nobody can write to.
+
+    Parameters
+    ----------
+    chunks : sequence of sequences
+        One for every step along the axis, each of the chunks across it.
+    axis : {0, 1}
+    place : (start, stop)
+        What the block is of the whole, along the axis.
+    across : int
+        How long it is across.
+    """
+    steps = [join([as_block(part, axis) for part in step], 1 - axis) for step in chunks]
+    block = join(steps, axis)
+    length = place[1] - place[0]
+    if tuple(block.shape) != ((length, across) if axis == 0 else (across, length)):
+        raise ValueError(
+            f"`X` promised {('rows', 'columns')[axis]} {place[0]}:{place[1]} of {across} entries, "
+            f"but its chunks came to shape {tuple(block.shape)}; its chunk sizes are wrong."
+        )
+    if is_sparse(block):
+        block = block.asformat("csr" if axis == 0 else "csc")
+    return _read_only(block)
+
+
+def _read_only(block: Block) -> Block:
+    if is_sparse(block):
+        block.data.flags.writeable = block.indices.flags.writeable = False
+        return block
+    block = block.view()
+    block.flags.writeable = False
+    return block
+
+
+def as_block(chunk: Any, axis: int) -> Block:
+    """A chunk as NumPy array or compressed rows (columns), its indices looked at."""
+    if hasattr(chunk, "to_scipy_sparse"):  # of the library `sparse`
+        chunk = chunk.to_scipy_sparse()
+    if not is_sparse(chunk):
+        return to_numpy(chunk)
+    from primedpca.sources.memory.sparse import SparseSource
+
+    return SparseSource(chunk.asformat("csr" if axis == 0 else "csc")).array
+
+
+def _known_shape(x: Any) -> tuple[int, int]:
+    if x.ndim != 2:
+        raise ValueError(
+            f"`X` must have two dimensions, (n_samples, n_features); got {x.ndim}: reshape it."
+        )
+    if any(np.isnan(size) for sizes in x.chunks for size in sizes):
+        raise ValueError(
+            "`X` is a Dask array with chunks of unknown sizes (nan); call X.compute_chunk_sizes() "
+            "first, which computes it once to count them."
+        )
+    return int(x.shape[0]), int(x.shape[1])
+
+
+def _cut(
+    chunks: tuple[tuple[int, ...], tuple[int, ...]], shape: tuple[int, int], itemsize: int
+) -> tuple[Literal[0, 1], list[tuple[int, int]]]:
+    """The axis, and the chunks ``(first, last + 1)`` along it that make each block."""
+    width = [max(chunks[axis], default=0) * shape[1 - axis] for axis in (0, 1)]
+    tie = width[0] == width[1]
+    axis: Literal[0, 1] = tall_first(shape) if tie else 0 if width[0] < width[1] else 1
+    edges, held = [0], 0
+    for i, size in enumerate(chunks[axis]):
+        size *= shape[1 - axis] * itemsize
+        if held and size and held + size > files.READ_BYTES:
+            edges.append(i)
+            held = 0
+        held += size
+    return axis, list(pairwise([*edges, len(chunks[axis])]))

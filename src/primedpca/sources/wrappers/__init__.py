@@ -1,0 +1,1 @@
+"""Sources that wrap another source: mapped rows, other devices, rows on several ranks."""
