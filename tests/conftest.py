@@ -3,20 +3,14 @@
 import pytest
 import torch
 
-from primedpca.sources import (
-    base,
-    blocks,
-    decoded,
-    dense,
-    fields,
-    files,
-    h5ad,
-    plink,
-    raw_file,
-    sparse,
-    tables,
-    torch_data,
-)
+from primedpca.sources import base
+from primedpca.sources.files import common as files
+from primedpca.sources.files import decoded_rows as decoded
+from primedpca.sources.files import h5ad, plink, tables
+from primedpca.sources.files import raw_binary as raw_file
+from primedpca.sources.memory import dense, sparse, torch_data
+from primedpca.sources.memory import iterables as blocks
+from primedpca.sources.memory import xarray_fields as fields
 
 # Thousands of tiny products: on a busy machine torch's threads would wait for each other.
 torch.set_num_threads(1)

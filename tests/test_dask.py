@@ -23,9 +23,9 @@ from primedpca import PrimedPCA, as_source, certify, plan, prime
 from primedpca._core.arrays import to_numpy
 from primedpca._operator.operator import Centred
 from primedpca.engines import LocalEngine, as_engine
-from primedpca.engines.dask.engine import DaskEngine
-from primedpca.engines.dask.engine import engine as dask_module
+from primedpca.engines.dask import engine as dask_module
 from primedpca.engines.dask import waiting as dask_waiting
+from primedpca.engines.dask.engine import DaskEngine
 from primedpca.priming import FrequentDirections, MuEigenGame, Oja
 from primedpca.report.page import report_html
 from primedpca.sources import base

@@ -16,8 +16,8 @@ from clusters import bits, cluster, low_rank
 from distributed import Client
 
 from primedpca import PrimedPCA, as_source
-from primedpca.engines.dask.engine import DaskEngine
 from primedpca.engines.dask import waiting as dask_waiting
+from primedpca.engines.dask.engine import DaskEngine
 from primedpca.priming import BlockKrylov, Exact, Oja, SubspaceIteration
 from primedpca.sources.files import raw_binary as raw_file
 

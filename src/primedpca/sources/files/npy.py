@@ -16,8 +16,8 @@ from numpy.lib import format as npy_format
 from primedpca._core.units import as_bytes
 from primedpca.protocols import Block, DataSource
 from primedpca.sources.base import cut_evenly
-from primedpca.sources.files.common import Stamp, check_matrix, opened_archive, reading, stamp_of
 from primedpca.sources.files import common as files
+from primedpca.sources.files.common import Stamp, check_matrix, opened_archive, reading, stamp_of
 from primedpca.sources.files.raw_binary import RawFileSource, raw_source
 from primedpca.sources.files.regular_files import open_regular
 from primedpca.sources.files.sequential import InOrder

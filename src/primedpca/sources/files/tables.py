@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from primedpca.protocols import Block
+from primedpca.sources.files import common as files
 from primedpca.sources.files.arrow import arrow_reader
 from primedpca.sources.files.common import (
     Stamp,
@@ -19,7 +20,6 @@ from primedpca.sources.files.common import (
     reading,
     stamp_of,
 )
-from primedpca.sources.files import common as files
 from primedpca.sources.files.regular_files import check_regular
 from primedpca.sources.files.sequential import InOrder
 from primedpca.sources.files.table_columns import Columns, NamedRows, as_block, choose, common_dtype
