@@ -27,8 +27,8 @@ from primedpca._model.projection import Projecting
 from primedpca._model.streaming import Streaming
 from primedpca._operator.operator import Centred
 from primedpca._planning.plan import all_for_mle, likeliest_dimension, make_plan
-from primedpca._session.session import begun_fit
-from primedpca._solve.driver import solve
+from primedpca._session.session import fit_session
+from primedpca._solve.driver import Goal, solve
 from primedpca._solve.prime import as_seed
 from primedpca._solve.refine import check_rows
 from primedpca._solve.solution import Solution
@@ -242,35 +242,32 @@ class PrimedPCA(
         if self.engine is None:  # a Dask array goes to the client in scope
             options["engine"] = getattr(source, "client", None)
         rows, self.history_ = source.shape[0], []
+        preparation["engine"] = options["engine"]
+        data = Centred(source, **preparation)
+        check_rows(data)
         with (
-            begun_fit(source, options, sample_weight, start) as fit,
+            fit_session(data, options, sample_weight, start) as fit,
             self._watched(X, y, sample_weight, rows, fit) as told,
         ):
-            data = Centred(source, fit.engine, **preparation)
-            check_rows(data)
+            data = data.view(engine=fit.engine)
             proven = is_proven(options)
-            wide = Centred(source, fit.engine, float64=True, **preparation) if proven else None
             guess = isinstance(self.n_components, str) and self.n_components == "mle"
             wanted = all_for_mle(data) if guess else self.n_components
             limits: dict[str, Any] = {"tol": self.tol, "batch_size": self.batch_size}
             extra, limits["max_memory"] = self.extra_components, as_bytes(self.max_memory)
             plan = make_plan(data, wanted, self.priming, extra, proven=proven, **limits)
             self.plan_, seed = fit.begin(plan, as_seed(self.random_state))
+            goal = Goal(
+                self.tol,
+                self.max_passes,
+                self.batch_size,
+                self.refine_share,
+                self.failure_probability * (self.certificate != "deterministic"),
+                seed,
+                proven,
+            )
             solution = fit.solution(
-                lambda: solve(
-                    data,
-                    self.plan_,
-                    tol=self.tol,
-                    max_passes=self.max_passes,
-                    batch_size=self.batch_size,
-                    refine_share=self.refine_share,
-                    seed=seed,
-                    start=start,
-                    progress=told,
-                    wide=wide,
-                    failure_probability=self.failure_probability
-                    * (self.certificate != "deterministic"),
-                )
+                lambda: solve(data, self.plan_, goal, start=start, progress=told)
             )
             self._keep(solution, data, guess)
         if self.verbose and not callable(self.verbose) and fit.speaks:

@@ -8,6 +8,7 @@ import numpy as np
 
 from primedpca._core.arrays import to_numpy
 from primedpca._operator.operator import Centred
+from primedpca._operator.scaling import in_unit_of_data
 
 __all__ = ["angles", "captured_variance", "longest_correct_streak", "subspace_error"]
 
@@ -87,8 +88,8 @@ def captured_variance(X: Any, components: Any, **preparation: Any) -> np.ndarray
             f"`components` have {units.shape[1]} features, but `X` has {data.shape[1]}."
         )
     inside = data.projected_covariance(data.like.asarray(units.T))
-    # By one gain at a time: its square may leave the range of float64.
-    return np.diag(inside) * data.weight / (data.weight - 1) / data.frame.gain / data.frame.gain
+    found: np.ndarray = in_unit_of_data(data, np.diag(inside))
+    return found
 
 
 def subspace_error(components: Any, reference: Any) -> float:

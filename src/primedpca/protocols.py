@@ -30,6 +30,7 @@ __all__ = [
     "Like",
     "Parts",
     "Priming",
+    "PrimingTraits",
     "State",
     "is_spread",
 ]
@@ -146,28 +147,85 @@ class Like:
         return self.xp.asarray(values, dtype=self.dtype, device=self.device)
 
 
+@dataclass(frozen=True)
+class PrimingTraits:
+    """Facts about a priming that the library acts on; the defaults are those of most.
+
+    Attributes
+    ----------
+    certifier : {"exact", "probes", "sketch"} or None, default=None
+        The certifier that can look at the states of this priming while it runs.  With ``None``
+        block Krylov, started from the directions found, makes the proof afterwards.
+    own_end : bool, default=False
+        Whether ``finished`` ends the run, rather than the number of passes.
+    replayed : bool, default=False
+        Whether a resumed fit repeats the small algebra from the results of passes that a
+        checkpoint holds, instead of loading a state.
+    adaptive : bool, default=False
+        Whether the number of directions may be changed after two steps, by ``variances``.
+    user_directions : bool, default=False
+        Whether the directions were given by the user, so that their rank is checked.
+    """
+
+    certifier: Literal["exact", "probes", "sketch"] | None = None
+    own_end: bool = False
+    replayed: bool = False
+    adaptive: bool = False
+    user_directions: bool = False
+
+
 class Priming(Protocol):
-    """Who looks for the span.  A frozen dataclass whose fields are its options.
+    """Algorithm that finds the initial directions: a frozen dataclass, its fields its options.
 
-    ``visits`` says what one ``step`` is shown: ``"whole"`` (the data, to multiply with),
-    ``"batches"`` (one shuffled mini-batch), or ``"rows"`` (the next rows, each once, seen from
-    a provisional mean: the true one is known only after the last).
-
-    Three members are optional.  ``finished(state) -> bool`` is the algorithm's own end;
-    ``change(state) -> float`` the angle by which the wanted span still moves, compared with
-    ``tol``; ``refined(state, data) -> (basis, variances)`` is for an algorithm whose vectors
-    are principal components of their own span already, so that refining would add nothing.
+    A priming that inherits :class:`primedpca.priming.BasePriming` defines ``visits``, ``init``,
+    ``step`` and ``directions``; the other members have defaults there.
     """
 
     @property
     def visits(self) -> Literal["whole", "batches", "rows"]:
-        """What one step is shown."""
+        """Data shown to one step.
+
+        ``"whole"`` is all the data, to multiply with; ``"batches"`` one shuffled mini-batch;
+        ``"rows"`` the next rows, each once, seen from a provisional mean: the true one is known
+        only after the last.
+        """
+
+    @property
+    def traits(self) -> PrimingTraits:
+        """Facts that the library acts on."""
 
     def init(self, like: Like, n_directions: int, seed: int, start: Array | None = None) -> State:
-        """The first state; reads no data.  ``start`` ``(d, q)`` is a warm start."""
+        """Return the first state; reads no data.  ``start`` ``(d, q)`` is a warm start."""
 
     def step(self, state: State, data: Any) -> State:
-        """One visit to ``data``, a :class:`~primedpca._operator.operator.Centred`."""
+        """Visit ``data``, an operator, once."""
 
     def directions(self, state: State, data: Any) -> Array:
-        """The directions found so far, ``(d, <= p)``; may cost one pass."""
+        """Return the directions found so far, ``(d, <= p)``; may cost one pass."""
+
+    def finished(self, state: State) -> bool:
+        """Whether the algorithm has come to its own end."""
+
+    def change(self, state: State) -> Any:
+        """Estimated angles ``(p,)`` by which directions still move, in radians; or ``None``."""
+
+    def variances(self, state: State) -> Any:
+        """Variances ``(p,)`` along the directions so far, or ``None``."""
+
+    def refined(self, state: State, data: Any) -> Any:
+        """Principal components of the span, ``(basis, variances)``, if they are known already.
+
+        ``None`` where they are not and :func:`primedpca.refine` is still to be done.
+        """
+
+    def unsettled(self, state: State) -> int | None:
+        """First component, counted from 1, that ran out of steps; 0 if none has.
+
+        ``None`` where the algorithm does not track that.
+        """
+
+    def limited(self, max_passes: int) -> Priming:
+        """Return the same priming, with ``max_passes`` where its own limit was left open."""
+
+    def remedy(self, state: State, data: Any) -> str:
+        """End of the sentence that says that this state has diverged: what to try."""

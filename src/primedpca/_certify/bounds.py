@@ -16,11 +16,14 @@ from typing import Any
 import numpy as np
 
 from primedpca._core.outward_rounding import arcsin_up, arctan_up
+from primedpca._operator.scaling import bounds_in_unit_of_data
+from primedpca.result import Certificate, Cluster
 
 __all__ = [
     "Evidence",
     "angle_bounds",
     "carried",
+    "certificate_of",
     "clusters",
     "fewest",
     "lower",
@@ -249,3 +252,31 @@ def _norm(matrix: np.ndarray) -> float:
 
 def _top(matrix: Any) -> float:
     return max(0.0, float(np.linalg.eigvalsh((matrix + matrix.T) / 2)[-1])) if matrix.size else 0.0
+
+
+def certificate_of(evidence: Evidence, k: int, data: Any, kind: str, failure: float) -> Certificate:
+    """The certificate that the evidence allows; variances are in the unit of ``data``, if given.
+
+    Of components beyond the Ritz vectors at hand only ``0 <= lambda <= mu`` is claimed.
+    """
+    up, size = upper(evidence), min(k, evidence.values.size)
+    runs = [Cluster(*run) for run in clusters(evidence, size, up)]
+    angles = np.full(k, np.pi / 2)
+    angles[:size] = angle_bounds(evidence, size, up)
+    low = np.zeros(k)
+    low[:size] = lower(evidence)[:size]
+    up = np.concatenate([up[:size], np.full(k - size, evidence.above)])
+    # The trace bound alone is off by (sqrt(p) + 2) e, and upper() adds a few e to it.
+    few = 4.0 if kind == "exact" else 2 * math.sqrt(evidence.values.size) + 12
+    zero = (up <= min(few * evidence.rounding, evidence.negligible)) & (low == 0)
+    bounds = np.stack([low, up], axis=1)
+    if data is not None:
+        bounds = bounds_in_unit_of_data(data, bounds)
+    return Certificate(
+        angle_bounds=angles,
+        eigenvalue_bounds=bounds,
+        clusters=runs,
+        kind=kind,
+        failure_probability=failure,
+        zero=zero,
+    )

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from primedpca._certify.rounding import UNIT
 from primedpca._core.arrays import to_numpy
 from primedpca._core.orthonormal import continued
 from primedpca._operator.operator import Centred
 from primedpca.protocols import Array
 
-__all__ = ["UNIT", "Probes", "Riding", "unevenness"]
+__all__ = ["Probes", "Riding", "unevenness"]
 
-UNIT = 2.0**-53
 COUNT = 16
 PASSES = 8
 GRID = 24
@@ -146,25 +146,35 @@ def _inverse(t: int, height: float) -> float:
     return high * (1 + 1e-12)
 
 
-class Riding(Centred):
-    """A Centred on whose right-hand products probes ride along."""
+class Riding:
+    """An operator on whose products ``C V`` probes ride along.
+
+    Parameters
+    ----------
+    data : Centred
+        In float64.
+    """
 
     def __init__(self, data: Centred) -> None:
-        self.__dict__ = data.__dict__  # one and the same: what either learns, both know
+        self.data = data
+        self.like, self.shape, self.engine = data.like, data.shape, data.engine
         self.probes: Probes | None = None
+
+    @property
+    def passes(self) -> float:
+        """Number of readings of the data so far."""
+        return self.data.passes
 
     def covariance_product(self, vectors: Array) -> Array:
         """``C V``; the newest images of the probes are multiplied in the same pass."""
         if self.probes is None or not self.probes.riding:
-            return super().covariance_product(vectors)
-        width = vectors.shape[1]
-        both = self.like.xp.concat([vectors, self.probes.newest], axis=1)
-        product = super().covariance_product(both)
-        own, theirs = (self.like.xp.asarray(p, copy=True) for p in _parted(product, width))
+            return self.data.covariance_product(vectors)
+        xp, width = self.like.xp, vectors.shape[1]
+        both = xp.concat([vectors, self.probes.newest], axis=1)
+        product = self.data.covariance_product(both)
+        own, theirs = (
+            xp.asarray(part, copy=True) for part in (product[:, :width], product[:, width:])
+        )
         del both, product  # tall, and not needed while the probes are made orthonormal
         self.probes.take(theirs)
         return own
-
-
-def _parted(product: Array, width: int) -> tuple[Array, Array]:
-    return product[:, :width], product[:, width:]

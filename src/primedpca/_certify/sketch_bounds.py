@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from primedpca._certify.bounds import Evidence, stream_bounds
-from primedpca._certify.certifiers import NEGLIGIBLE, certificate_of, preparation_error, rounding_of
+from primedpca._certify.bounds import Evidence, certificate_of, stream_bounds
+from primedpca._certify.rounding import NEGLIGIBLE, UNIT, preparation_error, rounding_of
 from primedpca._core.arrays import dtype_name, namespace, to_numpy
 from primedpca._core.orthonormal import complete, small_eigh
-from primedpca._solve.refine import grown, widened
-from primedpca.priming.sketch import UNIT, SketchState
+from primedpca._operator.scaling import grown, widened
+from primedpca.priming.sketch import SketchState
 from primedpca.protocols import Array
 from primedpca.result import Certificate, Cluster
 

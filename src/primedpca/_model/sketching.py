@@ -11,11 +11,11 @@ import numpy as np
 
 from primedpca._certify.sketch_bounds import sketch_certificate
 from primedpca._core.arrays import check_whole_numbers, is_sparse, to_numpy, work_dtype
-from primedpca._operator import statistics as frames
+from primedpca._operator import statistics
 from primedpca._operator.one_pass import stream
 from primedpca._operator.operator import Centred
 from primedpca._operator.preparation import stored_means
-from primedpca._solve.refine import decomposition
+from primedpca._operator.scaling import decomposition
 from primedpca.engines.local import one_blas_thread
 from primedpca.priming import FrequentDirections
 from primedpca.priming.sketch import ROOM, SketchState, take_in
@@ -67,7 +67,8 @@ def taken_in(known: Stream, source: DataSource, weights: np.ndarray | None, cent
         check_whole_numbers(kept, "`X`")  # no shift is fixed before all batches are seen
         rows = np.array(kept, np.float64)
         if not math.isfinite(_peak(rows)):
-            frames.refuse_non_finite(Centred(source, float64=True))
+            whole = Centred(source, float64=True)
+            statistics.refuse_non_finite(whole, whole.frame)
         here = np.ones(len(rows)) if weights is None else weights[start : start + len(rows)]
         if not (here > 0).all():  # rows of weight zero are not there
             rows, here = rows[here > 0], here[here > 0]
@@ -104,7 +105,7 @@ def worked_in(known: Stream, center: bool) -> Stream:
 
 def _worked_in(known: Stream, center: bool) -> Stream:
     rows, here = np.concatenate(known.waiting), np.concatenate(known.weights)
-    low, high, _ = frames.SAFE["float64"]
+    low, high, _ = statistics.SAFE["float64"]
     ordinary = known.scale is None and known.sketch.unit == 1.0 and bool((here == 1).all())
     if ordinary and low <= _peak(rows) <= high:  # the same as below, in place
         shift = stored_means(rows, np.float64) if center else None
@@ -114,9 +115,9 @@ def _worked_in(known: Stream, center: bool) -> Stream:
         )
     data = Centred(OneBlock(rows), center=center, scale=known.scale, float64=True)
     if (here != 1).any():  # not by `sample_weight`, which asks for a sum above 1
-        data.root, data.weight = np.sqrt(here), float(here.sum())
+        data = data.view(root=np.sqrt(here), weight=float(here.sum()))
     sketch, priming = known.sketch, FrequentDirections(known.size)
-    for part in stream(data, len(rows)):
+    for _, part in stream(data, len(rows)):
         sketch = priming.step(sketch, part)
     return known._replace(sketch=sketch, waiting=(), weights=())
 
@@ -162,9 +163,8 @@ def _seen_whole(sketch: SketchState, scale: np.ndarray | None) -> Centred:
     away = sketch.sums / sketch.weight if sketch.weight else sketch.sums
     mean = sketch.shift + (away if scale is None else away * scale)
     total = sketch.total / sketch.weight if sketch.weight else 0.0
-    data.weight = sketch.weight
-    data.frame = replace(data.frame, mean=mean, total=total, unit=sketch.unit, gain=sketch.unit)
-    return data
+    frame = replace(data.frame, mean=mean, total=total, unit=sketch.unit, gain=sketch.unit)
+    return data.view(weight=sketch.weight, frame=frame)
 
 
 def _of_nothing(data: Centred) -> tuple[Decomposition, Certificate]:

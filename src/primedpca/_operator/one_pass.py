@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from primedpca._core.arrays import dtype_name, is_sparse
-from primedpca._operator import statistics as frames
+from primedpca._operator import statistics
 from primedpca._operator.operator import Centred
 from primedpca._operator.preparation import Columns, stored_means
 from primedpca.engines import LocalEngine
@@ -26,21 +26,23 @@ from primedpca.sources.base import OneBlock
 __all__ = ["stream"]
 
 
-def stream(data: Centred, size: int) -> Iterator[Centred]:
+def stream(
+    data: Centred, size: int, position: Any = None
+) -> Iterator[tuple[tuple[Any, ...], Centred]]:
     """The rows in order, at most ``size`` at a time, as small dense operators: one pass in all.
+
+    Before each of them stands the position that the stream is re-entered with to go on behind it.
 
     A part's ``frame.mean`` is the provisional mean, the same for all parts, and its
     ``frame.gain`` the unit, which changes only where data leave the range of their type midway.
     Sparse rows are made dense, a batch at a time.  ``scale="std"`` and ``missing="mean"`` need
     a pass before this one, for their statistics, and so do in a later pass sparse data with
     full columns far from zero, which are shifted there.
-
-    If ``data.position`` is that of a stream that was left, it goes on from there.
     """
     view: _View | None = None
     i, seen, n, before = 0, 0, data.shape[0], data.passes
-    if data.position is not None:
-        i, seen, before, known = data.position
+    if position is not None:
+        i, seen, before, known = position
         view = _View.known(data, known)
     for index, rows in data.source.batches(size, None, start=i):
         block = rows.toarray() if is_sparse(rows) else rows
@@ -51,12 +53,11 @@ def stream(data: Centred, size: int) -> Iterator[Centred]:
             view = _View(data, index, block)
             before = data.passes
         part = view.take(index, block)
-        data.passes = before + seen / n
-        data.position = (i, seen, before, view.state())
+        data.count(seen / n, since=before)
         if seen == n:  # before the last rows are shown, so that nobody has to ask for more
             view.settle()
         if part.weight > 0:  # rows of weight zero are not there
-            yield part
+            yield (i, seen, before, view.state()), part
 
 
 def _counts(data: Centred, index: np.ndarray) -> bool:
@@ -79,8 +80,8 @@ class _View:
             return
         first = block
         if data.source.axis == 0:
-            whole = frames.first_block(data)
-            self.far = data.sparse and data.center and frames.far_from_zero(whole)
+            whole = data.first_block()
+            self.far = data.sparse and data.center and statistics.far_from_zero(whole)
             if data.root is None:  # else some of its rows may not count
                 first = whole.toarray() if data.sparse else whole
                 index = np.arange(first.shape[0])
@@ -94,7 +95,7 @@ class _View:
     def known(cls, data: Centred, state: dict[str, Any]) -> _View:
         """The view that another one's :meth:`state` describes."""
         view = cls.__new__(cls)
-        view.__dict__ = {"data": data} | state
+        vars(view).update(state, data=data)
         return view
 
     def state(self) -> dict[str, Any]:
@@ -108,9 +109,8 @@ class _View:
         self.frame = replace(self.frame, columns=columns, offset=None, mean=data.wide(shift))
 
     def _part(self, index: np.ndarray, block: Block) -> Centred:
-        part = self.data.part(OneBlock(block), index, LocalEngine(1))
-        part.sparse, part.frame = False, self.frame
-        return part
+        engine = LocalEngine(1)
+        return self.data.part(OneBlock(block), index, engine, sparse=False, frame=self.frame)
 
     def take(self, index: np.ndarray, block: Block) -> Centred:
         """The next rows as a part, and into the sums."""
@@ -129,7 +129,7 @@ class _View:
     def _keep_in_range(self, block: Block, part: Centred) -> bool:
         """Change the unit if squares of these rows would leave the range of the type."""
         data, xp = self.data, self.data.like.xp
-        low, high, top = frames.SAFE[dtype_name(data.like.dtype)]
+        low, high, top = statistics.SAFE[dtype_name(data.like.dtype)]
         with np.errstate(all="ignore"):  # what is no number is named below
             self.peak = max(float(xp.max(xp.abs(part.rows()))), self.peak)
         if low <= self.peak <= high:
@@ -138,8 +138,7 @@ class _View:
         if self.peak == 0.0 and (raw == 0.0 or low <= raw <= high):
             return False
         if not math.isfinite(raw):
-            data.frame = replace(self.frame, mean=None)
-            frames.refuse_non_finite(data)
+            statistics.refuse_non_finite(data, replace(self.frame, mean=None))
         # Rows that are all alike are at zero here, and their distance from others is not.
         known = self.peak > 0.0 and math.isfinite(self.peak)
         ready = self.peak if known else raw * self.frame.unit
@@ -168,17 +167,18 @@ class _View:
         mean = frame.mean + (away if factor is None else away / factor)
         total = self.norm / data.weight
         if not data.center:
-            data.frame = replace(frame, mean=mean, total=total)
+            data.learned(replace(frame, mean=mean, total=total))
             return
         first, total = total, max(0.0, total - float(away @ away))
-        if first > frames.POOR * total:
+        if first > statistics.POOR * total:
             return  # seen from too far away: whoever needs the mean makes a pass for it
         distance = away if factor is None else away / factor
-        lost = frames.astray_by(data, frame.mean, distance, first, factor)
+        lost = statistics.astray_by(data, frame.mean, distance, first, factor)
         known = replace(frame, mean=mean, total=total, astray=lost)
         if not data.sparse:
-            data.frame = frames.settle(data, known, frame.columns.shift, away)
+            data.learned(statistics.settle(data, known, frame.columns.shift, away))
             return
         # Sparse blocks keep their zeros: nothing is shifted, all of the mean is left to correct.
         known = replace(known, columns=known.columns._replace(shift=None))
-        data.frame = frames.settle(data, known, None, mean if factor is None else mean * factor)
+        left = mean if factor is None else mean * factor
+        data.learned(statistics.settle(data, known, None, left))

@@ -1,21 +1,20 @@
 """The data as an operator: centred, weighted, scaled, missing values filled; never formed.
 
 ``M = W^(1/2) (X - 1 mean^T) S^-1`` with ``W`` the row weights, ``mean`` the weighted mean and
-``S`` the column scale.  Primings, refining and everything after see only this.
+``S`` the column scale.  Primings, refining and certifiers see only this.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import copy
 from typing import Any
 
 import numpy as np
 
 from primedpca._core.arrays import is_sparse, like_block, subtract_outer, to_numpy, wide_dot
-from primedpca._operator import kernels
-from primedpca._operator import statistics as frames
+from primedpca._operator import kernels, statistics
 from primedpca._operator.preparation import Columns, prepare
 from primedpca._operator.statistics import Frame
 from primedpca._operator.wide_rows import (
@@ -26,7 +25,8 @@ from primedpca._operator.wide_rows import (
     gram_of_rows,
 )
 from primedpca.engines import LocalEngine, as_engine, batches_of
-from primedpca.protocols import Array, DataSource, Engine, Like, Parts
+from primedpca.engines.recorded import recorded
+from primedpca.protocols import Array, Block, DataSource, Engine, Like, Parts
 from primedpca.sources import as_source
 from primedpca.sources.base import OneBlock
 
@@ -35,8 +35,41 @@ __all__ = ["Centred"]
 OPTIONS = ("center", "engine", "float64", "missing", "sample_weight", "scale")
 
 
+class Ledger:
+    """Passes made so far and what the first of them found; all that changes about an operator.
+
+    Views of one operator share it: what one of them learns, the others know.
+
+    Attributes
+    ----------
+    frame : Frame
+        Mean, scale and unit; incomplete until the first pass has ended.
+    meter : Meter
+    first : block or None
+        The first block, kept from the look at its type until the first pass has used it for its
+        guess of the mean, so that it is read once.
+    gathered : object
+        Mini-batches of a remote engine, which keep what they hold of the last epoch.
+    """
+
+    __slots__ = ("first", "frame", "gathered", "meter")
+
+    def __init__(self, frame: Frame, meter: Meter, first: Block | None = None) -> None:
+        self.frame, self.meter, self.first = frame, meter, first
+        self.gathered: Any = None
+
+
+class Meter:
+    """Counter of the readings of the data, shared by the float32 and the float64 operator."""
+
+    __slots__ = ("passes",)
+
+    def __init__(self) -> None:
+        self.passes = 0.0
+
+
 class Centred:
-    """A source as the matrix ``M``, ready to be multiplied.
+    """A source as the matrix ``M``, ready to be multiplied; immutable.
 
     Parameters
     ----------
@@ -44,11 +77,11 @@ class Centred:
     engine : Engine, optional
     sample_weight : array of shape (n,), optional
         Frequencies: a row of weight 2 is that row twice.
-    center : bool
-    scale : None, "std" or array of shape (d,)
-        What the centred columns are divided by; ``"std"`` as scikit-learn's StandardScaler.
-    missing : {"error", "mean"}
-    float64 : bool
+    center : bool, default=True
+    scale : None, "std" or array of shape (d,), default=None
+        Divisors of the centred columns; ``"std"`` as scikit-learn's StandardScaler.
+    missing : {"error", "mean"}, default="error"
+    float64 : bool, default=False
         Multiply in float64 whatever the type of the data.
 
     Attributes
@@ -59,12 +92,27 @@ class Centred:
     weight_unit : float
         A power of four, other than 1 only where the weights add up to more than 2^64.
     passes : float
-        How often the data have been read so far.
+        Number of readings of the data so far.
     room : float
         Bytes of rows that may be held at a time where wide data are read in rows.
-    position : tuple or None
-        Where in its batches or rows a visit stands: all that it needs to be gone on with.
     """
+
+    source: DataSource
+    engine: Engine
+    center: bool
+    missing: str
+    shape: tuple[int, int]
+    room: float
+    own_mean: bool
+    like: Like
+    sparse: bool
+    root: Array | None
+    weight: float
+    weight_unit: float
+    standardise: bool
+    _weights: Any
+    _scale: Any
+    _ledger: Ledger
 
     def __init__(
         self,
@@ -79,29 +127,41 @@ class Centred:
     ) -> None:
         if missing not in ("error", "mean"):
             raise ValueError(f"`missing`={missing!r} must be 'error' or 'mean'.")
-        self.source: DataSource = as_source(x)
-        self.engine = as_engine(engine, self.source)
-        if missing == "error" and getattr(self.source, "missing", None) == "mean":
+        source = as_source(x)
+        if missing == "error" and getattr(source, "missing", None) == "mean":
             missing = "mean"  # the custom of this kind of data
-        self.center, self.missing = center, missing
-        self.shape = self.source.shape
-        self.passes, self.room = 0.0, HELD_BYTES
-        self.position: Any = None
-        self.own_mean = True  # not that of an earlier fit, or of more rows than these
-        block = frames.first_block(self)
-        self.like: Like = like_block(block, self.shape[1], float64)
-        self.sparse = is_sparse(block)
-        self.root, self.weight, self.weight_unit = frames.roots_of(sample_weight, self)
-        scale = getattr(self.source, "scale", None) if scale is None else scale
-        self.standardise = isinstance(scale, str)
-        self.frame = frames.before_any_pass(self, scale)
+        scale = getattr(source, "scale", None) if scale is None else scale
+        block = next(iter(source.scan()))[1]
+        like = like_block(block, source.shape[1], float64)
+        root, weight, unit = statistics.roots_of(sample_weight, source.shape[0], like)
+        vars(self).update(
+            source=source,
+            engine=as_engine(engine, source),
+            center=center,
+            missing=missing,
+            shape=source.shape,
+            room=HELD_BYTES,
+            own_mean=True,  # not that of an earlier fit, or of more rows than these
+            like=like,
+            sparse=is_sparse(block),
+            root=root,
+            weight=weight,
+            weight_unit=unit,
+            standardise=isinstance(scale, str),
+            _weights=sample_weight,
+            _scale=scale,
+            _ledger=Ledger(statistics.before_any_pass(like, scale), Meter(), block),
+        )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"`{name}` of an operator cannot be set; make another with `view`.")
 
     @classmethod
     def of(cls, x: Any, **preparation: Any) -> Centred:
         """``x`` itself if it is a Centred, which brings its own preparation; else a new one."""
         unknown = preparation.keys() - OPTIONS
         if unknown:
-            raise TypeError(f"`{min(unknown)}` is no option here; there are {', '.join(OPTIONS)}.")
+            raise TypeError(f"`{min(unknown)}` is an unknown option; use {', '.join(OPTIONS)}.")
         if not isinstance(x, Centred):
             return cls(x, **preparation)
         asked = [name for name, value in preparation.items() if value is not None]
@@ -114,8 +174,67 @@ class Centred:
         """New rows, seen with the mean and scale of an earlier fit."""
         self = cls(x, scale=scale, missing=missing)
         known = None if scale is None else self.frame.scale
-        self.frame, self.own_mean = frames.given(self, mean, known), False
-        return self
+        return self.view(frame=statistics.given(self, mean, known), own_mean=False)
+
+    # -- views -------------------------------------------------------------------------------
+
+    def view(self, *, frame: Frame | None = None, **changes: Any) -> Centred:
+        """The same operator with other fields; with a ``frame``, what it learns is its own."""
+        other = copy(self)
+        vars(other).update(changes)
+        if frame is not None:
+            vars(other)["_ledger"] = Ledger(frame, Meter())
+        return other
+
+    def in_float64(self) -> Centred:
+        """The same data before any pass, multiplied in float64; passes are counted together.
+
+        Mean and scale are found anew: those of float32 passes are not accurate enough for proofs.
+        """
+        like, ledger = self._wide_like(), self._ledger
+        if like == self.like:
+            return self
+        root, _, _ = statistics.roots_of(self._weights, self.shape[0], like)
+        fresh = Ledger(statistics.before_any_pass(like, self._scale), ledger.meter, ledger.first)
+        return self.view(like=like, root=root, _ledger=fresh)
+
+    def _wide_like(self) -> Like:
+        return dataclasses.replace(self.like, dtype=self.wide(self.like.asarray([])).dtype)
+
+    @property
+    def frame(self) -> Frame:
+        """Mean, scale and unit, as far as they are known."""
+        return self._ledger.frame
+
+    @property
+    def passes(self) -> float:
+        """Number of readings of the data so far."""
+        return self._ledger.meter.passes
+
+    def count(self, passes: float, since: float | None = None) -> None:
+        """Add readings of the data, to those so far or to those ``since`` when they began."""
+        meter = self._ledger.meter
+        meter.passes = passes + (meter.passes if since is None else since)
+
+    def learned(self, frame: Frame) -> None:
+        """Keep what a first pass, or a checkpoint of one, has found."""
+        self._ledger.frame = frame
+        if frame.mean is not None:
+            self._ledger.first = None
+
+    def resume(self, frame: Frame, passes: float) -> None:
+        """Go to where a checkpoint of the same operator was written."""
+        self.learned(frame)
+        self._ledger.meter.passes = passes
+
+    def once(self, name: str, operands: dict[str, Any], make: Callable[[], Any]) -> Any:
+        """``make()``, or what a checkpoint of this fit kept of it."""
+        return recorded(self.engine, name, operands, make)
+
+    def first_block(self) -> Block:
+        """The block that the mean is guessed from."""
+        held = self._ledger.first
+        return next(iter(self.source.scan()))[1] if held is None else held
 
     # -- products ----------------------------------------------------------------------------
 
@@ -208,13 +327,20 @@ class Centred:
         self, size: int, seed: int | None, epoch: int = 0, start: int = 0
     ) -> Iterator[Centred]:
         """Mini-batches as small operators that share mean and scale; every row once an epoch."""
+        return (part for _, part in self.numbered_batches(size, seed, epoch, start))
+
+    def numbered_batches(
+        self, size: int, seed: int | None, epoch: int = 0, start: int = 0
+    ) -> Iterator[tuple[int, Centred]]:
+        """Mini-batches after the number that an epoch is re-entered with to go on behind each."""
         self.learn()
-        for i, (index, block) in enumerate(batches_of(self, size, seed, epoch, start), start):
-            self.passes += len(index) / self.shape[0]
-            self.position = (epoch, i + 1)
+        reader = self._ledger.gathered = batches_of(self.engine, self.source, self._ledger.gathered)
+        found = reader.batches(size, seed, epoch, start)
+        for i, (index, block) in enumerate(found, start + 1):
+            self.count(len(index) / self.shape[0])
             part = self.part(OneBlock(block), index, LocalEngine(1))
             if part.weight > 0:  # rows of weight zero are not there
-                yield part
+                yield i, part
 
     def sample(self, share: float, seed: int) -> Centred:
         """A random share of the rows, with the mean and scale of all of them."""
@@ -229,21 +355,21 @@ class Centred:
         return part
 
     def widened(self) -> Centred:
-        """The same operator, multiplied in float64 whatever the type of the data."""
+        """The same operator with the mean that it knows, multiplied in float64."""
         frame = self.learn()
         shift, fill, factor, _ = (self.wide(part) for part in frame.columns)
         shift = frame.mean if self.center and not self.sparse else shift
-        part = copy(self)
-        part.like = dataclasses.replace(self.like, dtype=self.wide(self.like.asarray([])).dtype)
-        part.root = self.wide(self.root)
         columns, offset = Columns(shift, fill, factor), self.wide(frame.offset)
-        part.frame = dataclasses.replace(frame, columns=columns, offset=offset)
-        return part
+        return self.view(
+            like=self._wide_like(),
+            root=self.wide(self.root),
+            frame=dataclasses.replace(frame, columns=columns, offset=offset),
+        )
 
     def rows(self) -> Array:
         """All rows of ``M``, dense: for mini-batches, which are one block."""
         self.learn()
-        block = frames.first_block(self)
+        block = self.first_block()
         a = prepare(block, self.like.dtype, self.frame.columns, self.root, self.frame.unit)
         if not self.sparse:
             return self.like.xp.asarray(a, copy=True)
@@ -252,24 +378,23 @@ class Centred:
             return dense
         return dense - np.outer(self.narrow(self._row_roots()), self.frame.offset)
 
-    def part(self, source: Any, index: np.ndarray, engine: Engine) -> Centred:
+    def part(self, source: Any, index: np.ndarray, engine: Engine, **changes: Any) -> Centred:
         """The rows with these numbers, read from ``source``, as an operator of their own."""
-        part = copy(self)
-        part.source, part.engine, part.shape, part.passes = source, engine, source.shape, 0.0
-        part.own_mean = False
-        part.weight = float(len(index))
-        if self.root is not None:
+        root, weight = self.root, float(len(index))
+        if root is not None:
             xp = self.like.xp
-            part.root = xp.take(self.root, xp.asarray(index, device=self.like.device), axis=0)
-            part.weight = float(xp.sum(part.root * part.root))
-        return part
+            root = xp.take(root, xp.asarray(index, device=self.like.device), axis=0)
+            weight = float(xp.sum(root * root))
+        fields = {"source": source, "engine": engine, "shape": source.shape, "own_mean": False}
+        fields |= {"root": root, "weight": weight, "frame": self.frame}
+        return self.view(**fields | changes)
 
     # -- what a first pass learns ------------------------------------------------------------
 
     def learn(self) -> Frame:
         """The frame with its mean known; costs a pass unless one was made before."""
         if self.frame.mean is None and (self.sparse or self.standardise or self.missing == "mean"):
-            self.frame = frames.measure(self)
+            self.learned(statistics.measure(self, self.frame))
         elif self.frame.mean is None:
             # Sums alone: the moments of very wide rows would be several times as long.
             self._pass(
@@ -293,46 +418,47 @@ class Centred:
     def check_finite(self, result: Array) -> None:
         """Refuse data whose products are not finite, and say why they are not."""
         if not bool(self.like.xp.all(self.like.xp.isfinite(result))):
-            frames.refuse_non_finite(self)
+            statistics.refuse_non_finite(self, self.frame)
 
     def _pass(self, kernel: Any, **operands: Any) -> tuple[Parts, Array | None]:
-        """One pass, and the offset by which its results are still to be corrected."""
-        if self.frame.mean is None:
-            self.frame = frames.guess(self)
-        first, offset, more = self.frame.mean is None, self.frame.offset, {}
-        if kernel is kernels.product:
-            more["lift"] = None if first or offset is None else offset @ operands["vectors"]
-        if kernel is not kernels.adjoint:
-            more["gather"] = first
-        parts = self.run(kernel, operands | more)
-        if not first:
-            return parts, offset
-        if self.source.axis == 0:
-            *sums, norm, weighted = parts.sums
-            rest, shift = Parts(tuple(sums), parts.stacks), self.frame.columns.shift
-        else:
-            *sums, norm = parts.sums
-            *stacks, weighted, shift = parts.stacks
-            rest = Parts(tuple(sums), tuple(stacks))
-        if not frames.in_range(self, float(norm)):
-            return self._pass(kernel, **operands)
-        found, away = frames.learn(self, float(norm), weighted, shift)
-        if frames.nearer(self, found):
-            return self._pass(kernel, **operands)
-        self.frame = found
-        return rest, away
+        """One pass, and the offset by which its results are still to be corrected.
 
-    def run(self, kernel: Any, operands: dict[str, Any]) -> Parts:
+        The first pass of all finds the mean on the way.  It is repeated where its guess of the
+        mean, or the unit, proves too poor.
+        """
+        again: Frame | None = self.frame
+        while again is not None:
+            frame = statistics.guess(self, again) if again.mean is None else again
+            first, offset, more = frame.mean is None, frame.offset, {}
+            if kernel is kernels.product:
+                more["lift"] = None if first or offset is None else offset @ operands["vectors"]
+            if kernel is not kernels.adjoint:
+                more["gather"] = first
+            parts = self.run(kernel, operands | more, frame)
+            if not first:
+                self.learned(frame)  # from a pass for the moments alone, if it is new
+                return parts, offset
+            sums, stacks = [*parts.sums], [*parts.stacks]
+            if self.source.axis == 0:
+                weighted, shift = sums.pop(), frame.columns.shift
+            else:
+                shift, weighted = stacks.pop(), stacks.pop()
+            found, away, again = statistics.learn(self, frame, float(sums.pop()), weighted, shift)
+        self.learned(found)
+        return Parts(tuple(sums), tuple(stacks)), away
+
+    def run(self, kernel: Any, operands: dict[str, Any], frame: Frame | None = None) -> Parts:
         """One sweep of the engine, every operand cut along the axis that it belongs to."""
-        by_column: dict[str, Any] = {"columns": self.frame.columns}
+        frame = self.frame if frame is None else frame
+        by_column: dict[str, Any] = {"columns": frame.columns}
         if kernel is kernels.gram_product or operands.get("squares"):
-            by_column["offset"] = self.frame.offset
+            by_column["offset"] = frame.offset
         by_row: dict[str, Any] = {"root": self.root}
-        whole: dict[str, Any] = {"unit": self.frame.unit}
+        whole: dict[str, Any] = {"unit": frame.unit}
         for name, value in operands.items():
             {"vectors": by_column, "left": by_row}.get(name, whole)[name] = value
         mine, others = (by_row, by_column) if self.source.axis == 0 else (by_column, by_row)
-        self.passes += 1
+        self.count(1)
         return self.engine.sweep(self.source, kernel, whole | others, mine)
 
     def narrow(self, x: Array) -> Array:

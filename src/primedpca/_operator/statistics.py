@@ -20,7 +20,7 @@ from primedpca._core.arrays import dtype_name, namespace, to_numpy
 from primedpca._operator import kernels
 from primedpca._operator.non_finite import check_present, refuse
 from primedpca._operator.preparation import Columns, own_shift
-from primedpca.protocols import Array
+from primedpca.protocols import Array, Like
 
 if TYPE_CHECKING:
     from primedpca._operator.operator import Centred
@@ -32,10 +32,8 @@ __all__ = [
     "far_from_zero",
     "given",
     "guess",
-    "in_range",
     "learn",
     "measure",
-    "nearer",
     "roots_of",
     "settle",
 ]
@@ -96,7 +94,7 @@ class Frame:
     near: Array | None = None
 
 
-def before_any_pass(data: Centred, scale: Any) -> Frame:
+def before_any_pass(like: Like, scale: Any) -> Frame:
     """The frame with nothing known but a scale that the user gave."""
     if scale is None or isinstance(scale, str):
         if scale not in (None, "std"):
@@ -104,10 +102,10 @@ def before_any_pass(data: Centred, scale: Any) -> Frame:
         return Frame()
     given = to_numpy(scale).astype(np.float64)
     with np.errstate(over="ignore", under="ignore"):
-        values = data.like.asarray(given)
-    if values.shape != (data.shape[1],):
+        values = like.asarray(given)
+    if values.shape != (like.n_features,):
         raise ValueError(
-            f"`scale` has shape {tuple(values.shape)}, but `X` has {data.shape[1]} columns; "
+            f"`scale` has shape {tuple(values.shape)}, but `X` has {like.n_features} columns; "
             "give one number for each column."
         )
     bad = np.flatnonzero(~(np.isfinite(given) & (given > 0)))
@@ -126,13 +124,12 @@ def before_any_pass(data: Centred, scale: Any) -> Frame:
     return Frame(Columns(factor=1 / values), scale=values)
 
 
-def roots_of(weight: Any, data: Centred) -> tuple[Array | None, float, float]:
+def roots_of(weight: Any, n: int, like: Like) -> tuple[Array | None, float, float]:
     """The square roots of the row weights ``(n,)``, the sum of the weights, and their unit.
 
     Weights so large that one row more or less makes no difference are divided by a power of
     four, the unit, so that weighted squares stay in range.
     """
-    n = data.shape[0]
     if weight is None:
         return None, float(n), 1.0
     values = to_numpy(weight).astype(np.float64)
@@ -161,7 +158,7 @@ def roots_of(weight: Any, data: Centred) -> tuple[Array | None, float, float]:
         )
     # From 2^64 on, to divide by the sum less 1 or by the sum is the same.
     unit = 4.0 ** max(0, (math.frexp(total)[1] - 64) // 2)
-    return data.like.asarray(np.sqrt(values / unit)), total / unit, unit
+    return like.asarray(np.sqrt(values / unit)), total / unit, unit
 
 
 def given(data: Centred, mean: Array, scale: Array | None) -> Frame:
@@ -175,34 +172,32 @@ def given(data: Centred, mean: Array, scale: Array | None) -> Frame:
     return Frame(Columns(None, fill, factor), offset, scale=scale, mean=wide)
 
 
-def guess(data: Centred) -> Frame:
-    """What the first pass is shifted by.  Some data need a pass for their moments alone."""
-    frame = data.frame
+def guess(data: Centred, frame: Frame) -> Frame:
+    """The frame of the first pass, shifted by a guess of the mean.
+
+    Some data need a pass for their moments alone; then the frame is complete.
+    """
     if data.standardise or data.missing == "mean":
-        return measure(data)
+        return measure(data, frame)
     if not data.center:
         return frame
     if data.sparse and data.source.axis == 0:
-        return measure(data) if far_from_zero(first_block(data), frame.unit) else frame
+        far = far_from_zero(data.first_block(), frame.unit)
+        return measure(data, frame) if far else frame
     if frame.near is None and data.source.axis == 1:
         return replace(frame, columns=frame.columns._replace(shift=None, own=True))
-    return replace(frame, columns=frame.columns._replace(shift=_first_shift(data), own=False))
+    shift = _first_shift(data, frame)
+    return replace(frame, columns=frame.columns._replace(shift=shift, own=False))
 
 
-def _first_shift(data: Centred) -> Array:
-    """The best guess of the mean so far: what an earlier pass found, or that of the first block."""
-    frame = data.frame
+def _first_shift(data: Centred, frame: Frame) -> Array:
+    """The best guess of the mean so far: from an earlier pass, or the mean of the first block."""
     if frame.near is not None:
         return data.narrow(data.wide(frame.near) * frame.unit)
-    block = first_block(data)
+    block = data.first_block()
     root = None if data.root is None else data.root[: block.shape[0]]
     own = Columns(own=True)  # of sparse columns, those that are full
     return own_shift(block, data.like.dtype, own, frame.unit, root).shift
-
-
-def first_block(data: Centred) -> Any:
-    """The block that the guess is made from."""
-    return next(iter(data.source.scan()))[1]
 
 
 def far_from_zero(block: Any, unit: float = 1.0) -> bool:
@@ -217,21 +212,44 @@ def far_from_zero(block: Any, unit: float = 1.0) -> bool:
 
 
 def learn(
-    data: Centred, norm: float, sums: Array, shift: Array | None
-) -> tuple[Frame, Array | None]:
-    """The frame after a first pass, and how far its guess was away from the mean."""
-    frame = data.frame
+    data: Centred, frame: Frame, norm: float, sums: Array, shift: Array | None
+) -> tuple[Frame, Array | None, Frame | None]:
+    """The frame after a first pass, the distance of its guess from the mean, and a better start.
+
+    Parameters
+    ----------
+    data : Centred
+    frame : Frame
+        That of the pass.
+    norm : float
+        The sum of all squares that were multiplied.
+    sums : array of shape (d,)
+        The weighted sums of the columns about the guess.
+    shift : array of shape (d,), optional
+        The guess.
+
+    Returns
+    -------
+    found : Frame
+    away : array of shape (d,), optional
+    again : Frame, optional
+        To be begun with again if unit or guess were so poor that rounding spoilt the pass.
+    """
+    unit = in_range(data, frame, norm)
+    if unit is not None:
+        return frame, None, _before(frame, unit)
     away = data.wide(sums) / data.weight
     distance = away if frame.scale is None else away * data.wide(frame.scale)
     mean = distance if shift is None else distance + data.wide(shift)
     total = norm / data.weight
-    frame = replace(frame, first=total)
+    found = replace(frame, first=total, mean=mean, total=total)
     if not data.center:
-        return replace(frame, mean=mean, total=total), None
-    frame = replace(frame, mean=mean, total=max(0.0, total - float(away @ away)))
+        return found, None, None
+    found = replace(found, total=max(0.0, total - float(away @ away)))
     start = 0 * distance if shift is None else data.wide(shift)
     lost = astray_by(data, start, distance, total, data.wide(frame.columns.factor))
-    return settle(data, replace(frame, astray=lost), shift, away), away
+    found = settle(data, replace(found, astray=lost), shift, away)
+    return found, away, nearer(data, frame, found)
 
 
 def astray_by(
@@ -254,24 +272,19 @@ def astray_by(
     return math.sqrt(lost) + chain_of(data) * UNIT * math.sqrt(square)
 
 
-def nearer(data: Centred, found: Frame) -> bool:
-    """Whether the pass that ``found`` this is to be made again, from nearer to the mean.
+def nearer(data: Centred, before: Frame, found: Frame) -> Frame | None:
+    """A start nearer to the mean, if the pass that ``found`` this is to be made again.
 
-    Changes ``data.frame`` to look from there.  The distance to the mean falls by the unit
-    roundoff each time, until it is lost in the spread or in the rounding of the mean itself.
+    The distance to the mean falls by the unit roundoff each time, until it is lost in the spread
+    or in the rounding of the mean itself.
     """
-    before = data.frame
-    if not data.center or found.first <= POOR * found.total:
-        return False
-    if data.sparse:
-        if data.source.axis == 0:  # only full columns far from zero can be shifted
-            data.frame = measure(data)
-        return data.source.axis == 0
+    if found.first <= POOR * found.total:
+        return None
+    if data.sparse:  # only full columns far from zero can be shifted
+        return measure(data, before) if data.source.axis == 0 else None
     if before.near is not None and found.first > before.first / POOR:
-        return False
-    near = data.wide(found.mean) / found.unit
-    data.frame = replace(before, near=near, first=found.first)
-    return True
+        return None
+    return replace(before, near=data.wide(found.mean) / found.unit, first=found.first)
 
 
 def settle(data: Centred, frame: Frame, shift: Array | None, away: Array) -> Frame:
@@ -323,10 +336,10 @@ class _Moments(NamedTuple):
         return self.square > POOR * self.variance
 
 
-def measure(data: Centred) -> Frame:
-    """Mean, spread and what is missing, in a pass of their own."""
-    found = _moments(data)
-    frame, xp = replace(data.frame, mean=found.mean), data.like.xp
+def measure(data: Centred, frame: Frame) -> Frame:
+    """Mean, spread and missing values, in a pass of their own."""
+    found, frame = _moments(data, frame)
+    frame, xp = replace(frame, mean=found.mean), data.like.xp
     mean = found.mean
     if data.standardise:
         frame, factor = _standard(data, frame, found)
@@ -345,7 +358,7 @@ def measure(data: Centred) -> Frame:
         first = float(xp.sum(found.square * found.there * factor**2)) / data.weight
         around = float(xp.sum(found.square * factor**2))
     if not math.isfinite(total + first + around):
-        refuse_non_finite(data)
+        refuse_non_finite(data, frame)
     # Of sparse rows the distance from the guess is subtracted, and no mean that was rounded.
     start = 0 * found.shift if data.sparse and fill is None else found.shift
     lost = astray_by(data, start, found.away / found.gain, around, factor * found.gain)
@@ -393,29 +406,30 @@ def _standard(data: Centred, frame: Frame, found: _Moments) -> tuple[Frame, Arra
     return frame, xp.where(constant, still, 1 / deviation)
 
 
-def _moments(data: Centred) -> _Moments:
-    """Moments in a unit in which no square leaves the range, about a guess near the mean."""
-    xp, axis, gain = data.like.xp, data.source.axis, _first_gain(data)
-    shift = _first_shift(data) if axis == 0 else None
+def _moments(data: Centred, frame: Frame) -> tuple[_Moments, Frame]:
+    """Moments about a guess near the mean, and the frame in whose unit squares stay in range."""
+    xp, axis, gain = data.like.xp, data.source.axis, _first_gain(data, frame)
+    shift = _first_shift(data, frame) if axis == 0 else None
     worst = math.inf
     for _ in range(LOOKS):
         factor = None if bool(xp.all(gain == 1)) else data.narrow(gain)
         columns = Columns(shift=shift, factor=factor, own=shift is None)
-        data.frame = replace(data.frame, columns=columns)
-        parts = data.run(kernels.moments, {"dtype": data.like.dtype, "axis": axis})
+        frame = replace(frame, columns=columns)
+        parts = data.run(kernels.moments, {"dtype": data.like.dtype, "axis": axis}, frame)
         there, sums, squares, stored, absent, reach, *own = map(
             data.wide, parts.sums if axis == 0 else parts.stacks
         )
         missing = data.missing == "error" and float(xp.sum(absent)) > 0
         if missing or not math.isfinite(float(xp.sum(reach))):
-            _extent(data)
+            _extent(data, frame)
         fitting = _fitting_gain(data, gain, squares, reach)
         if fitting is not None:
             gain = fitting
             continue
-        unit = data.frame.unit
-        if not (data.standardise or in_range(data, float(xp.sum(squares)))):
-            shift = None if shift is None else shift * (data.frame.unit / unit)
+        unit = None if data.standardise else in_range(data, frame, float(xp.sum(squares)))
+        if unit is not None:
+            shift = None if shift is None else shift * (unit / frame.unit)
+            frame = _before(frame, unit)
             continue
         check_present(data.source, there)
         away = sums / there
@@ -427,12 +441,12 @@ def _moments(data: Centred) -> _Moments:
         if not bool(xp.any(poor)) or distance > worst / 2:
             break
         worst, shift = distance, data.narrow(found.mean)
-    return found
+    return found, frame
 
 
-def _first_gain(data: Centred) -> Array:
+def _first_gain(data: Centred, frame: Frame) -> Array:
     """Powers of two that columns are multiplied with: those next to a scale that was given."""
-    xp, scale = data.like.xp, data.frame.scale
+    xp, scale = data.like.xp, frame.scale
     if scale is None or data.standardise:
         return xp.ones(data.shape[1], dtype=xp.float64, device=data.like.device)
     return 2.0 ** -xp.round(xp.log2(data.wide(scale)))
@@ -461,60 +475,50 @@ def chain_of(data: Centred) -> float:
     return (longest if data.source.axis == 0 else data.shape[0]) + math.log2(len(blocks)) + 10
 
 
-def in_range(data: Centred, norm: float) -> bool:
-    """Whether the sum of squares stayed in range.
-
-    If not, either refuses what is no number, or changes ``data.frame`` to a unit in which the
-    pass is to be made again.
-    """
+def in_range(data: Centred, frame: Frame, norm: float) -> float | None:
+    """The unit in which a pass is to be made again, if its sum of squares left the range."""
     low, high, top = SAFE[dtype_name(data.like.dtype)]
     count = data.weight * data.shape[1]
     typical = norm / count
     if math.isfinite(norm) and low**2 <= typical <= high**2:
-        return True
+        return None
     size = math.sqrt(typical) if math.isfinite(norm) and typical > low**4 else 0.0
     if size == 0.0:  # squares beyond the range, or below it, or none
-        raw, ready = _extent(data)
-        size = (
-            ready / math.sqrt(count) if math.isfinite(norm) else max(raw * data.frame.unit, ready)
-        )
+        raw, ready = _extent(data, frame)
+        size = ready / math.sqrt(count) if math.isfinite(norm) else max(raw * frame.unit, ready)
     if size == 0.0:
-        return True
+        return None
     power = -math.frexp(size)[1]
     if power > 0:  # as far as the largest entry allows, which may be shifted by as much
-        power = min(power, top - math.frexp(_extent(data)[0] * data.frame.unit)[1])
+        power = min(power, top - math.frexp(_extent(data, frame)[0] * frame.unit)[1])
     info = np.finfo(dtype_name(data.like.dtype))  # in which the unit must be a number, too
-    unit = math.ldexp(data.frame.unit, max(power, -top))
+    unit = math.ldexp(frame.unit, max(power, -top))
     unit = min(max(unit, float(info.tiny)), 2.0 ** (info.maxexp - 1))
-    if unit == data.frame.unit:
-        return True
-    data.frame = guess_again(data, unit)
-    return False
+    return None if unit == frame.unit else unit
 
 
-def refuse_non_finite(data: Centred) -> None:
+def refuse_non_finite(data: Centred, frame: Frame) -> None:
     """Raise for products that are not finite: bad entries, or numbers beyond the type's range."""
-    raw, _ = _extent(data)
+    raw, _ = _extent(data, frame)
     raise ValueError(
         f"`X` has entries as large as {raw:.3g}, whose products exceed the range of "
         f"{dtype_name(data.like.dtype)}; divide them by a large number."
     )
 
 
-def _extent(data: Centred) -> tuple[float, float]:
-    """The largest entry as stored and as prepared; refuses what is no number."""
+def _extent(data: Centred, frame: Frame) -> tuple[float, float]:
+    """The largest entry as stored and as prepared; refuses non-finite values."""
     skip = data.missing == "mean"
     operands = {"dtype": data.like.dtype, "missing": skip, "axis": data.source.axis}
-    parts = data.run(kernels.extent, operands)
+    parts = data.run(kernels.extent, operands, frame)
     if parts.sums[0] > 0:
         refuse(data, int(parts.sums[0]))
     raw, ready = (float(namespace(part).max(part)) for part in parts.stacks)
     return raw, ready
 
 
-def guess_again(data: Centred, unit: float) -> Frame:
+def _before(frame: Frame, unit: float) -> Frame:
     """The frame before a first pass, in another unit."""
-    scale, near = data.frame.scale, data.frame.near
-    factor = None if scale is None else 1 / scale
-    data.frame = Frame(Columns(factor=factor), unit=unit, gain=unit, scale=scale, near=near)
-    return data.frame if data.standardise or data.missing == "mean" else guess(data)
+    factor = None if frame.scale is None else 1 / frame.scale
+    columns = Columns(factor=factor)
+    return Frame(columns, unit=unit, gain=unit, scale=frame.scale, near=frame.near)

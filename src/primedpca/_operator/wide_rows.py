@@ -8,7 +8,6 @@ is longer than a strip.
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,6 @@ import numpy as np
 from primedpca._core.arrays import namespace
 from primedpca._operator import kernels
 from primedpca.engines.local import cut
-from primedpca.engines.recorded import recorded
 from primedpca.protocols import Array, Block, is_spread
 from primedpca.sources.base import BlockSource, cut_evenly
 from primedpca.sources.memory.dense import block_length
@@ -47,20 +45,20 @@ def gram_of_rows(data: Centred) -> Array:
     """
     found = groups(data.source, data.room)
     if len(found) == 1:
-        square, data.frame = recorded(
-            data.engine, "gram", {"frame": data.frame}, lambda: _gram_at_once(data, found[0])
+        square, frame = data.once(
+            "gram", {"frame": data.frame}, lambda: _gram_at_once(data, found[0])
         )
-        data.passes += 1
+        data.learned(frame)
+        data.count(1)
         return square
     asked = {"frame": data.learn()}
-    square = recorded(data.engine, "gram", asked, lambda: _gram_by_groups(data, found))
-    data.passes += (len(found) + 1) / 2
+    square = data.once("gram", asked, lambda: _gram_by_groups(data, found))
+    data.count((len(found) + 1) / 2)
     return square / data.weight
 
 
 def _gram_at_once(data: Centred, everything: tuple[int, int]) -> tuple[Array, Frame]:
-    inner = copy(data)
-    inner.source = Strips([_held(data, *everything)])
+    inner = data.view(source=Strips([_held(data, *everything)]), frame=data.frame)
     return inner.gram(), inner.frame
 
 
@@ -82,8 +80,8 @@ def _gram_by_groups(data: Centred, found: list[tuple[int, int]]) -> Array:
 def adjoint_of_rows(data: Centred, left: Array) -> Array:
     """``M^T U``, ``(d, p)``: one pass, summed over groups in place."""
     asked = {"frame": data.learn(), "left": left}
-    total = recorded(data.engine, "adjoint", asked, lambda: _adjoint_by_groups(data, left))
-    data.passes += 1
+    total = data.once("adjoint", asked, lambda: _adjoint_by_groups(data, left))
+    data.count(1)
     return data.narrow(total)
 
 
@@ -95,9 +93,9 @@ def _adjoint_by_groups(data: Centred, left: Array) -> Array:
         held = _held(data, *group)
         for start, stop in cut_evenly(d, max(1, PIECE_BYTES // (8 * max(p, 1)))):
             part, rows = _part(data, [held[:, start:stop]], [group])
-            part.frame = replace(frame, columns=cut(frame.columns, start, stop))
+            here = replace(frame, columns=cut(frame.columns, start, stop))
             operands = {"left": left[rows[0] : rows[-1] + 1], "axis": 1}
-            total[start:stop] += part.run(kernels.adjoint, operands).stacks[0]
+            total[start:stop] += part.run(kernels.adjoint, operands, here).stacks[0]
         del held, part  # before the next rows are read
     return total
 

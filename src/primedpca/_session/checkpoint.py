@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 
-from primedpca._core.arrays import like_block
 from primedpca._core.fingerprint import digest
 from primedpca._core.packing import Packed, as_columns, as_rows, pack, unpack
 from primedpca._io.tensor_file import read_file, write_file
@@ -37,7 +36,7 @@ from primedpca._solve.solution import Solution
 from primedpca.engines import as_engine
 from primedpca.engines.recorded import RecordedEngine
 from primedpca.priming import REGISTRY, Given
-from primedpca.protocols import DataSource, Engine, Parts
+from primedpca.protocols import Engine, Like, Parts
 from primedpca.result import Certificate, Cluster, Decomposition, Plan, Status
 from primedpca.sources.files.regular_files import check_regular
 
@@ -93,9 +92,9 @@ class Checkpoint:
     # -- beginning and end -------------------------------------------------------------------
 
     @contextmanager
-    def opened(self, about: Mapping[str, Any], source: DataSource) -> Iterator[None]:
+    def opened(self, about: Mapping[str, Any], like: Like) -> Iterator[None]:
         """Check that the folder is free or belongs to this fit, and keep others out of it."""
-        self._like = like_block(next(iter(source.scan()))[1], source.shape[1])
+        self._like = like
         self._prepare_folder()
         with self._locked(), self.interrupts.held():
             if (self.folder / MANIFEST).exists():
@@ -193,26 +192,24 @@ class Checkpoint:
 
     # -- loops with a state of fixed size -----------------------------------------------------
 
-    def resume_loop(self, data: Any) -> dict[str, Any] | None:
-        """Where a loop stood, and the data as it had found them; ``None`` if it begins."""
+    def resume_loop(self) -> dict[str, Any] | None:
+        """Where a loop stood, and what it had learnt of the data; ``None`` if it begins."""
         self._loops, self._begun = self._loops + 1, self._made
         if self._loop is None or self._loop["loop"] != self._loops:
             return None
         held, self._loop = unpack(self._loop, self._like), None
         self._begun = held["begun"]
-        data.frame, data.passes, data.position = (held[n] for n in ("frame", "passes", "position"))
         self.history[:], self._made = as_rows(held["history"]), held["made"]
         return held
 
-    def keep_loop(self, data: Any, known: int, last: bool, **loop: Any) -> None:
+    def keep_loop(self, loop: dict[str, Any], known: int, last: bool) -> None:
         """Write where a loop stands, now and then, before its step is told as row ``known``."""
         due = time.monotonic() - self._saved >= self._pause
         again = self._loop is not None or (self.folder / _pass(self._made + 1)).exists()
         if again or not (due or last or self.interrupts.pending is not None):
             return
         begun = time.monotonic()
-        held = loop | {"frame": data.frame, "passes": data.passes, "position": data.position}
-        held |= {"history": as_columns(self.history[:known]), "made": self._made}
+        held = loop | {"history": as_columns(self.history[:known]), "made": self._made}
         held |= {"loop": self._loops, "begun": self._begun}
         self._write(LOOP, pack(held))
         for i in range(self._begun + 1, self._made + 1):  # these are in the state

@@ -1,4 +1,4 @@
-"""A fit, kept in a checkpoint or not, and what the ranks that make one together agree in."""
+"""A fit session with optional checkpoint and ranks."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from typing import Any
 import numpy as np
 
 from primedpca._core.allocator import reusing_memory
-from primedpca._core.arrays import like_block
 from primedpca._core.fingerprint import agreement
 from primedpca._core.packing import pack, unpack
+from primedpca._operator.operator import Centred
 from primedpca._session.checkpoint import TYPES, Checkpoint
 from primedpca._solve.history import Find, Listener, Row
 from primedpca._solve.solution import Solution
-from primedpca.engines import as_engine
 from primedpca.engines.recorded import RecordedEngine
-from primedpca.protocols import DataSource, Engine
+from primedpca.protocols import Engine, Like
 from primedpca.result import Plan
 
-__all__ = ["SharedFit", "Unkept", "begun_fit"]
+__all__ = ["SharedFit", "Unkept", "fit_session"]
 
 #: Facts that may differ from rank to rank: each may have its own copy of a file.
 OWN = {"device", "file", "source"}
@@ -41,7 +40,7 @@ class Unkept:
         return listener
 
     def begin(self, plan: Plan, seed: int) -> tuple[Plan, int]:
-        """These."""
+        """Return plan and seed unchanged."""
         return plan, seed
 
     def solution(self, make: Callable[[], Solution]) -> Solution:
@@ -56,18 +55,16 @@ class SharedFit:
     ----------
     engine : Engine
         With the methods ``share`` and ``ranks``.
-    source : DataSource
+    like : Like
+        Library, device and type of the data.
     kept : Checkpoint or None
         On rank 0, where the fit is kept.
     keeping : bool
         Whether rank 0 keeps it.
     """
 
-    def __init__(
-        self, engine: Any, source: DataSource, kept: Checkpoint | None, keeping: bool
-    ) -> None:
-        self._inner, self._kept = engine, kept
-        self._like = like_block(next(iter(source.scan()))[1], source.shape[1])
+    def __init__(self, engine: Any, like: Like, kept: Checkpoint | None, keeping: bool) -> None:
+        self._inner, self._kept, self._like = engine, kept, like
         self._depth = 0
         self.history: list[dict[str, Any]] = [] if kept is None else kept.history
         self.engine: Engine = RecordedEngine(engine, self) if keeping else engine
@@ -124,62 +121,63 @@ class SharedFit:
             self._kept.keep(name, operands, gave)
         return gave
 
-    def resume_loop(self, data: Any) -> dict[str, Any] | None:
-        """Where a loop stood on rank 0, and the data as it had found them."""
+    def resume_loop(self) -> dict[str, Any] | None:
+        """Where a loop stood on rank 0, and what it had learnt of the data."""
 
         def resumed(kept: Any) -> Any:
-            found = kept.resume_loop(data)
-            return found and (found, data.frame, data.passes, data.position, kept.history)
+            found = kept.resume_loop()
+            return found and (found, kept.history)
 
         held = self._share(resumed)
         if held is None:
             return None
-        found, data.frame, data.passes, data.position, self.history[:] = held
+        found, self.history[:] = held
         return found
 
-    def keep_loop(self, data: Any, known: int, last: bool, **loop: Any) -> None:
+    def keep_loop(self, loop: dict[str, Any], known: int, last: bool) -> None:
         """Rank 0 writes where the loop stands."""
         if self._kept is not None:
-            self._kept.keep_loop(data, known, last, **loop)
+            self._kept.keep_loop(loop, known, last)
 
 
 @contextmanager
-def begun_fit(
-    source: DataSource, options: Mapping[str, Any], sample_weight: Any = None, start: Any = None
+def fit_session(
+    data: Centred, options: Mapping[str, Any], sample_weight: Any = None, start: Any = None
 ) -> Iterator[Checkpoint | SharedFit | Unkept]:
     """A fit on one machine or on all ranks, kept in ``options["checkpoint"]`` if there is one.
 
     Parameters
     ----------
-    source : DataSource
+    data : Centred
+        Before any pass, with the engine that is to make them.
     options : mapping
         The parameters of the estimator.
     sample_weight : array of shape (n,), optional
     start : array of shape (d, q), optional
         Directions to start from.
     """
-    engine: Any = as_engine(options["engine"], source)
+    engine: Any = data.engine
     folder = options["checkpoint"]
     ranks: Any = getattr(engine, "ranks", None)
     alone = ranks is None or ranks.size == 1
-    # Where there is a budget, what is freed does not stay with the process.
+    # With a memory budget, freed memory does not stay with the process.
     memory = reusing_memory(options["max_memory"] is None)
     if alone and folder is None:
         with memory:
             yield Unkept(engine)
         return
-    about = agreement(source, options, sample_weight, start)
+    about = agreement(data.source, options, sample_weight, start)
     keeping = folder is not None
     if not alone:
         _compare(engine, about, options)
         keeping = engine.share(lambda: keeping)
     if not (alone or (keeping and ranks.rank == 0)):
         with memory:
-            yield SharedFit(engine, source, None, keeping)
+            yield SharedFit(engine, data.like, None, keeping)
         return
     kept = Checkpoint(folder, engine)
-    with memory, kept.opened(about, source):
-        yield kept if alone else SharedFit(engine, source, kept, keeping)
+    with memory, kept.opened(about, data.like):
+        yield kept if alone else SharedFit(engine, data.like, kept, keeping)
 
 
 def _compare(engine: Any, about: Mapping[str, Mapping[str, Any]], options: Any) -> None:

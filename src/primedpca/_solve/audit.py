@@ -9,17 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from primedpca._certify.certifiers import certified_exact, certified_krylov
+from primedpca._certify.certifiers import ProbeCertifier, Proof
 from primedpca._core.arrays import to_numpy
 from primedpca._core.orthonormal import complete
 from primedpca._operator.operator import Centred
 from primedpca._planning.plan import make_plan
+from primedpca._solve.driver import Stage, exact_stage, follow
 from primedpca._solve.prime import as_seed
 from primedpca.engines.local import one_blas_thread
 from primedpca.metrics import angles
-from primedpca.priming import BlockKrylov, Exact
+from primedpca.priming import BlockKrylov
 from primedpca.protocols import Array
-from primedpca.result import USEFUL, Certificate, Cluster
+from primedpca.result import USEFUL, Certificate, Cluster, Snapshot
 
 __all__ = ["audit", "certify"]
 
@@ -87,9 +88,10 @@ def certify(
     vectors = _check_components(components, data)
     k = vectors.shape[1]
     plan = make_plan(data, min(k, *data.shape), "auto", "auto")
-    if isinstance(plan.priming, Exact) and k <= min(data.shape):
-        found, certificate, _ = certified_exact(data, k)
-        return _audit(vectors, found.components.T, certificate, tol)[0]
+    if plan.priming.traits.certifier == "exact" and k <= min(data.shape):
+        proof = follow(exact_stage(data, k), lambda step: True).proof
+        assert proof is not None
+        return _compared(vectors, proof.find().components.T, proof.certificate, tol)[0]
     # Not the probes of a fit with the same seed, which may have ended when it did because of them.
     seed = int(np.random.SeedSequence((as_seed(random_state), 5)).generate_state(1)[0])
     return audit(data, vectors, tol, failure_probability, seed, max_passes)
@@ -103,23 +105,50 @@ def audit(
     seed: int,
     max_passes: int,
 ) -> Certificate:
-    """What block Krylov, begun with the ``vectors`` ``(d, k)``, proves of them."""
+    """Certificate of the ``vectors`` ``(d, k)``, by block Krylov started from them."""
     k = vectors.shape[1]
     width = min(k + max(4, -(-k // 4)), data.shape[1])
     krylov = BlockKrylov(block_size=width)
-    best: Certificate | None = None
-    for snapshot, certificate, _, _ in certified_krylov(
-        data,
-        krylov,
-        k,
-        width,
-        failure_probability=failure_probability,
-        seed=seed,
-        max_passes=max_passes,
-        start=vectors,
-    ):
-        known = complete(krylov.refined(snapshot.state, data)[0], data.like, k, 0)[:, :k]
-        audited, apart = _audit(vectors, known, certificate, tol)
+    probes = ProbeCertifier(data, krylov, k, failure_probability, seed, vectors)
+    certifier = AuditCertifier(probes, vectors, tol)
+    follow(Stage(krylov, width, max_passes, seed, certifier, vectors), lambda step: certifier.done)
+    assert certifier.best is not None
+    return certifier.best
+
+
+class AuditCertifier:
+    """Compares given components with those that another certifier proves on the way.
+
+    Parameters
+    ----------
+    probes : ProbeCertifier
+    vectors : array of shape (d, k)
+    tol : float or None
+
+    Attributes
+    ----------
+    best : Certificate
+        Of the given components, the sharpest so far.
+    done : bool
+        Whether another pass would not tell more.
+    """
+
+    needs_all = True
+
+    def __init__(self, probes: ProbeCertifier, vectors: Array, tol: float | None) -> None:
+        self.operator: Any = probes.operator
+        self.best: Certificate | None = None
+        self.done = False
+        self._probes, self._vectors, self._tol = probes, vectors, tol
+
+    def look(self, snapshot: Snapshot) -> Proof:
+        """Certificate of the given components after this step."""
+        proof, vectors, tol = self._probes.look(snapshot), self._vectors, self._tol
+        data, k = self._probes.data, vectors.shape[1]
+        known = self._probes.priming.refined(snapshot.state, data)[0]
+        known = complete(known, data.like, k, 0)[:, :k]
+        certificate, best = proof.certificate, self.best
+        audited, apart = _compared(vectors, known, certificate, tol)
         stalled = best is not None and audited.angle_bounds.sum() > 0.99 * best.angle_bounds.sum()
         if best is None or audited.angle_bounds.sum() <= best.angle_bounds.sum():
             best = audited
@@ -127,13 +156,20 @@ def audit(
         if tol is not None:
             # Whether those of no variance are met is a matter of the others.
             sharp = best.met(tol) | certificate.zero | (apart - certificate.angle_bounds > tol)
-        if sharp.all() or (stalled and certificate.met(1e-3).all()):
-            break
-    assert best is not None
-    return best
+        self.best = best
+        self.done = bool(sharp.all()) or (stalled and bool(certificate.met(1e-3).all()))
+        return proof._replace(certificate=best)
+
+    def go_on(self) -> None:
+        """Let probes set out."""
+        self._probes.go_on()
+
+    def conclude(self, snapshot: Snapshot) -> Proof | None:
+        """Nothing beyond the last look."""
+        return None
 
 
-def _audit(
+def _compared(
     vectors: Array, known: Array, certificate: Certificate, tol: float | None
 ) -> tuple[Certificate, Any]:
     """What the certificate of ``known`` says of ``vectors``, both ``(d, k)``; how far apart.

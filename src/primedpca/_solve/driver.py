@@ -1,296 +1,421 @@
-"""The main path: prime, then refine (the paper's Algorithm 1)."""
+"""The main path of every fit and audit: prime, refine, let a certifier look, decide to stop.
+
+A fit runs through one or more stages (the paper's Algorithm 1, then the proof): the priming that
+was planned; block Krylov from its directions, where the proof is not made on the way; a full
+decomposition, where that has become cheaper than to go on.  :func:`follow` is the loop of all.
+"""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from functools import partial
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from primedpca._certify.certifiers import certified_exact, certified_krylov
-from primedpca._certify.sketch_bounds import missed_by, refined_certificate, sketch_certificate
+from primedpca._certify.certifiers import (
+    Certifier,
+    ExactCertifier,
+    NoCertifier,
+    ProbeCertifier,
+    Proof,
+    SketchCertifier,
+    refined,
+)
 from primedpca._core.arrays import work_dtype
-from primedpca._core.orthonormal import basis_of, complete
-from primedpca._core.parameters import DEFAULTS
+from primedpca._core.orthonormal import basis_of
 from primedpca._operator.operator import Centred
+from primedpca._operator.scaling import decomposition, in_unit_of_data
 from primedpca._planning.extra_directions import best_extra
 from primedpca._solve.history import Listener, Record, silent
-from primedpca._solve.prime import prime
-from primedpca._solve.refine import decomposition, in_unit_of_data, refine_span
+from primedpca._solve.prime import steps
+from primedpca._solve.refine import refine_span
 from primedpca._solve.solution import Solution
 from primedpca.engines.local import one_blas_thread
 from primedpca.engines.recorded import journal_of
-from primedpca.priming import BlockKrylov, Exact, FrequentDirections, Given, SubspaceIteration
-from primedpca.protocols import Array
+from primedpca.priming import BlockKrylov, Exact
+from primedpca.protocols import Array, Priming
 from primedpca.result import Certificate, Decomposition, Plan, Snapshot, Status
 
-__all__ = ["solve"]
+__all__ = ["Goal", "Stage", "Step", "exact_stage", "follow", "solve"]
+
+#: Tolerance down to which a full decomposition whose only shortfall is ties counts as exact.
+COARSE = np.pi / 1024
+
+
+@dataclass(frozen=True)
+class Goal:
+    """Parameters of the estimator that the main path acts on, by the same names."""
+
+    tol: float
+    max_passes: int
+    batch_size: int
+    refine_share: float
+    failure_probability: float
+    seed: int
+    proven: bool
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A run of one priming, and the certifier that looks at its steps.
+
+    Attributes
+    ----------
+    priming : Priming
+    n_directions, max_passes, seed : int
+    certifier : Certifier
+        Its ``operator`` is what the priming works on.
+    start : array of shape (d, q), optional
+        Directions to start from.
+    batch_size : int
+    steps, seconds
+        Of the stages before.
+    adapt : callable, optional
+        Chooses another number of directions by the variances after two steps.
+    """
+
+    priming: Priming
+    n_directions: int
+    max_passes: int
+    seed: int
+    certifier: Certifier
+    start: Array | None = None
+    batch_size: int = 1000
+    steps: int = 0
+    seconds: float = 0.0
+    adapt: Callable[[np.ndarray], int] | None = None
+
+    def snapshots(self) -> Iterator[Snapshot]:
+        """The steps, through every run of the priming that the stage takes."""
+        stage: Stage | None = self
+        while stage is not None:
+            following: Stage | None = None
+            for last in steps(
+                stage.certifier.operator,
+                stage.priming,
+                stage.n_directions,
+                stage.max_passes,
+                stage.seed,
+                stage.start,
+                stage.batch_size,
+            ):
+                passed, spent = stage.steps + last.step, stage.seconds + last.seconds
+                yield replace(last, step=passed, seconds=spent)
+                following = stage._adapted(last)
+                if following is not None:
+                    break
+            stage = following or stage._widened(last)
+
+    def _adapted(self, last: Snapshot) -> Stage | None:
+        """The stage with as many directions as pay by the spectrum seen, if that is another."""
+        if self.adapt is None or not last.step == 2 < self.max_passes:
+            return None
+        p = self.adapt(self.priming.variances(last.state))
+        if p == self.n_directions:
+            return None
+        return self._after(last, n_directions=p, start=last.directions[:, :p], adapt=None)
+
+    def _widened(self, last: Snapshot) -> Stage | None:
+        """Block Krylov beside an invariant span, which can miss whole eigenvectors."""
+        priming, d = self.priming, self.certifier.operator.shape[1]
+        if not (isinstance(priming, BlockKrylov) and self.certifier.needs_all):
+            return None
+        used = last.state.projected.shape[0]
+        if not priming.finished(last.state) or used >= d or last.step >= self.max_passes:
+            return None
+        start = priming.refined(last.state._replace(n_directions=used), self.certifier.operator)[0]
+        p = min(used + (priming.block_size or self.n_directions), d)
+        return self._after(
+            last, n_directions=p, start=start, priming=replace(priming, block_size=p)
+        )
+
+    def _after(self, last: Snapshot, **changes: Any) -> Stage:
+        return replace(
+            self,
+            max_passes=self.max_passes - last.step,
+            steps=self.steps + last.step,
+            seconds=self.seconds + last.seconds,
+            **changes,
+        )
+
+
+class Step(NamedTuple):
+    """Where a stage stands: the priming, what is proven, and the row of the history."""
+
+    stage: Stage
+    snapshot: Snapshot
+    proof: Proof | None
+    row: dict[str, Any]
+
+
+def follow(
+    stage: Stage, stop: Callable[[Step], bool], row: Callable[..., dict[str, Any]] = lambda *_: {}
+) -> Step:
+    """Run a stage until ``stop`` says so: the only loop of the library.
+
+    Parameters
+    ----------
+    stage : Stage
+    stop : callable
+        Called with every Step; records it and decides.
+    row : callable, optional
+        ``row(stage, snapshot, proof)`` is the row of the history.
+    """
+    for snapshot in stage.snapshots():
+        proof = stage.certifier.look(snapshot)
+        step = Step(stage, snapshot, proof, row(stage, snapshot, proof))
+        if stop(step):
+            break
+        stage.certifier.go_on()
+    return step._replace(proof=step.proof or stage.certifier.conclude(snapshot))
 
 
 def solve(
     data: Centred,
     plan: Plan,
+    goal: Goal,
     *,
-    tol: float,
-    max_passes: int,
-    batch_size: int,
-    refine_share: float,
-    seed: int,
     start: Array | None = None,
     progress: Listener = silent,
-    wide: Centred | None = None,
-    failure_probability: float = 0.0,
 ) -> Solution:
-    """Find the span, then the components in it.
+    """Find the components that the plan asks for and, if ``goal.proven``, prove their accuracy.
 
-    With ``wide``, the same data multiplied in float64, also prove how wrong each may be: exact
-    and block Krylov run on it from the start, anything else is followed by block Krylov.
+    Proofs are made in float64: a full decomposition, block Krylov and Frequent Directions run in
+    it from the start, any other priming is followed by block Krylov in float64.
     """
-    journal = journal_of(data.engine)
-    history: list[dict[str, Any]] = [] if journal is None else journal.history
-    record = Record(history, progress, rarely=plan.priming.visits == "batches")
-    for seen in (data, wide):
-        if seen is not None and plan.room is not None:
-            seen.room = plan.room
-    limits = {"max_passes": max_passes, "seed": seed}
+    fit = _Fit(data if plan.room is None else data.view(room=plan.room), plan, goal, progress)
     with one_blas_thread():
-        if wide is not None and isinstance(plan.priming, (Exact, BlockKrylov)):
-            proof = _Proof(wide, plan, tol, failure_probability, record)
-            proof.run(start=start, **limits)
-            return proof.solution(data, history)
-        streamed = isinstance(plan.priming, FrequentDirections)
-        seen = wide if streamed and wide is not None else data
-        settled = floor = False
-        for snapshot in _snapshots(seen, plan, batch_size, start, **limits):
-            stopped = record(row := _row(snapshot, plan, seen))
-            settled = row.get("change", np.inf) <= tol
-            floor = not settled and _at_floor(history, data)
-            if settled or floor or stopped or _spent(history, plan):
-                break
-        if isinstance(plan.priming, Given):
-            _check_rank(snapshot, plan)
-        if wide is not None:
-            krylov = replace(plan, priming=BlockKrylov(max_basis=plan.max_basis))
-            proof = _Proof(wide, krylov, tol, failure_probability, record)
-            proof.before = row | {"passes": 0.0 if streamed else data.passes}
-            if hasattr(plan.priming, "change") or streamed:  # others always run to their end
-                limits["max_passes"] = max(1, max_passes - round(seen.passes))
-            if not (streamed and proof.of_sketch(snapshot.state)):
-                proof.run(start=snapshot.directions, **limits)
-            return proof.solution(data, history)
-        if not (settled or record.stopped) and _spent(history, plan):
-            plan = replace(plan, priming=Exact(), n_directions=int(plan.n_components))
-            *_, snapshot = prime(data, plan.priming, plan.n_directions)
-        found = _refine(data, plan, snapshot, refine_share, seed)
-    status = _status(plan, snapshot, settled, data.shape[1], refine_share)
-    if status is Status.MAX_PASSES and (floor or record.stopped):
-        status = Status.STALLED if floor else Status.STOPPED
-    return Solution(found, status, data.passes, history)
+        step, stage = None, fit.first(start)
+        while stage is not None:
+            step = follow(stage, fit.stop, fit.row)
+            stage = fit.next(step)
+        assert step is not None
+        return fit.solution(step)
 
 
-def _snapshots(
-    data: Centred,
-    plan: Plan,
-    batch_size: int,
-    start: Array | None,
-    max_passes: int,
-    seed: int,
-) -> Iterator[Snapshot]:
-    """The priming, step by step.
+class _Fit:
+    """The stages of one fit, when each of them ends, and what it comes to."""
 
-    Subspace iteration looks at its Ritz values after two passes, if it may choose how many
-    extra directions pay, and goes on with as many as they tell.
-    """
-    options: dict[str, Any] = {"batch_size": batch_size, "random_state": seed}
-    directions = plan.n_directions
-    choosing = plan.overhead is not None and isinstance(plan.priming, SubspaceIteration)
-    for snapshot in prime(
-        data, plan.priming, directions, max_passes=max_passes, start=start, **options
-    ):
-        yield snapshot
-        if choosing and snapshot.step == 2 < max_passes:
-            k, values = int(plan.n_components), snapshot.state.variances
-            extra = best_extra(values, k, "subspace_iteration", overhead=plan.overhead or 0.0)
-            directions = min(k + extra, *data.shape)
-            if directions != plan.n_directions:
-                break
-    else:
-        return
-    known, done = snapshot, snapshot.directions[:, :directions]
-    for snapshot in prime(
-        data, plan.priming, directions, max_passes=max_passes - 2, start=done, **options
-    ):
-        yield replace(
-            snapshot, step=known.step + snapshot.step, seconds=known.seconds + snapshot.seconds
+    def __init__(self, data: Centred, plan: Plan, goal: Goal, progress: Listener) -> None:
+        self.data, self.plan, self.goal = data, plan, goal
+        self.wide = data.in_float64() if goal.proven else data
+        journal = journal_of(data.engine)
+        self.history: list[dict[str, Any]] = [] if journal is None else journal.history
+        rarely = plan.priming.visits == "batches"
+        self.record = Record(self.history, progress, rarely=rarely)
+        # Casting to float32 rotates a component by at most this.
+        self.cast = 0.0 if work_dtype(data.source.dtype) == "float64" else 2.0**-23
+        self.reach = max(goal.tol - self.cast, self.cast)
+        self.met = self.settled = self.floor = False
+
+    # -- stages ------------------------------------------------------------------------------
+
+    def first(self, start: Array | None) -> Stage:
+        """The priming that was planned."""
+        plan, goal = self.plan, self.goal
+        kind = plan.priming.traits.certifier if goal.proven else None
+        if kind == "exact":
+            return exact_stage(self.wide, plan.n_components)
+        if kind == "probes":
+            return self._krylov(replace(plan.priming, side="right"), goal.max_passes, start)
+        certifier: Certifier = NoCertifier(self.data)
+        if kind == "sketch":
+            k = int(plan.n_components)
+            certifier = SketchCertifier(self.wide, k, plan.n_directions, self.reach)
+        adapts = plan.overhead is not None and plan.priming.traits.adaptive
+        return Stage(
+            plan.priming,
+            plan.n_directions,
+            goal.max_passes,
+            goal.seed,
+            certifier,
+            start,
+            goal.batch_size,
+            adapt=self._directions_that_pay if adapts else None,
         )
 
+    def _directions_that_pay(self, variances: np.ndarray) -> int:
+        k, overhead = int(self.plan.n_components), self.plan.overhead or 0.0
+        extra = best_extra(variances, k, "subspace_iteration", overhead=overhead)
+        return min(k + extra, *self.data.shape)
 
-def _spent(history: list[dict[str, Any]], plan: Plan) -> bool:
-    """Whether a full decomposition would have been cheaper than going on."""
-    return plan.patience is not None and len(history) >= plan.patience
-
-
-def _at_floor(history: list[dict[str, Any]], data: Centred) -> bool:
-    """Whether the change has come near to rounding and has not fallen in five passes."""
-    changes = [row["change"] for row in history if "change" in row]
-    if len(changes) < 8:
-        return False
-    before, lately = min(changes[:-5]), min(changes[-5:])
-    eps = float(data.like.xp.finfo(data.like.dtype).eps)
-    return before < 1e4 * eps and lately > 0.99 * before
-
-
-class _Proof:
-    """Components with a certificate, worked on until each is proven to lie within ``tol``."""
-
-    def __init__(
+    def _krylov(
         self,
-        wide: Centred,
-        plan: Plan,
-        tol: float,
-        failure_probability: float,
-        record: Record,
-    ) -> None:
-        self.wide, self.plan, self.tol = wide, plan, tol
-        self.failure_probability, self.record = failure_probability, record
-        # What the cast to the type of the data may turn a component by.
-        self.cast = 0.0 if work_dtype(wide.source.dtype) == "float64" else 2.0**-23
-        self.reach = max(tol - self.cast, self.cast)
-        self.counted, self.floor, self.exact = True, False, False
-        self.before: dict[str, Any] = {"step": 0, "passes": 0.0, "seconds": 0.0}
-        self.found: Decomposition
-        self.certificate: Certificate
-        self._missed: Callable[[tuple[Array, ...], float], float] | None = None
+        priming: BlockKrylov,
+        max_passes: int,
+        start: Array | None,
+        before: dict[str, Any] | None = None,
+        missed: Any = None,
+    ) -> Stage:
+        plan, goal = self.plan, self.goal
+        failure, seed = goal.failure_probability, goal.seed
+        wanted = plan.n_components
+        certifier = ProbeCertifier(self.wide, priming, wanted, failure, seed, start, missed)
+        stage = Stage(priming, plan.n_directions, max_passes, seed, certifier, start)
+        return stage if before is None else _behind(stage, before)
 
-    def of_sketch(self, state: Any) -> bool:
-        """Try what a sketch proves by itself, and after one more pass."""
-        k, p = int(self.plan.n_components), self.plan.n_directions
-        basis, variances, certificate = sketch_certificate(state, self.wide, k)
-        if not certificate.met(self.reach).all():
-            basis, variances, certificate = refined_certificate(state, self.wide, k, p)
-        if certificate.met(self.reach).all():
-            self.found = decomposition(self.wide, basis, variances)
-            self.certificate = certificate
-            return True
-        self._missed = lambda basis, skew: missed_by(basis, state, self.wide, skew)
-        return False
+    def next(self, step: Step) -> Stage | None:
+        """The stage that follows, if what was found is not enough and another can do more."""
+        plan, goal, stage = self.plan, self.goal, step.stage
+        traits = stage.priming.traits
+        if traits.user_directions:
+            _check_rank(step.snapshot, plan)
+        if goal.proven and step.proof is None:
+            limit = goal.max_passes
+            # Primings that do not estimate their change always run to their end.
+            estimates = stage.priming.change(step.snapshot.state) is not None
+            if estimates or traits.certifier == "sketch":
+                limit = max(1, limit - round(self.data.passes))
+            missed = None
+            if isinstance(stage.certifier, SketchCertifier):
+                missed = stage.certifier.missed
+            krylov = BlockKrylov(max_basis=plan.max_basis)
+            return self._krylov(krylov, limit, step.snapshot.directions, step.row, missed)
+        done = self.settled or self.met or self.record.stopped or (goal.proven and self.floor)
+        if done or not self._spent(step):
+            return None
+        if goal.proven:
+            return _behind(exact_stage(self.wide, plan.n_components), step.row)
+        k = int(plan.n_components)
+        return _behind(Stage(Exact(), k, 1, goal.seed, NoCertifier(self.data)), step.row)
 
-    def run(self, **options: Any) -> None:
-        """A full decomposition, or block Krylov until all is proven."""
-        if isinstance(self.plan.priming, Exact) or not self._krylov(**options):
-            clock = time.perf_counter()
-            self.found, self.certificate, self.counted = certified_exact(
-                self.wide, self.plan.n_components
-            )
-            self.record(
-                {
-                    "step": self.before["step"] + 1,
-                    "passes": self.wide.passes,
-                    "seconds": self.before["seconds"] + time.perf_counter() - clock,
-                    "angle_bounds": self.certificate.angle_bounds,
-                    "counted_bounds": self.certificate.counted_bounds(),
-                    "variances": self.found.explained_variance,
-                },
-                lambda: self.found,
-            )
-            self.exact = self.floor = True
+    # -- steps -------------------------------------------------------------------------------
 
-    def _krylov(self, **options: Any) -> bool:
-        """Block Krylov; whether it was not given up for a full decomposition."""
-        krylov = replace(self.plan.priming, side="right")
-        for certified in certified_krylov(
-            self.wide,
-            krylov,
-            self.plan.n_components,
-            self.plan.n_directions,
-            failure_probability=self.failure_probability,
-            missed=self._missed,
-            **options,
-        ):
-            snapshot, certificate, evidence, self.counted = certified
-            k = certificate.angle_bounds.size
-            row = _row(snapshot, self.plan, self.wide)
-            for name in ("step", "passes", "seconds"):
-                row[name] += self.before[name]
-            row["angle_bounds"] = certificate.angle_bounds
-            row["counted_bounds"] = certificate.counted_bounds()
-            row["variances"] = in_unit_of_data(self.wide, evidence.values[:k])
-            find = partial(self._refined, krylov, snapshot, min(k, evidence.values.size))
-            stopped = self.record(row, find)
-            self.floor = certified.at_floor(self.reach)
-            met = self.counted and bool(certificate.met(self.reach).all())
-            if self.floor or met or stopped:
-                break
-            if self.plan.patience is not None and snapshot.step >= self.plan.patience:
-                self.before = row
-                return False
-        # What nothing more comes out of has tied variances, which no pass tells apart.
-        self.floor |= (met and self.reach > self.tol) or krylov.finished(snapshot.state)
-        if isinstance(self.plan.n_components, float):  # of a share nothing is made up
-            k = min(k, evidence.values.size)
-        self.found = self._refined(krylov, snapshot, k)
-        self.certificate = certificate.first(k)
-        return True
+    def row(self, stage: Stage, snapshot: Snapshot, proof: Proof | None) -> dict[str, Any]:
+        """The row of the history after a step."""
+        row: dict[str, Any] = {"step": snapshot.step, "passes": snapshot.passes}
+        row["seconds"] = snapshot.seconds
+        k, priming = self.plan.n_components, stage.priming
+        change = priming.change(snapshot.state)
+        if change is not None and not isinstance(k, float):
+            largest = float(change[:k].max())
+            if np.isfinite(largest):
+                row["change"] = largest
+            variances = priming.variances(snapshot.state)
+            if proof is None and variances is not None and variances.size:
+                row["variances"] = in_unit_of_data(self.data, variances[:k])
+        if proof is not None and proof.evidence is not None:
+            row["angle_bounds"] = proof.certificate.angle_bounds
+            row["counted_bounds"] = proof.certificate.counted_bounds()
+            found = proof.evidence.values[: proof.certificate.angle_bounds.size]
+            row["variances"] = in_unit_of_data(self.wide, found)
+        return row
 
-    def _refined(self, krylov: BlockKrylov, snapshot: Snapshot, k: int) -> Decomposition:
-        """The first ``k`` components that block Krylov has; of no variance, beyond those."""
-        basis, variances = krylov.refined(snapshot.state._replace(n_directions=k), self.wide)
-        basis = complete(basis, self.wide.like, k, 0)
-        variances = np.concatenate([variances, np.zeros(max(0, k - variances.size))])
-        return decomposition(self.wide, basis[:, :k], variances)
+    def stop(self, step: Step) -> bool:
+        """Record a step, and decide whether its stage ends."""
+        proof, traits = step.proof, step.stage.priming.traits
+        self.met = self.settled = False
+        if proof is None:
+            stopped = self.record(step.row)
+            self.settled = step.row.get("change", np.inf) <= self.goal.tol
+            self.floor = not self.settled and self._at_floor()
+        else:
+            stopped = self.record(step.row, proof.find)
+            self.met = proof.counted and bool(proof.certificate.met(self.reach).all())
+            self.floor = traits.certifier == "exact" or proof.at_floor(self.reach)
+        return self.settled or self.floor or self.met or stopped or self._spent(step)
 
-    def solution(self, data: Centred, history: list[dict[str, Any]]) -> Solution:
-        """What was found, in the type of the data."""
-        found, certificate = self.found, self.certificate
+    def _spent(self, step: Step) -> bool:
+        """Whether a full decomposition would have been cheaper than going on."""
+        if self.plan.patience is None or step.stage.priming.traits.certifier == "exact":
+            return False
+        return step.snapshot.step >= self.plan.patience
+
+    def _at_floor(self) -> bool:
+        """Whether the change has come near to rounding and has not fallen in five passes."""
+        changes = [row["change"] for row in self.history if "change" in row]
+        if len(changes) < 8:
+            return False
+        before, lately = min(changes[:-5]), min(changes[-5:])
+        eps = float(self.data.like.xp.finfo(self.data.like.dtype).eps)
+        return before < 1e4 * eps and lately > 0.99 * before
+
+    # -- the end -----------------------------------------------------------------------------
+
+    def solution(self, step: Step) -> Solution:
+        """The components, in the type of the data, and how the fit ended."""
+        if step.proof is None:
+            found = self._refined(step)
+            return Solution(found, self._status(step), self.data.passes, self.history)
+        found, certificate, counted = self._proven(step, step.proof)
         if self.cast:
+            data = self.data
             certificate = certificate.rounded(self.cast)
-            mean, components = data.narrow(found.mean), data.narrow(found.components)
-            scale = None if found.scale is None else data.narrow(found.scale)
-            found = replace(found, components=components, mean=mean, scale=scale)
-        short = Status.STOPPED if self.record.stopped else Status.NOT_CERTIFIED
-        short = Status.FLOOR if self.floor else short
-        sharp = self.counted and _is_sharp(found, certificate)
-        if self.exact and self.tol >= DEFAULTS["tol"] and sharp:
-            short = Status.EXACT  # only ties, and variances that are lost in rounding
-        proven = self.counted and certificate.met(self.tol).all()
-        passes = data.passes + self.wide.passes
-        return Solution(found, Status.CERTIFIED if proven else short, passes, history, certificate)
+            found = replace(
+                found,
+                components=data.narrow(found.components),
+                mean=data.narrow(found.mean),
+                scale=None if found.scale is None else data.narrow(found.scale),
+            )
+        status = Status.STOPPED if self.record.stopped else Status.NOT_CERTIFIED
+        status = Status.FLOOR if self.floor else status
+        exact = step.stage.priming.traits.certifier == "exact"
+        if exact and self.goal.tol >= COARSE and counted and _is_sharp(found, certificate):
+            status = Status.EXACT  # only ties, and variances that are lost in rounding
+        if counted and certificate.met(self.goal.tol).all():
+            status = Status.CERTIFIED
+        return Solution(found, status, self.data.passes, self.history, certificate)
+
+    def _proven(self, step: Step, proof: Proof) -> tuple[Decomposition, Certificate, bool]:
+        priming, certificate = step.stage.priming, proof.certificate
+        if priming.traits.certifier != "probes" or proof.evidence is None:
+            return proof.find(), certificate, proof.counted
+        # A span that nothing more comes out of has tied variances, which no pass resolves.
+        self.floor |= self.met and self.reach > self.goal.tol
+        self.floor |= priming.finished(step.snapshot.state)
+        k = certificate.angle_bounds.size
+        if isinstance(self.plan.n_components, float):  # never pad a fractional `n_components`
+            k = min(k, proof.evidence.values.size)
+        found = refined(self.wide, priming, step.snapshot, k)
+        return found, certificate.first(k), proof.counted
+
+    def _refined(self, step: Step) -> Decomposition:
+        k, share = int(self.plan.n_components), self.goal.refine_share
+        known = None
+        if share == 1.0:
+            known = step.stage.priming.refined(step.snapshot.state, self.data)
+        if known is None:
+            basis = basis_of(step.snapshot.directions)
+            return refine_span(self.data, basis, k, self.goal.seed, share)
+        basis, variances = known
+        return decomposition(self.data, basis[:, :k], variances)
+
+    def _status(self, step: Step) -> Status:
+        priming, share = step.stage.priming, self.goal.refine_share
+        if priming.traits.certifier == "exact":
+            return Status.EXACT if share == 1.0 else Status.FINISHED
+        if self.plan.n_directions == self.data.shape[1]:
+            return Status.CONVERGED  # the span is the whole space, and refining in it is exact
+        first = priming.unsettled(step.snapshot.state)
+        if priming.change(step.snapshot.state) is not None:
+            short = not self.settled
+        elif first is None:
+            return Status.FINISHED
+        else:  # those beyond k do not matter
+            short = 0 < first <= self.plan.n_components
+        if not short:
+            return Status.CONVERGED
+        if self.floor:
+            return Status.STALLED
+        return Status.STOPPED if self.record.stopped else Status.MAX_PASSES
+
+
+def exact_stage(wide: Centred, wanted: int | float) -> Stage:
+    """A full decomposition in float64 with its certificate."""
+    certifier = ExactCertifier(wide, wanted)
+    return Stage(Exact(), certifier.count + 1, 1, 0, certifier)
+
+
+def _behind(stage: Stage, row: dict[str, Any]) -> Stage:
+    """The stage with its steps and seconds counted on from a row of the history."""
+    return replace(stage, steps=row["step"], seconds=row["seconds"])
 
 
 def _is_sharp(found: Decomposition, certificate: Certificate) -> bool:
     """Whether rounding leaves the variances known to a small part of their sum."""
     low, high = certificate.eigenvalue_bounds.T
     return bool((high - low <= 1e-6 * found.total_variance).all())
-
-
-def _row(snapshot: Snapshot, plan: Plan, data: Centred) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "step": snapshot.step,
-        "passes": snapshot.passes,
-        "seconds": snapshot.seconds,
-    }
-    if not hasattr(plan.priming, "change") or isinstance(plan.n_components, float):
-        return row
-    change = float(plan.priming.change(snapshot.state)[: plan.n_components].max())
-    if np.isfinite(change):
-        row["change"] = change
-    variances = getattr(snapshot.state, "variances", None)
-    if variances is not None and variances.size:
-        row["variances"] = in_unit_of_data(data, variances[: plan.n_components])
-    return row
-
-
-def _refine(
-    data: Centred, plan: Plan, snapshot: Snapshot, share: float, seed: int
-) -> Decomposition:
-    k = int(plan.n_components)  # a share is proven, not refined
-    if hasattr(plan.priming, "refined") and share == 1.0:
-        basis, variances = plan.priming.refined(snapshot.state, data)
-        return decomposition(data, basis[:, :k], variances)
-    return refine_span(data, basis_of(snapshot.directions), k, seed, share)
 
 
 def _check_rank(snapshot: Snapshot, plan: Plan) -> None:
@@ -300,16 +425,3 @@ def _check_rank(snapshot: Snapshot, plan: Plan) -> None:
             f"the directions given as `priming` span {rank} dimensions, too few for "
             f"`n_components`={plan.n_components}; give more, or lower it."
         )
-
-
-def _status(plan: Plan, snapshot: Snapshot, settled: bool, d: int, share: float) -> Status:
-    if isinstance(plan.priming, Exact):
-        return Status.EXACT if share == 1.0 else Status.FINISHED
-    if plan.n_directions == d:
-        return Status.CONVERGED  # the span is the whole space, and refining in it is exact
-    if hasattr(plan.priming, "change"):
-        return Status.CONVERGED if settled else Status.MAX_PASSES
-    if not hasattr(snapshot.state, "unsettled"):
-        return Status.FINISHED
-    first = snapshot.state.unsettled  # counted from 1; those beyond k do not matter
-    return Status.MAX_PASSES if 0 < first <= plan.n_components else Status.CONVERGED

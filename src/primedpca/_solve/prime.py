@@ -1,8 +1,7 @@
-"""The loop: run a priming step by step and show where it stands."""
+"""Run a priming step by step."""
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Iterator
 from numbers import Integral
@@ -11,17 +10,15 @@ from typing import Any
 import numpy as np
 
 from primedpca._core.arrays import is_dense, namespace
-from primedpca._core.orthonormal import random_basis
 from primedpca._operator.one_pass import stream
 from primedpca._operator.operator import Centred
 from primedpca.engines.local import one_blas_thread
 from primedpca.engines.recorded import journal_of
-from primedpca.priming import BlockKrylov, Exact, Given, as_priming, check_directions
-from primedpca.priming.stochastic import fitting_rate
+from primedpca.priming import as_priming, check_directions
 from primedpca.protocols import Array, Priming, State
 from primedpca.result import DivergenceError, Snapshot
 
-__all__ = ["as_seed", "prime"]
+__all__ = ["as_seed", "prime", "steps"]
 
 CHECK_EVERY = 25
 
@@ -44,14 +41,14 @@ def prime(
     X : data of shape (n, d)
         Anything that :func:`primedpca.as_source` reads, or a Centred.
     priming : str, Priming, callable or array
-        Who looks for the span; see :mod:`primedpca.priming`.
+        Algorithm that finds the directions; see :mod:`primedpca.priming`.
     n_directions : int
-        How many directions to look for, ``p = k + l``.
-    batch_size : int
+        Number of directions to find, ``p = k + l``.
+    batch_size : int, default=1000
         Rows in a mini-batch, for primings that visit batches or rows.
-    max_passes : int
-        The most steps of a priming that visits the whole data (for the power method, of one
-        component).  Stochastic primings have ``steps`` of their own.
+    max_passes : int, default=60
+        Maximum number of steps of a priming that visits the whole data (for the power method,
+        per component).  Stochastic primings have ``steps`` of their own.
     random_state : int, RandomState, Generator or None
     start : array of shape (d, q), optional
         Directions to start from.
@@ -83,38 +80,40 @@ def prime(
             f"`n_directions`={n_directions!r} must be a whole number between 1 and n_features="
             f"{data.shape[1]}."
         )
-    if getattr(priming, "max_steps", 0) is None:
-        priming = dataclasses.replace(priming, max_steps=max_passes)  # type: ignore[type-var]
     start = None if start is None else check_directions(start, data.like)
-    return _loop(data, priming, n_directions, batch_size, max_passes, as_seed(random_state), start)
+    seed = as_seed(random_state)
+    return steps(data, priming, n_directions, max_passes, seed, start, batch_size)
 
 
-def _loop(
-    data: Centred,
+def steps(
+    data: Any,
     priming: Priming,
     n_directions: int,
-    batch_size: int,
     max_passes: int,
     seed: int,
-    start: Array | None,
+    start: Array | None = None,
+    batch_size: int = 1000,
 ) -> Iterator[Snapshot]:
-    finished = getattr(priming, "finished", lambda state: False)
+    """Run a priming on an operator and yield a snapshot after every step.
+
+    Arguments are those of :func:`prime`, checked already.
+    """
+    priming = priming.limited(max_passes)
     clock = time.perf_counter()
     with one_blas_thread():
         state = priming.init(data.like, n_directions, seed, start)
-    seconds, step = time.perf_counter() - clock, 0
-    data.position = None
-    # What these hold is what their passes gave, and that is kept already.
-    own = isinstance(priming, (BlockKrylov, Exact, Given))
-    keeper = None if own else journal_of(data.engine)
-    if keeper is not None and not hasattr(state, "_fields"):
+    seconds, step, at = time.perf_counter() - clock, 0, None
+    keeper = None if priming.traits.replayed else journal_of(data.engine)
+    if keeper is not None and not isinstance(state, tuple):
         raise TypeError(
             f"the state of {type(priming).__name__} is a {type(state).__name__}, and a checkpoint "
             "keeps named tuples of arrays and numbers; make it one, or leave `checkpoint` out."
         )
-    held = keeper.resume_loop(data) if keeper is not None else None
+    held = keeper.resume_loop() if keeper is not None else None
     if held is not None:
-        state, step, seconds = type(state)(*held["state"]), held["step"], held["seconds"]
+        data.resume(held["frame"], held["passes"])
+        state, at = type(state)(*held["state"]), held["position"]
+        step, seconds = held["step"], held["seconds"]
     known, begun = len(keeper.history) if keeper is not None else 0, step
 
     def snapshot(state: State) -> Snapshot:
@@ -123,21 +122,23 @@ def _loop(
 
     def keep(last: bool) -> None:
         if keeper is not None:
-            where = {"state": tuple(state), "step": step, "seconds": seconds}
-            keeper.keep_loop(data, known, last, **where)
+            where = {"frame": data.frame, "passes": data.passes, "position": at}
+            where |= {"state": tuple(state), "step": step, "seconds": seconds}
+            keeper.keep_loop(where, known, last)
 
-    if held is not None or finished(state):
+    if held is not None or priming.finished(state):
         yield snapshot(state)
-        if finished(state):
+        if priming.finished(state):
             return
     clock = time.perf_counter()
-    for part in _visits(data, priming, batch_size, max_passes, seed):
+    for at, part in _visits(data, priming, batch_size, max_passes, seed, at):  # noqa: B020
         with one_blas_thread(), np.errstate(all="ignore"):  # a diverging run is named below
             state = priming.step(state, part)
             step += 1
-            done = finished(state)
-            if done or step % CHECK_EVERY == 0:
-                _check_finite(state, step, part)
+            done = priming.finished(state)
+            if (done or step % CHECK_EVERY == 0) and not _is_sound(state):
+                why = priming.remedy(state, part)
+                raise DivergenceError(f"the priming diverged within {step} steps{why}")
         seconds += time.perf_counter() - clock
         known = len(keeper.history) if keeper is not None else 0
         keep(last=done)
@@ -150,45 +151,35 @@ def _loop(
 
 
 def _visits(
-    data: Centred, priming: Priming, batch_size: int, max_passes: int, seed: int
-) -> Iterator[Centred]:
-    """What the priming is shown, visit by visit."""
+    data: Any, priming: Priming, batch_size: int, max_passes: int, seed: int, position: Any
+) -> Iterator[tuple[Any, Any]]:
+    """What the priming is shown, visit by visit, and where a resumed run goes on behind it."""
+    own_end = priming.traits.own_end
     if priming.visits == "whole":
-        own_count = hasattr(priming, "max_steps")
-        step = data.position or 0
-        while own_count or step < max_passes:
+        step = position or 0
+        while own_end or step < max_passes:
             step += 1
-            data.position = step
-            yield data
+            yield step, data
     elif priming.visits == "rows":
-        yield from stream(data, batch_size)
+        yield from stream(data, batch_size, position)
     else:
-        epoch, start = data.position or (0, 0)
-        while hasattr(priming, "finished") or epoch < max_passes:
-            yield from data.batches(batch_size, seed, epoch, start)
+        epoch, start = position or (0, 0)
+        while own_end or epoch < max_passes:
+            for i, part in data.numbered_batches(batch_size, seed, epoch, start):
+                yield (epoch, i), part
             epoch, start = epoch + 1, 0
 
 
-def _check_finite(state: State, step: int, data: Centred) -> None:
-    """Refuse a state that left the range of numbers.
+def _is_sound(state: State) -> bool:
+    """Whether a state has stayed in the range of numbers.
 
     Vectors must be finite, and NaN is nowhere a value.  Infinity in a list of numbers, one for
     each direction, is: what a priming expects still to change is not known at first.
     """
-    arrays = [value for value in state if is_dense(value)]
-    if all(_is_sound(value) for value in arrays):
-        return
-    rate = getattr(state, "rate", None)
-    if not rate:
-        raise DivergenceError(f"the priming diverged within {step} steps; its state is not finite.")
-    smaller = min(rate / 10, fitting_rate(data, random_basis(data.like, 1, 0)))
-    raise DivergenceError(
-        f"the priming diverged within {step} steps: `learning_rate`={rate:.3g} is too large for "
-        f"these data; try {smaller:.2g} or 'auto'."
-    )
+    return all(_is_sound_array(value) for value in state if is_dense(value))
 
 
-def _is_sound(value: Array) -> bool:
+def _is_sound_array(value: Array) -> bool:
     xp = namespace(value)
     wrong = ~xp.isfinite(value) if value.ndim > 1 else xp.isnan(value)
     return not bool(xp.any(wrong))

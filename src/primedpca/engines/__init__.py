@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from primedpca.engines.local import LocalEngine
-from primedpca.protocols import Block, Engine
+from primedpca.protocols import DataSource, Engine
 
 __all__ = ["LocalEngine", "as_engine", "batches_of", "together"]
 
@@ -61,15 +60,8 @@ def _is_client(engine: Any) -> bool:
     return any(kind.__module__.split(".")[0] == "distributed" for kind in type(engine).__mro__)
 
 
-def batches_of(
-    data: Any, size: int, seed: int | None, epoch: int, start: int
-) -> Iterator[tuple[Any, Block]]:
-    """Mini-batches of the source of a Centred, their rows read where its engine reads."""
-    if not hasattr(data.engine, "gathering"):
-        return data.source.batches(size, seed, epoch, start)
-    near: Any
-    known, near = getattr(data, "near", (None, None))
-    if known is not data.source:
-        near = data.engine.gathering(data.source)
-        data.near = data.source, near  # what it holds of the last epoch
-    return near.batches(size, seed, epoch, start)
+def batches_of(engine: Engine, source: DataSource, known: Any = None) -> Any:
+    """The source of mini-batches, their rows read where the engine reads; ``known`` if it fits."""
+    if not hasattr(engine, "gathering"):
+        return source
+    return known if known is not None else engine.gathering(source)

@@ -21,10 +21,10 @@ class Journal(Protocol):
     def once(self, name: str, operands: Mapping[str, Any], make: Callable[[], Any]) -> Any:
         """What ``make`` gave when this was first asked for, or gives now."""
 
-    def resume_loop(self, data: Any) -> dict[str, Any] | None:
-        """Where a loop over mini-batches or rows stood; ``data`` are brought there, too."""
+    def resume_loop(self) -> dict[str, Any] | None:
+        """Where a loop over mini-batches or rows stood; ``None`` if it begins now."""
 
-    def keep_loop(self, data: Any, known: int, last: bool, **loop: Any) -> None:
+    def keep_loop(self, loop: dict[str, Any], known: int, last: bool) -> None:
         """Where such a loop stands, before its step is told as row ``known`` of the history."""
 
 

@@ -1,14 +1,14 @@
-"""Who looks for the span: one file per algorithm, and the registry of their names.
+"""Algorithms that find the initial directions: one file each, and the registry of their names.
 
-Add a priming: write a frozen dataclass with the members of
-:class:`primedpca.protocols.Priming` and add a line to the registry.  See
-:doc:`/add_a_priming`.
+To add one, write a frozen dataclass that inherits :class:`BasePriming`, with the members of
+:class:`primedpca.protocols.Priming`, and add a line to the registry.  See :doc:`/add_a_priming`.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from primedpca.priming.base import BasePriming, UserPriming
 from primedpca.priming.block_krylov import BlockKrylov
 from primedpca.priming.eigengame import EigenGame
 from primedpca.priming.exact import Exact
@@ -23,6 +23,7 @@ from primedpca.protocols import Priming
 
 __all__ = [
     "REGISTRY",
+    "BasePriming",
     "BlockKrylov",
     "EigenGame",
     "Exact",
@@ -52,7 +53,7 @@ REGISTRY: dict[str, type[Any]] = {
 
 
 def as_priming(priming: Any) -> Priming:
-    """The priming that ``priming`` stands for.
+    """Return the priming that ``priming`` stands for.
 
     Parameters
     ----------
@@ -71,8 +72,11 @@ def as_priming(priming: Any) -> Priming:
         return made
     if isinstance(priming, type):
         raise TypeError(f"`priming` is the class {priming.__name__}; make an instance of it first.")
+    if isinstance(priming, BasePriming):
+        return priming  # type: ignore[return-value]
+    # The one place that adapts what users bring.
     if all(hasattr(priming, name) for name in ("visits", "init", "step", "directions")):
-        return priming  # type: ignore[no-any-return]
+        return UserPriming(priming)
     if callable(priming):
         return FromFunction(priming)
     if hasattr(priming, "shape"):

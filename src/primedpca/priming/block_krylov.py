@@ -18,9 +18,10 @@ from primedpca._core.orthonormal import (
     random_basis,
     small_eigh,
 )
+from primedpca.priming.base import BasePriming
 from primedpca.priming.checks import check_choice, check_count
 from primedpca.priming.exact import right_vectors
-from primedpca.protocols import Array, Like
+from primedpca.protocols import Array, Like, PrimingTraits
 
 __all__ = ["BlockKrylov", "KrylovState", "looked"]
 
@@ -55,7 +56,7 @@ class KrylovState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class BlockKrylov:
+class BlockKrylov(BasePriming):
     r"""Block Lanczos with full reorthogonalisation and thick restarts.
 
     From a random block :math:`Q_1` every step multiplies the newest block and takes out what
@@ -95,6 +96,7 @@ class BlockKrylov:
     keep_images: bool = False
 
     visits: ClassVar[Literal["whole"]] = "whole"
+    traits: ClassVar[PrimingTraits] = PrimingTraits(certifier="probes", replayed=True)
 
     def __post_init__(self) -> None:
         check_count("block_size", self.block_size, optional=True)
@@ -192,6 +194,10 @@ class BlockKrylov:
     def change(self, state: KrylovState) -> np.ndarray:
         """About how far each direction is from the truth, ``(p,)``."""
         return state.change
+
+    def variances(self, state: KrylovState) -> np.ndarray:
+        """The Ritz values so far; none until the basis is wide enough."""
+        return state.variances
 
     def finished(self, state: KrylovState) -> bool:
         """Whether the span is invariant: nothing new comes out of it."""

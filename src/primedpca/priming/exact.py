@@ -9,21 +9,22 @@ import numpy as np
 
 from primedpca._core.arrays import is_numpy_array, namespace, to_numpy
 from primedpca._core.orthonormal import complete, orthonormalise
-from primedpca.protocols import Array, Like
+from primedpca.priming.base import BasePriming
+from primedpca.protocols import Array, Like, PrimingTraits
 
-__all__ = ["Exact", "principal", "right_vectors", "spectrum"]
+__all__ = ["Exact", "right_vectors", "spectrum"]
 
 
 class ExactState(NamedTuple):
-    """Once done: the leading eigenvectors ``(d, p)`` and their eigenvalues."""
+    """Once done: the leading eigenvalues ``(p,)`` and eigenvectors of the smaller matrix."""
 
     n_directions: int
-    basis: Array | None
     variances: np.ndarray | None
+    vectors: Array | None
 
 
 @dataclass(frozen=True)
-class Exact:
+class Exact(BasePriming):
     r"""The paper's "full PCA".
 
     With :math:`d \le n`, eigenvectors of :math:`C = M^T M / n`.  Otherwise eigenvectors
@@ -32,6 +33,7 @@ class Exact:
     """
 
     visits: ClassVar[Literal["whole"]] = "whole"
+    traits: ClassVar[PrimingTraits] = PrimingTraits(certifier="exact", own_end=True, replayed=True)
 
     def init(
         self, like: Like, n_directions: int, seed: Any, start: Array | None = None
@@ -40,23 +42,25 @@ class Exact:
         return ExactState(n_directions, None, None)
 
     def step(self, state: ExactState, data: Any) -> ExactState:
-        """Everything, in one or two passes."""
-        p = state.n_directions
-        values, vectors = spectrum(data, p)
-        return ExactState(p, principal(data, values[:p], vectors[:, :p]), values[:p])
+        """Form the smaller matrix in one pass and decompose it."""
+        return ExactState(state.n_directions, *spectrum(data, state.n_directions))
 
     def directions(self, state: ExactState, data: Any) -> Array:
-        """The eigenvectors."""
-        return state.basis
+        """The principal directions; one pass more if they come from the Gram matrix."""
+        return self.refined(state, data)[0]
 
     def refined(self, state: ExactState, data: Any) -> tuple[Array, np.ndarray]:
-        """The eigenvectors and eigenvalues: there is nothing to refine."""
+        """The principal directions ``(d, p)`` and their variances."""
         assert state.variances is not None
-        return state.basis, state.variances
+        p = state.n_directions
+        values, vectors = state.variances[:p], state.vectors[:, :p]
+        if data.shape[1] <= data.shape[0]:
+            return data.narrow(vectors), values
+        return right_vectors(data.adjoint(data.narrow(vectors)), values, data), values
 
     def finished(self, state: ExactState) -> bool:
         """Whether the one step is done."""
-        return state.basis is not None
+        return state.variances is not None
 
 
 def spectrum(data: Any, count: int) -> tuple[np.ndarray, Array]:
@@ -68,13 +72,6 @@ def spectrum(data: Any, count: int) -> tuple[np.ndarray, Array]:
     if values.size < count:  # LAPACK may leave out some of a tie where only a few are wanted
         values, vectors = _eigh(make(), count, few=False)
     return values, vectors
-
-
-def principal(data: Any, values: np.ndarray, vectors: Array) -> Array:
-    """The principal directions ``(d, p)`` that belong to what :func:`spectrum` gave."""
-    if data.shape[1] <= data.shape[0]:
-        return data.narrow(vectors)
-    return right_vectors(data.adjoint(data.narrow(vectors)), values, data)
 
 
 def right_vectors(images: Array, values: np.ndarray, data: Any) -> Array:

@@ -8,15 +8,16 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from primedpca._core.arrays import namespace
+from primedpca.priming.base import BasePriming
 from primedpca.priming.checks import check_count
 from primedpca.priming.sketch import SketchState, decompose, take_in
-from primedpca.protocols import Array, Like
+from primedpca.protocols import Array, Like, PrimingTraits
 
 __all__ = ["FrequentDirections"]
 
 
 @dataclass(frozen=True)
-class FrequentDirections:
+class FrequentDirections(BasePriming):
     r"""A sketch :math:`B` of few rows whose covariance is near that of all of them.
 
     Rows are collected until there are :math:`3\ell`.  Then, with :math:`B = U \Sigma V^T`,
@@ -52,6 +53,7 @@ class FrequentDirections:
     sketch_size: int | None = None
 
     visits: ClassVar[Literal["rows"]] = "rows"
+    traits: ClassVar[PrimingTraits] = PrimingTraits(certifier="sketch")
 
     def __post_init__(self) -> None:
         check_count("sketch_size", self.sketch_size, optional=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from primedpca._core.arrays import namespace
 from primedpca._core.orthonormal import orthonormalise, random_basis
+from primedpca.priming.base import BasePriming
 from primedpca.priming.checks import check_count, is_real
-from primedpca.protocols import Array, Like
+from primedpca.protocols import Array, Like, PrimingTraits
 
 __all__ = ["PowerMethod"]
 
@@ -23,7 +24,7 @@ class PowerState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PowerMethod:
+class PowerMethod(BasePriming):
     r"""Repeat :math:`x \leftarrow M x / \|M x\|`, then the same beside what was found.
 
     After every step :math:`x` is made orthogonal to the components found before; a component
@@ -45,6 +46,7 @@ class PowerMethod:
     max_steps: int | None = None
 
     visits: ClassVar[Literal["whole"]] = "whole"
+    traits: ClassVar[PrimingTraits] = PrimingTraits(own_end=True)
 
     def __post_init__(self) -> None:
         if not (is_real(self.epsilon) and 0 < self.epsilon < 2):
@@ -92,3 +94,11 @@ class PowerMethod:
     def finished(self, state: PowerState) -> bool:
         """Whether every component is found or has used up its steps."""
         return state.component >= state.vectors.shape[1]
+
+    def unsettled(self, state: PowerState) -> int:
+        """First component, counted from 1, that used up its steps; 0 if none has."""
+        return state.unsettled
+
+    def limited(self, max_passes: int) -> PowerMethod:
+        """The same, with at most ``max_passes`` steps a component if ``max_steps`` is ``None``."""
+        return self if self.max_steps is not None else replace(self, max_steps=max_passes)

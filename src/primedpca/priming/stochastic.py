@@ -19,8 +19,9 @@ import numpy as np
 
 from primedpca._core.arrays import to_numpy
 from primedpca._core.orthonormal import orthonormalise, random_basis
+from primedpca.priming.base import BasePriming
 from primedpca.priming.checks import check_choice, check_count, is_real
-from primedpca.protocols import Array, Like
+from primedpca.protocols import Array, Like, PrimingTraits
 
 __all__ = ["SGDState", "Stochastic", "fitting_rate"]
 
@@ -40,7 +41,7 @@ class SGDState(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stochastic(ABC):
+class Stochastic(BasePriming, ABC):
     """Base of the stochastic primings.
 
     Parameters
@@ -62,6 +63,7 @@ class Stochastic(ABC):
     schedule: Literal["constant", "1/t"] = "constant"
 
     visits: ClassVar[Literal["batches"]] = "batches"
+    traits: ClassVar[PrimingTraits] = PrimingTraits(own_end=True)
 
     def __post_init__(self) -> None:
         rate = self.learning_rate
@@ -113,6 +115,16 @@ class Stochastic(ABC):
     def finished(self, state: SGDState) -> bool:
         """Whether all steps are done."""
         return state.step >= self.steps
+
+    def remedy(self, state: SGDState, data: Any) -> str:
+        """Name a learning rate that fits, in the units of the data, as users give it."""
+        square = data.frame.gain * data.frame.gain
+        rate = state.rate * square if self.learning_rate == "auto" else state.rate
+        fitting = fitting_rate(data, random_basis(data.like, 1, 0)) * square
+        return (
+            f": `learning_rate`={rate:.3g} is too large for these data; try "
+            f"{min(rate / 10, fitting):.2g} or 'auto'."
+        )
 
     @abstractmethod
     def ascent(self, v: Array, z: Array, g: Array) -> Array:

@@ -9,7 +9,8 @@ import numpy as np
 
 from primedpca._core.arrays import namespace, to_numpy
 from primedpca._core.orthonormal import orthonormalise, random_basis, small_eigh
-from primedpca.protocols import Array, Like
+from primedpca.priming.base import BasePriming
+from primedpca.protocols import Array, Like, PrimingTraits
 
 __all__ = ["SubspaceIteration"]
 
@@ -24,7 +25,7 @@ class SubspaceState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SubspaceIteration:
+class SubspaceIteration(BasePriming):
     r"""Multiply a whole basis by the covariance and make it orthonormal again.
 
     .. math:: Z = C V, \qquad V^T Z = W \Theta W^T, \qquad V \leftarrow \mathrm{orth}(Z W).
@@ -39,6 +40,7 @@ class SubspaceIteration:
     """
 
     visits: ClassVar[Literal["whole"]] = "whole"
+    traits: ClassVar[PrimingTraits] = PrimingTraits(adaptive=True)
 
     def init(
         self, like: Like, n_directions: int, seed: Any, start: Array | None = None
@@ -73,3 +75,7 @@ class SubspaceIteration:
     def change(self, state: SubspaceState) -> np.ndarray:
         """The angle by which each direction still moves, ``(p,)``."""
         return state.change
+
+    def variances(self, state: SubspaceState) -> np.ndarray:
+        """The Ritz values of the last pass, ``(p,)``."""
+        return state.variances

@@ -1,4 +1,4 @@
-"""Directions from anywhere: an array, or a function of the data."""
+"""Directions that the user supplies: an array, or a function of the data."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from primedpca._core.arrays import dtype_name, namespace, to_numpy
-from primedpca.engines.recorded import recorded
-from primedpca.protocols import Array, Like
+from primedpca.priming.base import BasePriming
+from primedpca.protocols import Array, Like, PrimingTraits
 
 __all__ = ["FromFunction", "Given"]
 
@@ -23,7 +23,7 @@ class GivenState(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class Given(BasePriming):
     """Directions taken as they are.
 
     Parameters
@@ -35,6 +35,9 @@ class Given:
     array: Array
 
     visits: ClassVar[Literal["whole"]] = "whole"
+    traits: ClassVar[PrimingTraits] = PrimingTraits(
+        own_end=True, replayed=True, user_directions=True
+    )
 
     def init(
         self, like: Like, n_directions: int, seed: Any, start: Array | None = None
@@ -74,8 +77,8 @@ class FromFunction(Given):
     def step(self, state: GivenState, data: Any) -> GivenState:
         """Call the function."""
         asked = {"n_directions": state.n_directions}
-        found = recorded(data.engine, "function", asked, lambda: self._call(state, data))
-        data.passes += 1
+        found = data.once("function", asked, lambda: self._call(state, data))
+        data.count(1)
         return state._replace(directions=found)
 
     def _call(self, state: GivenState, data: Any) -> Array:

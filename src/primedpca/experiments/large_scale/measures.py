@@ -14,7 +14,7 @@ import numpy as np
 
 from primedpca._core.arrays import namespace, to_numpy
 from primedpca._operator.operator import Centred
-from primedpca._solve.refine import in_unit_of_data
+from primedpca._operator.scaling import in_unit_of_data
 from primedpca.protocols import Array
 
 __all__ = ["Measured", "measure"]
