@@ -66,7 +66,7 @@ def room_of(name, x):
 def test_gram_and_adjoint(room, kind, options):
     x = wide(kind=kind)
     data = Centred(Rows(x), float64=True, **options)
-    data.room = room_of(room, x)
+    data = data.view(room=room_of(room, x))
     weight = options.get("sample_weight")
     expected, m = gram_of(x, weight, options.get("center", True), options.get("scale"))
     np.testing.assert_allclose(data.gram(), expected, rtol=0, atol=1e-12 * expected.max())
@@ -80,7 +80,7 @@ def test_gram_and_adjoint(room, kind, options):
 def test_far_from_zero(room):
     x = wide(mean=1e8)
     data = Centred(Rows(x), float64=True)
-    data.room = room_of(room, x)
+    data = data.view(room=room_of(room, x))
     expected = gram_of(x)[0]
     np.testing.assert_allclose(data.gram(), expected, rtol=0, atol=1e-7 * expected.max())
 
@@ -90,7 +90,7 @@ def test_a_sample_keeps_the_mean_of_all(room):
     x = wide()
     data = Centred(Rows(x), float64=True)
     part = data.sample(0.5, 3)
-    part.room = room_of(room, x)
+    part = part.view(room=room_of(room, x))
     m = x[part.source.index] - x.mean(axis=0)
     np.testing.assert_allclose(part.gram(), m @ m.T / m.shape[0], atol=1e-9)
 
@@ -100,7 +100,7 @@ def test_nothing_depends_on_the_number_of_workers(room):
     x, found = wide(kind=np.float32), []
     for workers in (1, 2, 4):
         data = Centred(Rows(x), LocalEngine(workers))
-        data.room = room_of(room, x)
+        data = data.view(room=room_of(room, x))
         found.append((data.gram().tobytes(), data.adjoint(np.eye(14, 2, dtype="f4")).tobytes()))
     assert found[0] == found[1] == found[2]
 
@@ -109,7 +109,7 @@ def test_torch_rows():
     x = wide()
     for room in ("whole", "many groups"):
         data = Centred(Rows(torch.tensor(x)))
-        data.room = room_of(room, x)
+        data = data.view(room=room_of(room, x))
         np.testing.assert_allclose(data.gram().numpy(), gram_of(x)[0], atol=1e-8)
         assert data.adjoint(torch.eye(14, 2, dtype=torch.float64)).shape == (400, 2)
 
@@ -120,7 +120,7 @@ def test_missing_values_are_filled():
     filled = np.where(np.isnan(x), np.nanmean(x, axis=0), x)
     for room in ROOMS:
         data = Centred(Rows(x), missing="mean")
-        data.room = room_of(room, x)
+        data = data.view(room=room_of(room, x))
         np.testing.assert_allclose(data.gram(), gram_of(filled)[0], atol=1e-8)
 
 
@@ -129,7 +129,7 @@ def test_what_is_no_number_is_named():
     x[11, 123] = np.nan
     for room in ROOMS:
         data = Centred(Rows(x))
-        data.room = room_of(room, x)
+        data = data.view(room=room_of(room, x))
         with pytest.raises(ValueError, match="row 11, column 123"):
             data.gram()
 
@@ -139,7 +139,7 @@ def test_rows_are_read_as_often_as_it_says():
     for room, passes in (("whole", 1.0), ("single blocks", 1 + 4.5)):
         source = Rows(x)  # eight blocks
         data = Centred(source)
-        data.room, source.count = room_of(room, x), 0
+        data, source.count = data.view(room=room_of(room, x)), 0
         data.gram()
         assert data.passes == passes
         # Besides, the first block is read for a guess of the mean.

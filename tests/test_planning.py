@@ -14,7 +14,8 @@ from primedpca._core.parameters import DEFAULTS, as_bytes
 from primedpca._operator.operator import Centred
 from primedpca._planning.costs import Load, krylov_passes, krylov_way
 from primedpca._planning.plan import make_plan
-from primedpca._solve.driver import _snapshots
+from primedpca._solve.driver import Goal, _Fit
+from primedpca._solve.history import silent
 from primedpca.engines import LocalEngine
 from primedpca.metrics import angles
 from primedpca.priming import BlockKrylov, Exact, Oja, SubspaceIteration
@@ -208,6 +209,12 @@ def test_extra_directions_follow_the_study():
     assert Load.of(Centred(empty(200, 100, 0.1)), False).overhead == 0
 
 
+def snapshots(data, plan, max_passes):
+    """The steps of the first stage of a fit."""
+    goal = Goal(max_passes=max_passes, proven=False)
+    return _Fit(data, plan, goal, silent).first(None).snapshots()
+
+
 @pytest.mark.parametrize(
     ("spectrum", "narrower"),
     [(np.r_[np.full(5, 10.0), np.full(395, 0.01)], True), (1 / np.sqrt(np.arange(1, 401)), False)],
@@ -216,14 +223,12 @@ def test_extra_directions_follow_the_study():
 def test_subspace_iteration_changes_its_width_by_what_it_sees(spectrum, narrower):
     data = Centred(planted("x", 1000, 400, spectrum).X)
     made = make_plan(data, 5, SubspaceIteration(), "auto")
-    widths = [
-        snapshot.directions.shape[1] for snapshot in _snapshots(data, made, 1000, None, 5, seed=0)
-    ]
+    widths = [snapshot.directions.shape[1] for snapshot in snapshots(data, made, 5)]
     assert widths[:2] == [made.n_directions] * 2
     assert widths[2] == widths[-1]
     assert widths[2] < 10 if narrower else widths[2] > 15
     fixed = make_plan(data, 5, SubspaceIteration(), 7)
-    steps = list(_snapshots(data, fixed, 1000, None, 4, seed=0))
+    steps = list(snapshots(data, fixed, 4))
     assert [s.directions.shape[1] for s in steps] == [12] * 4
     assert [s.step for s in steps] == [1, 2, 3, 4]
 

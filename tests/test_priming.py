@@ -15,7 +15,7 @@ from primedpca import PrimedPCA, prime
 from primedpca._core.arrays import to_numpy
 from primedpca._operator.operator import Centred
 from primedpca._planning.plan import make_plan
-from primedpca._solve.driver import solve
+from primedpca._solve.driver import Goal, solve
 from primedpca.metrics import angles, subspace_error
 from primedpca.priming import (
     REGISTRY,
@@ -426,7 +426,7 @@ def status(X, priming, k, share=1.0, tol=1e-6, max_passes=200, extra=4):
     data = Centred(X)
     plan = make_plan(data, k, priming, extra)
     options = {"tol": tol, "max_passes": max_passes, "batch_size": 100}
-    return solve(data, plan, refine_share=share, seed=0, **options)
+    return solve(data, plan, Goal(refine_share=share, proven=False, **options))
 
 
 def test_statuses():

@@ -569,7 +569,7 @@ def test_a_sketch_goes_on_with_new_rows():
     priming = FrequentDirections(12)
     first, _ = sketch(ROWS[:50], 12, 3, 10)
     data = Centred(ROWS[50:] + 100)
-    for part in stream(data, 7):
+    for _, part in stream(data, 7):
         first = priming.step(first, part)
     values, _ = truth(np.vstack([ROWS[:50], ROWS[50:] + 100]))
     bounds = sketch_certificate(first, data, 4)[2].eigenvalue_bounds

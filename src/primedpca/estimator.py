@@ -258,13 +258,14 @@ class PrimedPCA(
             plan = make_plan(data, wanted, self.priming, extra, proven=proven, **limits)
             self.plan_, seed = fit.begin(plan, as_seed(self.random_state))
             goal = Goal(
-                self.tol,
-                self.max_passes,
-                self.batch_size,
-                self.refine_share,
-                self.failure_probability * (self.certificate != "deterministic"),
-                seed,
-                proven,
+                tol=self.tol,
+                max_passes=self.max_passes,
+                batch_size=self.batch_size,
+                refine_share=self.refine_share,
+                failure_probability=self.failure_probability
+                * (self.certificate != "deterministic"),
+                seed=seed,
+                proven=proven,
             )
             solution = fit.solution(
                 lambda: solve(data, self.plan_, goal, start=start, progress=told)

@@ -16,7 +16,7 @@ from primedpca import as_source, prime, refine
 from primedpca._core.arrays import is_dense, is_sparse, to_numpy
 from primedpca._operator.operator import Centred
 from primedpca._planning.plan import make_plan
-from primedpca._solve.driver import solve
+from primedpca._solve.driver import Goal, solve
 from primedpca.engines import LocalEngine
 from primedpca.metrics import angles, subspace_error
 from primedpca.priming import REGISTRY, SubspaceIteration
@@ -308,7 +308,7 @@ def solved(X: Any, name: str, k: int, **options: Any) -> Any:
     data = Centred(X)
     plan = make_plan(data, k, priming_called(name), 4)
     options = {"tol": 1e-9, "max_passes": PASSES, "batch_size": BATCH} | options
-    return solve(data, plan, refine_share=1.0, seed=0, **options).decomposition
+    return solve(data, plan, Goal(proven=False, **options)).decomposition
 
 
 @primings

@@ -7,6 +7,7 @@ decomposition, where that has become cheaper than to go on.  :func:`follow` is t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -40,20 +41,20 @@ from primedpca.result import Certificate, Decomposition, Plan, Snapshot, Status
 __all__ = ["Goal", "Stage", "Step", "exact_stage", "follow", "solve"]
 
 #: Tolerance down to which a full decomposition whose only shortfall is ties counts as exact.
-COARSE = np.pi / 1024
+COARSE = math.pi / 1024
 
 
 @dataclass(frozen=True)
 class Goal:
     """Parameters of the estimator that the main path acts on, by the same names."""
 
-    tol: float
-    max_passes: int
-    batch_size: int
-    refine_share: float
-    failure_probability: float
-    seed: int
-    proven: bool
+    tol: float = math.pi / 1024
+    max_passes: int = 60
+    batch_size: int = 1000
+    refine_share: float = 1.0
+    failure_probability: float = 1e-6
+    seed: int = 0
+    proven: bool = True
 
 
 @dataclass(frozen=True)

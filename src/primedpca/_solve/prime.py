@@ -131,7 +131,7 @@ def steps(
         if priming.finished(state):
             return
     clock = time.perf_counter()
-    for at, part in _visits(data, priming, batch_size, max_passes, seed, at):  # noqa: B020
+    for at, part in _visits(data, priming, batch_size, max_passes, seed, at):  # noqa: B007, B020
         with one_blas_thread(), np.errstate(all="ignore"):  # a diverging run is named below
             state = priming.step(state, part)
             step += 1

@@ -11,7 +11,7 @@ import numpy as np
 
 from primedpca._core.parameters import DEFAULTS
 from primedpca._planning.plan import make_plan
-from primedpca._solve.driver import solve
+from primedpca._solve.driver import Goal, solve
 from primedpca.experiments.arena import Arena
 from primedpca.experiments.datasets import load_set
 from primedpca.experiments.lockstep import Batches, LockstepPower, LockstepSGD
@@ -203,7 +203,7 @@ class Runner:
         tol = run.setting or DEFAULTS["tol"]
         arena.wait()
         start = time.perf_counter()
-        data, wide = arena.fresh(), arena.fresh_wide() if proven else None
+        data = arena.fresh()
         options: dict[str, Any] = {"extra_components": "auto", "tol": tol, "proven": proven}
         plan = make_plan(data, arena.n_components, "auto", **options)
         if not proven:  # the cheapest of its kind
@@ -211,17 +211,8 @@ class Runner:
             ways = [way.priming for way in plan.ways if isinstance(way.priming, kind)]
             priming = ways[0] if ways else kind()
             plan = make_plan(data, arena.n_components, priming, **options)
-        solution = solve(
-            data,
-            plan,
-            tol=tol,
-            max_passes=200,
-            batch_size=BATCH,
-            refine_share=1.0,
-            seed=run.seed,
-            wide=wide,
-            failure_probability=DEFAULTS["failure_probability"] if proven else 0.0,
-        )
+        goal = Goal(tol=tol, max_passes=200, batch_size=BATCH, seed=run.seed, proven=proven)
+        solution = solve(data, plan, goal)
         arena.wait()
         seconds = time.perf_counter() - start
         found = solution.decomposition

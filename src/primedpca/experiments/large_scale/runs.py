@@ -14,7 +14,7 @@ from primedpca._core.arrays import dtype_name, to_numpy
 from primedpca._core.parameters import as_bytes
 from primedpca._operator.operator import Centred
 from primedpca._planning.plan import make_plan
-from primedpca._solve.driver import solve
+from primedpca._solve.driver import Goal, solve
 from primedpca._solve.prime import prime
 from primedpca._solve.solution import Solution
 from primedpca.experiments.large_scale.measures import Measured, measure
@@ -152,27 +152,16 @@ def _evaluations(steps: int, count: int) -> list[int]:
 
 
 def _certify(source: Any, results: RunFolder, gallery: Gallery, max_memory: Any) -> None:
-    data, wide = Centred(source), Centred(source, float64=True)
+    data = Centred(source)
     k = results.settings["n_components"]
     clock = time.perf_counter()
     plan = make_plan(data, k, "auto", "auto", tol=TOL, max_memory=as_bytes(max_memory))
-    solution = solve(
-        data,
-        plan,
-        tol=TOL,
-        max_passes=60,
-        batch_size=1000,
-        refine_share=1.0,
-        seed=0,
-        wide=wide,
-        failure_probability=1e-6,
-    )
+    solution = solve(data, plan, Goal(tol=TOL))
     seconds = time.perf_counter() - clock
-    del wide
     found = solution.decomposition
     gallery.keep_data(source, found.mean)
     gallery.keep("certified", found.components)
-    data.frame = Centred.given(source, found.mean).frame
+    data = Centred.given(source, found.mean)
     scores = to_numpy(data.forward(found.components.T)).astype(np.float64)
     facts = _facts(solution) | {"plan": str(plan), "seconds": seconds, "versions": versions()}
     results.write_certified(facts | {"max_memory": max_memory}, scores)
