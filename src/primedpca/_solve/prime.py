@@ -106,7 +106,7 @@ def steps(
     keeper = None if priming.traits.replayed else journal_of(data.engine)
     if keeper is not None and not isinstance(state, tuple):
         raise TypeError(
-            f"the state of {type(priming).__name__} is a {type(state).__name__}, and a checkpoint "
+            f"the state of {priming!r} is a {type(state).__name__}, and a checkpoint "
             "keeps named tuples of arrays and numbers; make it one, or leave `checkpoint` out."
         )
     held = keeper.resume_loop() if keeper is not None else None
