@@ -19,10 +19,10 @@ import numpy as np
 import resnet
 
 from primedpca._operator.operator import Centred
-from primedpca.experiments.large_scale import draw_figure_4, run_large_scale
-from primedpca.experiments.large_scale.activations import Activations, imagenet, load_weights
-from primedpca.experiments.large_scale.results import RunFolder
-from primedpca.experiments.records import write_whole
+from primedpca.sources.wrappers.activations import Activations, imagenet, load_weights
+from primedpca_paper.large_scale import draw_figure_4, run_large_scale
+from primedpca_paper.large_scale.results import RunFolder
+from primedpca_paper.records import write_whole
 
 
 def arguments() -> argparse.Namespace:

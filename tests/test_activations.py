@@ -15,9 +15,9 @@ from PIL import Image
 from torch import nn
 
 from primedpca import PrimedPCA
-from primedpca.experiments.large_scale import activations
-from primedpca.experiments.large_scale.activations import Activations, imagenet, load_weights
 from primedpca.metrics import angles
+from primedpca.sources.wrappers import activations
+from primedpca.sources.wrappers.activations import Activations, imagenet, load_weights
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 

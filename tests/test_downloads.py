@@ -17,8 +17,8 @@ import pages
 import published
 import pytest
 
-from primedpca.experiments.datasets import FORMATS
-from primedpca.experiments.downloads import REMOTES, Remote, download
+from primedpca_paper.datasets import FORMATS
+from primedpca_paper.downloads import REMOTES, Remote, download
 
 FILE = "train-images-idx3-ubyte.gz"
 CONTENT = published.zipped(published.idx()) * 2000
@@ -206,7 +206,7 @@ def test_the_command_of_the_page_downloads_and_lists(server, tmp_path):
     page = pages.ROOT / "docs" / "datasets.md"
     (block,) = (block for block in pages.blocks(page) if "server" in block.words)
     code = (
-        "from primedpca.experiments import downloads\n"
+        "from primedpca_paper import downloads\n"
         f"downloads.REMOTES['mnist'] = (downloads.Remote({FILE!r}, "
         f"'{server.base}/{{}}/{FILE}', {MD5!r}),)\n"
         "from primedpca.cli import main\nmain()\n"

@@ -16,9 +16,13 @@ from PIL import Image
 
 from primedpca import refine
 from primedpca._operator.operator import Centred
-from primedpca.experiments import large_scale
-from primedpca.experiments.datasets import data_folder
-from primedpca.experiments.large_scale import (
+from primedpca.metrics import angles, captured_variance
+from primedpca.sources.base import OneBlock
+from primedpca.sources.files.images import ImageFolder
+from primedpca.sources.wrappers.on_device import held_on
+from primedpca_paper import large_scale
+from primedpca_paper.datasets import data_folder
+from primedpca_paper.large_scale import (
     Curve,
     draw_figure_4,
     draw_figure_5,
@@ -27,15 +31,11 @@ from primedpca.experiments.large_scale import (
     reproduce_large_scale,
     run_large_scale,
 )
-from primedpca.experiments.large_scale.__main__ import main
-from primedpca.experiments.large_scale.curves import normalised
-from primedpca.experiments.large_scale.measures import measure
-from primedpca.experiments.large_scale.results import METHODS, RunFolder
-from primedpca.experiments.large_scale.thumbnails import shrunk
-from primedpca.metrics import angles, captured_variance
-from primedpca.sources.base import OneBlock
-from primedpca.sources.files.images import ImageFolder
-from primedpca.sources.wrappers.on_device import held_on
+from primedpca_paper.large_scale.__main__ import main
+from primedpca_paper.large_scale.curves import normalised
+from primedpca_paper.large_scale.measures import measure
+from primedpca_paper.large_scale.results import METHODS, RunFolder
+from primedpca_paper.large_scale.thumbnails import shrunk
 
 SHAPE = (20, 30, 3)
 

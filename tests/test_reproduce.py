@@ -12,13 +12,13 @@ import pytest
 import scipy.sparse as sp
 
 from primedpca import prime, refine
-from primedpca.experiments.arena import Arena, true_components
-from primedpca.experiments.datasets import Dataset, load_set, synthetic
-from primedpca.experiments.protocol import METHODS, SETS, THRESHOLDS, Protocol, priming_of
-from primedpca.experiments.records import Records, Run
-from primedpca.experiments.reproduce import TARGETS, reproduce
-from primedpca.experiments.runs import K5, Runner, rows_at
 from primedpca.metrics import angles
+from primedpca_paper.arena import Arena, true_components
+from primedpca_paper.datasets import Dataset, load_set, synthetic
+from primedpca_paper.protocol import METHODS, SETS, THRESHOLDS, Protocol, priming_of
+from primedpca_paper.records import Records, Run
+from primedpca_paper.reproduce import TARGETS, reproduce
+from primedpca_paper.runs import K5, Runner, rows_at
 
 
 def small(repeats=2, steps=60):

@@ -9,23 +9,23 @@ import numpy as np
 import pytest
 import results_folder as known
 
-from primedpca.experiments.claims import below, claims_files
-from primedpca.experiments.datasets import SETS
-from primedpca.experiments.draw import draw, draw_results
-from primedpca.experiments.headline import (
+from primedpca_paper.claims import below, claims_files
+from primedpca_paper.datasets import SETS
+from primedpca_paper.draw import draw, draw_results
+from primedpca_paper.headline import (
     cost_of,
     headline_files,
     mean_speed_up,
     our_speed_up,
     their_speed_up,
 )
-from primedpca.experiments.protocol import EXTRAS, PAPERS, THRESHOLDS
-from primedpca.experiments.published import ABSTRACT, published
-from primedpca.experiments.records import Records, Run
-from primedpca.experiments.selection import angular_errors, best_setting
-from primedpca.experiments.tables import settings_files, table_files
-from primedpca.experiments.tabular import Cell, Table, digits, spread_cell
-from primedpca.experiments.traces import ALONE, Results, Summary, Trace, curve
+from primedpca_paper.protocol import EXTRAS, PAPERS, THRESHOLDS
+from primedpca_paper.published import ABSTRACT, published
+from primedpca_paper.records import Records, Run
+from primedpca_paper.selection import angular_errors, best_setting
+from primedpca_paper.tables import settings_files, table_files
+from primedpca_paper.tabular import Cell, Table, digits, spread_cell
+from primedpca_paper.traces import ALONE, Results, Summary, Trace, curve
 
 V = math.pi / 8
 

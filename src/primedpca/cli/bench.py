@@ -42,7 +42,7 @@ def bench(
 
     Example: primedpca bench
     """
-    from primedpca.experiments.bench import race, races
+    from primedpca._demo.bench import race, races
 
     if data is None:
         if reading != Reading():

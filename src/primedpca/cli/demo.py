@@ -10,7 +10,7 @@ from primedpca.cli import options as opt
 from primedpca.cli.printing import print_json
 
 if TYPE_CHECKING:
-    from primedpca.experiments.demo import Proven, Row
+    from primedpca._demo.demo import Proven, Row
 
 __all__ = ["demo"]
 
@@ -20,7 +20,7 @@ def demo(as_json: opt.AsJson = False, debug: opt.Debug = False) -> None:
 
     Example: primedpca demo
     """
-    from primedpca.experiments.demo import prove_demo, run_demo
+    from primedpca._demo.demo import prove_demo, run_demo
 
     if as_json:
         rows, proofs = ([row.as_dict() for row in part] for part in (run_demo(), prove_demo()))
@@ -36,7 +36,7 @@ def _show(rows: Iterable[Row]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from primedpca.experiments.demo import N_COMPONENTS, STEPS
+    from primedpca._demo.demo import N_COMPONENTS, STEPS
 
     console = Console(highlight=False)
     console.print(
@@ -71,7 +71,7 @@ def _show_proofs(proofs: Iterable[Proven]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from primedpca.experiments.demo import N_COMPONENTS
+    from primedpca._demo.demo import N_COMPONENTS
 
     console = Console(highlight=False)
     console.print(
