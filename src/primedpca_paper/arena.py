@@ -1,4 +1,4 @@
-"""A data set on a device, its true components, and what is measured of a run off the clock."""
+"""A data set on a device, its true components, and measurements that are not timed."""
 
 from __future__ import annotations
 
@@ -22,22 +22,27 @@ __all__ = ["Arena", "true_components"]
 
 
 class Arena:
-    """Where primings run.
+    """A data set prepared for runs of primings.
 
     Parameters
     ----------
     dataset : Dataset
+        The data.
     device : str
         ``"cpu"`` or a CUDA device.
     n_components : int
+        Number of components k.
 
     Attributes
     ----------
     rows : array of shape (n + 1, d)
-        The centred rows in float32 on the device, and a row of zeros.
+        Centred rows in float32 on the device, and a row of zeros.
     like : Like
-    values, truth : ndarrays of shapes (k,) and (d, k)
-        Variances and principal components, by LAPACK in float64.
+        Array library, device and type of the rows.
+    values : ndarray of shape (k,)
+        True variances, by LAPACK in float64.
+    truth : ndarray of shape (d, k)
+        True principal components, by LAPACK in float64.
     """
 
     def __init__(self, dataset: Dataset, device: str, n_components: int) -> None:
@@ -49,31 +54,31 @@ class Arena:
         padded = np.concatenate([wide, np.zeros((1, wide.shape[1]))], dtype=np.float32)
         self._x = x if device == "cpu" else _sent(as_dense(x), device)
         self._data = self.fresh()
-        self._data.learn()  # the mean is taken off the rows before the clock starts, too
+        self._data.learn()  # untimed, as is the subtraction of the mean from the rows
         self.rows = _sent(padded, device)
         self.like = like_block(self.rows, wide.shape[1])
         self._truth = _sent(self.truth, device)
-        # C itself, or the rows that it is made of, whichever is smaller.
+        # Keep C or the rows, whichever is smaller.
         self._square = None if square is None else _sent(square, device)
         self._wide: Any = _sent(wide, device) if square is None else None
         self._wait = wait_for(self.like)
 
     def fresh(self) -> Centred:
-        """The data as the library sees them when nothing is known of them yet."""
+        """Return an operator of the data that has computed nothing yet."""
         return Centred(self._x)
 
     def fresh_wide(self) -> Centred:
-        """The same, multiplied in float64."""
+        """Return an operator as :meth:`fresh` does, with products in float64."""
         return Centred(self._x, float64=True)
 
     def wait(self) -> None:
-        """Until the device has done all that it was given."""
+        """Wait until the device has finished its work."""
         self._wait()
 
     def angles(self, vectors: Array) -> np.ndarray:
-        """Of the leading columns of ``(..., d, p)`` to the truth, ``(..., min(k, p))``.
+        """Return the angles of the leading columns of ``(..., d, p)`` to the true components.
 
-        A right angle where a vector is not finite.
+        The result has shape ``(..., min(k, p))``; vectors that are not finite get pi/2.
         """
         xp = self.like.xp
         v = xp.astype(vectors[..., : self.n_components], xp.float64)
@@ -86,21 +91,21 @@ class Arena:
         return np.nan_to_num(found, nan=np.pi / 2)
 
     def covariance_product(self, vectors: Array) -> Array:
-        """``C V`` in float64, with ``C`` divided by ``n - 1``."""
+        """Return ``C V`` in float64, with ``C`` divided by ``n - 1``."""
         v = self.like.xp.astype(vectors, self.like.xp.float64)
         if self._square is not None:
             return self._square @ v
         return self._wide.T @ (self._wide @ v) / (self.shape[0] - 1)
 
     def variances(self, vectors: Array) -> np.ndarray:
-        """Captured by each leading column of ``(d, p)``, ``(min(k, p),)``."""
+        """Return the variance along each leading column of ``(d, p)``, ``(min(k, p),)``."""
         xp = self.like.xp
         v = xp.astype(vectors[:, : self.n_components], xp.float64)
         v = v / xp.linalg.vector_norm(v, axis=0)
         return to_numpy(xp.sum(v * self.covariance_product(v), axis=0))
 
     def refine(self, directions: Array, seed: int) -> tuple[Decomposition, float]:
-        """The paper's full-PCA step, and the seconds that it took."""
+        """Refine, the paper's full-PCA step; return the result and the seconds it took."""
         self._wait()
         start = time.perf_counter()
         found = refine_span(self._data, basis_of(directions), self.n_components, seed)
@@ -108,7 +113,7 @@ class Arena:
         return found, time.perf_counter() - start
 
     def promised(self, directions: Array) -> np.ndarray:
-        """Condition (b) of the theory: how far off refining may leave each component, ``(k,)``."""
+        """Return the bounds of condition (b) of the theory on the angles after refining, ``(k,)``."""
         basis = np.linalg.qr(to_numpy(basis_of(directions)).astype(np.float64))[0]
         image = self.covariance_product(_sent(basis, self.device))
         return angle_bounds(self.values, self.truth, basis, to_numpy(image))
@@ -123,12 +128,12 @@ def _sent(x: np.ndarray, device: str) -> Array:
 
 
 def as_dense(x: Any) -> np.ndarray:
-    """``x`` without its zeros left out."""
+    """Return ``x`` as a dense array."""
     return np.asarray(x.toarray() if is_sparse(x) else x)
 
 
 def centred_rows(x: Any) -> np.ndarray:
-    """``X - mean`` in float64."""
+    """Return ``X - mean`` in float64."""
     dense = as_dense(x).astype(np.float64)
     dense -= dense.mean(axis=0)
     return dense
@@ -137,9 +142,9 @@ def centred_rows(x: Any) -> np.ndarray:
 def true_components(
     rows: np.ndarray, n_components: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Leading variances ``(k,)`` and components ``(d, k)`` of centred rows, by LAPACK.
+    """Return leading variances ``(k,)`` and components ``(d, k)`` of centred rows, by LAPACK.
 
-    Also the covariance ``(d, d)``, unless the Gram matrix was the smaller one.
+    The third value is the covariance ``(d, d)``, or ``None`` if the Gram matrix was smaller.
     """
     n, d = rows.shape
     tall = d <= n

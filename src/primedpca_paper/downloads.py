@@ -1,8 +1,8 @@
-"""Fetch the data sets from their publishers.
+"""Download the data sets from their publishers.
 
-The checksums are those printed by the CIFAR-10 page (https://www.cs.toronto.edu/~kriz/cifar.html)
-and by torchvision (``torchvision/datasets/mnist.py`` and ``cifar.py``). UCI prints none for its
-NIPS file, so that one is read through and its shape compared before it is kept.
+The checksums are those of the CIFAR-10 page (https://www.cs.toronto.edu/~kriz/cifar.html) and of
+torchvision (``torchvision/datasets/mnist.py`` and ``cifar.py``).  UCI publishes none for its NIPS
+file, which is therefore read and its shape checked before it is kept.
 """
 
 from __future__ import annotations
@@ -18,24 +18,25 @@ from primedpca_paper.datasets import FORMATS, SETS, TITLES
 
 __all__ = ["REMOTES", "Remote", "download"]
 
-#: Seconds without a byte after which a server is given up.
+#: Seconds without a byte after which a download fails.
 TIMEOUT = 60
 
 
 @dataclass(frozen=True)
 class Remote:
-    """A file that can be had.
+    """A file that can be downloaded.
 
     Attributes
     ----------
     file : str
-        The name it gets.
+        Name of the file in the data folder.
     url : str
+        Its address.
     md5 : str or None
         The publisher's checksum, in hexadecimal digits.
     check : callable or None
-        Where there is no checksum: raises ``ValueError`` if the file of that name in a folder is
-        not sound.
+        For a file without a checksum, a function of the folder that raises ``ValueError`` if the
+        file in it is damaged.
     """
 
     file: str
@@ -44,7 +45,7 @@ class Remote:
     check: Callable[[Path], object] | None = None
 
     def verify(self, folder: Path) -> None:
-        """Raise ``ValueError`` unless the file in this folder is the right one."""
+        """Raise ``ValueError`` unless the file in ``folder`` is the published one."""
         if self.md5 is not None:
             found = _pooch().file_hash(str(folder / self.file), alg="md5")
             if found != self.md5:
@@ -56,7 +57,7 @@ class Remote:
 _MNIST = ("train-images-idx3-ubyte.gz", "f68b3c2dcbeaaa9fbdd348bbdeb94873")
 _NIPS = {form.origin: form for form in FORMATS["nips"]}
 
-#: For each set, where to ask, in turn.
+#: Sources of each set, tried in this order.
 REMOTES: dict[str, tuple[Remote, ...]] = {
     "mnist": tuple(
         Remote(_MNIST[0], f"{base}/{_MNIST[0]}", _MNIST[1])
@@ -89,38 +90,39 @@ def download(
     remotes: Mapping[str, tuple[Remote, ...]] = REMOTES,
     progress: Any = None,
 ) -> Path:
-    """Fetch a set into a folder, unless it is there.
+    """Download a set into a folder, unless the folder holds it.
 
-    A file gets its name only once it is whole and verified, and a file that is there is
-    verified, never overwritten.
+    A file gets its name only when it is complete and verified.  An existing file is verified and
+    never overwritten.
 
     Parameters
     ----------
     name : {"mnist", "cifar10", "nips"}
+        Name of the set.
     folder : path
-        Made if it is not there.
-    remotes : mapping of str to tuple of Remote
-        Where to ask.
+        Data folder; made if it does not exist.
+    remotes : mapping of str to tuple of Remote, default=REMOTES
+        Sources of each set.
     progress : object, optional
-        With an attribute ``total`` and methods ``update(n)``, ``reset()`` and ``close()``, as
-        pooch asks for.
+        Progress bar with an attribute ``total`` and methods ``update(n)``, ``reset()`` and
+        ``close()``, as pooch requires.
 
     Returns
     -------
     Path
-        The file.
+        The downloaded file.
     """
     if name not in remotes:
         known = ", ".join(remotes)
-        drawn = "is drawn, not downloaded" if name in SETS else "is no data set"
-        raise ValueError(f"`name`={name!r} {drawn}; {known} can be downloaded.")
-    _pooch()  # before anything is made
+        drawn = "is drawn, not downloaded" if name in SETS else "is not a data set"
+        raise ValueError(f"`name`={name!r} {drawn}. Use one of {known}.")
+    _pooch()  # if it is missing, say so before a folder is made
     folder = Path(folder)
     for remote in remotes[name]:
         if (folder / remote.file).exists():
             return _verified(remote, folder)
     problems, wrong = [], False
-    # On the same disk and hidden: whatever happens, it goes with what is in it.
+    # In the data folder, so that a finished file is moved on one disk; deleted in any case.
     with _scratch(folder) as place:
         for remote in remotes[name]:
             try:
@@ -144,8 +146,8 @@ def _verified(remote: Remote, folder: Path) -> Path:
         remote.verify(folder)
     except ValueError as error:
         raise ValueError(
-            f"{path} is there, but is not what its publisher gives out: {error}. It was left as it "
-            "is; move it away and download again."
+            f"{path} exists, but is not the published file: {error}. It was not changed. Move it "
+            "away and download again."
         ) from error
     return path
 
@@ -156,12 +158,12 @@ def _scratch(folder: Path) -> tempfile.TemporaryDirectory[str]:
         return tempfile.TemporaryDirectory(prefix=".download-", dir=folder)
     except OSError as error:
         raise type(error)(
-            f"the folder {str(folder)!r} cannot be written to ({error.strerror}); name another."
+            f"The folder {str(folder)!r} cannot be written to: {error.strerror}. Use another one."
         ) from error
 
 
 def _fetch(remote: Remote, folder: Path, progress: Any) -> None:
-    # A server that zips on the way would be unzipped on the way, and the checksum would differ.
+    # A transfer that the server compresses would be decompressed here, and change the checksum.
     fetch = _pooch().HTTPDownloader(
         progressbar=progress or False,
         chunk_size=2**16,
@@ -176,6 +178,6 @@ def _pooch() -> Any:
         import pooch
     except ImportError as error:
         raise ImportError(
-            "downloading needs pooch; install it with `pip install 'primedpca[data]'`."
+            "Downloading needs pooch. Install it with `pip install 'primedpca[data]'`."
         ) from error
     return pooch

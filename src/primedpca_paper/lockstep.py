@@ -1,12 +1,12 @@
-"""Many runs of one priming, step by step together, on NumPy or PyTorch arrays.
+"""Many runs of one priming in lockstep, on NumPy or PyTorch arrays.
 
-The tables take over a thousand runs of a few small operations each.  Seeds and settings are
-leading axes of one array, so that a step of all of them is a handful of operations, and on CUDA a
-step is captured once and replayed.  A single run is the same code with axes of length one, so
-what is timed is what was tuned.
+The tables need over a thousand runs whose steps are a few small operations.  Seeds and settings
+are leading axes of one array, so that one step of all runs is a handful of operations, and on
+CUDA a step is captured once and replayed.  A timed run is the same code with axes of length one,
+so that the code that is timed is the code that was tuned.
 
 The vectors are those of :func:`primedpca.prime` with the same seed: the same start, the same
-mini-batches, the same rule.
+mini-batches, the same update.
 """
 
 from __future__ import annotations
@@ -27,20 +27,21 @@ from primedpca.sources.base import cut_evenly
 
 __all__ = ["Batches", "Clock", "LockstepPower", "LockstepSGD", "wait_for"]
 
-#: Products with fewer numbers than this are over before a second thread has woken up.
+#: Products of fewer numbers than this finish before a second thread has started.
 SMALL = 2**19
-#: Steps whose row numbers are drawn and sent to the device at a time.
+#: Number of steps whose row numbers are drawn and sent to the device together.
 AHEAD = 256
 
 
 class Clock:
-    """Seconds that the steps took, and nothing else.
+    """Timer of the steps alone.
 
     Parameters
     ----------
     like : Like
+        Array library and device of the run.
     size : int
-        How many numbers of the data a step multiplies.
+        Number of entries of the data that a step multiplies.
     """
 
     def __init__(self, like: Like, size: int) -> None:
@@ -49,8 +50,8 @@ class Clock:
         self._threads = one_blas_thread if size < SMALL else nullcontext
 
     def run(self, step: Callable[[], None], times: int) -> None:
-        """Run a step so many times, on the clock."""
-        with self._threads(), np.errstate(all="ignore"):  # a run may diverge: that is a finding
+        """Run a step ``times`` times and add the seconds it took."""
+        with self._threads(), np.errstate(all="ignore"):  # a run may diverge, which is a result
             self._wait()
             start = time.perf_counter()
             for _ in range(times):
@@ -60,7 +61,7 @@ class Clock:
 
 
 def wait_for(like: Like) -> Callable[[], Any]:
-    """What waits until the device has done all that it was given."""
+    """Return a function that waits until the device has finished its work."""
     if "cuda" not in str(like.device):
         return lambda: None
     import torch
@@ -69,9 +70,9 @@ def wait_for(like: Like) -> Callable[[], Any]:
 
 
 def captured(step: Callable[[], None], state: Sequence[Array]) -> Callable[[], None]:
-    """``step`` as a CUDA graph; ``step`` itself where there is no such thing.
+    """Return ``step`` as a CUDA graph on CUDA, and ``step`` itself elsewhere.
 
-    ``state`` are the arrays that it changes in place; they are as before when this returns.
+    ``state`` are the arrays that the step changes in place; their values are kept.
     """
     if not (is_torch_array(state[0]) and state[0].is_cuda):
         return step
@@ -94,9 +95,9 @@ def captured(step: Callable[[], None], state: Sequence[Array]) -> Callable[[], N
 
 
 class Batches:
-    """The row numbers of the mini-batches of several seeds.
+    """Row numbers of the mini-batches of several seeds.
 
-    The number ``n`` stands for a row of zeros, with which a short batch is filled up.
+    Number ``n`` is a row of zeros that pads a short batch.
     """
 
     def __init__(self, n_samples: int, size: int, seeds: Sequence[int]) -> None:
@@ -106,7 +107,7 @@ class Batches:
         self._epoch, self._orders = -1, np.empty((0, 0), dtype=np.int32)
 
     def rows(self, start: int, stop: int) -> np.ndarray:
-        """Of these steps, ``(stop - start, n_seeds, width)``."""
+        """Return the row numbers of these steps, ``(stop - start, n_seeds, width)``."""
         found = np.full((stop - start, len(self.seeds), self.width), self.n_samples, np.int32)
         for step in range(start, stop):
             epoch, batch = divmod(step, len(self.cuts))
@@ -123,7 +124,7 @@ class Batches:
         return found
 
     def shares(self, start: int, stop: int) -> np.ndarray:
-        """One over the length of each of these batches."""
+        """Return 1 over the length of each of these batches."""
         lengths = [b - a for a, b in self.cuts]
         return np.array([1 / lengths[step % len(lengths)] for step in range(start, stop)])
 
@@ -135,17 +136,25 @@ class LockstepSGD:
     ----------
     x : array of shape (n + 1, d)
         Centred rows, and a row of zeros at the end.
+    like : Like
+        Array library, device and type of the vectors.
     priming : Stochastic
+        The priming; its own learning rate is not used.
     rates : sequence of G floats
+        Learning rates.
     n_directions : int
+        Number of directions p.
     batches : Batches
-        Of S seeds.
+        Mini-batches of S seeds.
 
     Attributes
     ----------
     vectors : array of shape (S, G, d, p)
+        Directions of every run.
     step : int
+        Number of steps so far.
     clock : Clock
+        Timer of the steps.
     """
 
     def __init__(
@@ -174,7 +183,7 @@ class LockstepSGD:
             self._advance = captured(self._one_step, state)
 
     def run_to(self, step: int) -> None:
-        """Go on until so many steps are done; draws are off the clock."""
+        """Continue to step ``step``; drawing the mini-batches is not timed."""
         while self.step < step:
             place = self.step % AHEAD
             if place == 0:
@@ -209,19 +218,26 @@ class LockstepSGD:
 class LockstepPower:
     """Runs of the power method: every seed with every epsilon.
 
-    Which component a run is at stands in an array, so that no step waits for the host.
+    An array holds the component that each run works on, so that no step waits for the host.
 
     Parameters
     ----------
     x : array of shape (n, d)
-        Centred.
-    seeds, epsilons : sequences
-        One entry for each of R runs.
+        Centred rows.
+    like : Like
+        Array library, device and type of the vectors.
+    epsilons : sequence of R floats
+        Tolerance of each run.
+    n_directions : int
+        Number of directions p.
+    seeds : sequence of R ints
+        Seed of each run.
 
     Attributes
     ----------
     vectors : array of shape (R, d, p)
-        Of run ``i``, those before ``found[i]`` are found, that one is being worked on.
+        Directions; in run ``i`` those before index ``found[i]`` are finished, and the one at that
+        index is being computed.
     """
 
     def __init__(
@@ -244,22 +260,22 @@ class LockstepPower:
 
     @property
     def finished(self) -> np.ndarray:
-        """Which runs have found all, ``(R,)``."""
+        """Whether each run has found all directions, ``(R,)``."""
         return np.array([count >= len(self._numbers) for count in self.found.tolist()])
 
     def run_to(self, step: int) -> None:
-        """Go on until so many passes are made."""
+        """Continue to pass ``step``."""
         self.clock.run(self._advance, step - self.step)
         self.step = step
 
     def _one_step(self) -> None:
         xp, w, j = self.like.xp, self.vectors, self.found[:, None]
-        here = self._numbers == j  # (R, p); all false where a run is finished
+        here = self._numbers == j  # (R, p); all false for a finished run
         x = xp.sum(xp.where(here[:, None, :], w, xp.zeros_like(w)), axis=2)
         new = xp.matrix_transpose(self._x.T @ (self._x @ x.T))
         size = xp.linalg.vector_norm(new, axis=1)
         known = xp.where((self._numbers < j)[:, None, :], w, xp.zeros_like(w))
-        for _ in range(2):  # twice is enough
+        for _ in range(2):  # a second projection removes what rounding left of the first
             shadow = xp.matrix_transpose(known) @ new[:, :, None]
             new = new - (known @ shadow)[:, :, 0]
         rest = xp.linalg.vector_norm(new, axis=1)

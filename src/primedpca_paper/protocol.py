@@ -1,6 +1,6 @@
-"""The protocol of the paper's section 5, and what we chose where it is silent.
+"""The protocol of the paper's section 5, with our choices where the paper gives none.
 
-Everything that decides a number of the tables stands here; ``docs/reproduce.md`` says why.
+Everything that determines the numbers of the tables is here; ``docs/reproduce.md`` gives reasons.
 """
 
 from __future__ import annotations
@@ -34,18 +34,19 @@ MOMENTUM = 0.9
 #: V = pi/8, ..., pi/1024.
 THRESHOLDS = tuple(math.pi / 2**i for i in range(3, 11))
 
-#: The paper's primings with the grid of their settings: learning rates, and the power
-#: method's epsilon.
+#: The paper's primings and their grids of settings: learning rates, and epsilon of the power
+#: method.
 PAPERS: dict[str, tuple[float, ...]] = {
     "eigengame": tuple(10.0**-i for i in range(7)),
     "oja": tuple(10.0**-i for i in range(3, 7)),
     "power_method": tuple(10.0**-i for i in range(3, 8)),
 }
-#: Beside them: block Krylov asked for an angle, the same proven, and a full decomposition.
+#: Methods added here: block Krylov with a target angle, the same certified, and a full
+#: decomposition.
 OURS = ("block_krylov", "certified", "exact")
 METHODS = (*PAPERS, *OURS)
 
-#: How long a run goes on: mini-batches, and passes of the power method.
+#: Length of a run: mini-batches, and passes of the power method.
 STEPS: dict[str, tuple[int, int]] = {
     "exponential": (10_000, 10_000),
     "linear": (10_000, 10_000),
@@ -68,7 +69,7 @@ QUICK_SETTINGS: dict[tuple[str, str], tuple[float, ...]] = {
     ("nips", "oja"): (1e-4, 1e-5),
     **{(name, "power_method"): (1e-3, 1e-4) for name in SETS},
 }
-#: Mini-batches, and passes of the power method, that two cores do in a few minutes.
+#: Length of a run that takes two cores a few minutes, in the same units.
 QUICK_STEPS: dict[str, tuple[int, int]] = {
     "exponential": (4000, 4000),
     "linear": (4000, 4000),
@@ -80,17 +81,20 @@ QUICK_STEPS: dict[str, tuple[int, int]] = {
 
 @dataclass(frozen=True)
 class Protocol:
-    """What is run.
+    """Settings, steps and repeats of the runs.
 
     Attributes
     ----------
     repeats : int
-        Runs of every setting; run ``i`` has seed ``i``.
+        Number of runs of every setting, with seeds 0, 1, ...
     settings : dict of (set, method) to tuple of float
-        The grid of each priming.
+        Grid of each priming.
     steps : dict of (set, method) to int
-    n_evaluations : int
-        Logarithmically spaced over the steps.
+        Length of a run.
+    n_evaluations : int, default=60
+        Number of evaluations, logarithmically spaced over the steps.
+    quick : bool, default=False
+        Whether this is the shortened protocol.
     """
 
     repeats: int
@@ -101,7 +105,7 @@ class Protocol:
 
     @classmethod
     def full(cls, repeats: int = 10) -> Protocol:
-        """The paper's."""
+        """Return the paper's protocol."""
         pairs = [(name, method) for name in SETS for method in PAPERS]
         return cls(
             repeats,
@@ -111,11 +115,11 @@ class Protocol:
 
     @classmethod
     def shortened(cls, repeats: int = 2) -> Protocol:
-        """For two cores and a cup of coffee: the two best settings, fewer steps."""
+        """Return a protocol that takes minutes: the two best settings and fewer steps."""
         return cls(repeats, QUICK_SETTINGS, _by_pair(QUICK_STEPS), n_evaluations=40, quick=True)
 
     def evaluations(self, name: str, method: str) -> np.ndarray:
-        """The steps after which a run is looked at."""
+        """Return the steps after which a run is evaluated."""
         return np.unique(np.geomspace(1, self.steps[name, method], self.n_evaluations).round())
 
 
@@ -126,7 +130,7 @@ def _by_pair(steps: dict[str, tuple[int, int]]) -> dict[tuple[str, str], int]:
 
 
 def priming_of(method: str, setting: float, steps: int) -> Any:
-    """The priming of this name at one setting of its grid."""
+    """Return the priming of this name at one setting of its grid."""
     if method == "power_method":
         return PowerMethod(epsilon=setting)
     rule = {"eigengame": EigenGame, "oja": Oja}[method]

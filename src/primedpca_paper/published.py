@@ -1,6 +1,6 @@
-"""The paper's numbers: seconds to a streak of 16, tables 1 and 2.
+"""The numbers of the paper's tables 1 and 2: seconds to a streak of 16.
 
-Table 1 holds the rows without extra directions of table 2, at pi/8 and pi/32.
+Table 1 holds the rows of table 2 without extra directions, at pi/8 and pi/32.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ABSTRACT = {"eigengame": 10.5, "oja": 7.2}
 
 
 class Published(NamedTuple):
-    """Mean and spread in seconds; NaN where the paper prints "n.a."."""
+    """Mean and spread in seconds; NaN for the paper's "n.a."."""
 
     mean: float
     spread: float
@@ -83,7 +83,7 @@ _ROWS = _read(TABLE)
 
 
 def published(dataset: str, method: str, extra: int | None, threshold: float) -> Published | None:
-    """What the paper prints; ``None`` where it has no such row.
+    """Return the paper's number, or ``None`` if the paper has no such row.
 
     Examples
     --------

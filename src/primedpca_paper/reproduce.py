@@ -1,4 +1,4 @@
-"""One target of the paper, from the runs to the page."""
+"""Run and draw one table or figure of the paper."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from primedpca_paper.runs import K5, Runner
 
 __all__ = ["LARGE", "TARGETS", "check_device", "reproduce"]
 
-#: Figures 7 to 11, the paper's appendix: one for each set.
+#: Figures 7 to 11 of the paper's appendix, one for each set.
 BY_SET = {f"figure-{7 + i}": name for i, name in enumerate(SETS)}
 #: Data of millions of dimensions; ``lobsters`` is the paper's figure 6.
 LARGE = ("figure-4", "figure-5", "lobsters")
@@ -33,40 +33,42 @@ def reproduce(
     sets: Sequence[str] | None = None,
     progress: Callable[[str], None] = lambda words: None,
 ) -> list[Path]:
-    """Run what a table or figure needs and is not there yet, and draw it.
+    """Run what a table or figure needs, except for finished runs, and draw it.
 
     Parameters
     ----------
     target : str
         One of :data:`TARGETS`.
     out : Path
-        The results folder: ``runs/`` and ``large_scale/`` hold what was measured, ``drawn/`` the
-        tables and figures made of it.
+        Results folder: ``runs/`` and ``large_scale/`` hold the measurements, ``drawn/`` the tables
+        and figures.
     data_dir : Path, optional
-        Where the data sets are; by default the folder that ``PRIMEDPCA_DATA`` names.
-    device : str
+        Folder of the data sets, by default the one that ``PRIMEDPCA_DATA`` names.
+    device : str, default="cpu"
         ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
     repeats : int, optional
-        Runs of every setting; by default 10, and 2 with ``quick``.
-    quick : bool
-        The two best settings of each grid and fewer steps.
-    resume : bool
-        Go on in a folder that holds results; finished runs are not repeated.
+        Number of runs of every setting, by default 10, and 2 with ``quick``.
+    quick : bool, default=False
+        Use only the two best settings of each grid, and fewer steps.
+    resume : bool, default=False
+        Continue in a folder that holds results; finished runs are not repeated.
     sets : sequence of str, optional
-        Only these of the five small sets.
+        Names of the small sets to run, by default all five.
+    progress : callable, optional
+        Function that is called with a sentence on each step of the work.
 
     Returns
     -------
     list of Path
-        The files drawn.
+        The files that were drawn.
     """
     if target not in TARGETS:
-        raise ValueError(f"target {target!r} is not known; there are {', '.join(TARGETS)}.")
+        raise ValueError(f"Unknown target {target!r}. Use one of {', '.join(TARGETS)}.")
     if repeats is not None and repeats < 1:
         raise ValueError(f"`repeats`={repeats} must be at least 1.")
     for name in sets or ():
         if name not in SETS:
-            raise ValueError(f"set {name!r} is not known; there are {', '.join(SETS)}.")
+            raise ValueError(f"Unknown set {name!r}. Use one of {', '.join(SETS)}.")
     check_device(device)
     _check_folder(out)
     drawn: list[Path] = []
@@ -80,7 +82,7 @@ def reproduce(
         folder = data_folder() if data_dir is None else data_dir
         if folder is None:
             raise FileNotFoundError(
-                f"{target} needs photographs and a video: name their folder with `--data-dir` or "
+                f"{target} needs photographs and a video. Set their folder with `--data-dir` or "
                 "the variable `PRIMEDPCA_DATA`."
             )
         drawn += reproduce_large_scale(
@@ -109,7 +111,7 @@ def _small(
     from primedpca_paper.traces import Results
 
     needs = _needs(targets, sets)
-    if not resume:  # before hours are spent on the sets that are there
+    if not resume:  # a missing set is reported before hours are spent on the others
         for name in SETS:
             if name in needs:
                 check_set(name, data_dir)
@@ -129,7 +131,7 @@ def _small(
 
 
 def _needs(targets: Sequence[str], sets: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Which methods are to be run on which set."""
+    """Return the methods to run on each set."""
     needs: dict[str, set[str]] = {}
     for target in targets:
         if target in ("figure-1", "figure-3"):
@@ -145,17 +147,17 @@ def _needs(targets: Sequence[str], sets: Sequence[str]) -> dict[str, tuple[str, 
 
 
 def _check_folder(out: Path) -> None:
-    """Refuse a folder that is somebody else's."""
+    """Refuse a folder that holds other files."""
     if out.exists() and not out.is_dir():
-        raise FileExistsError(f"`out`={str(out)!r} is a file; name a folder.")
+        raise FileExistsError(f"`out`={str(out)!r} is a file. Name a folder.")
     held = {path.name for path in out.iterdir()} if out.exists() else set()
     if held and not held & {"runs", "large_scale"}:
         raise FileExistsError(
-            f"`out`={str(out)!r} holds other files and no results; name a new folder."
+            f"`out`={str(out)!r} holds other files and no results. Name a new folder."
         )
 
 
 def check_device(device: str) -> None:
-    """Refuse a device that is not there."""
+    """Refuse a device that is not available."""
     if device != "cpu":
         torch_on(device)

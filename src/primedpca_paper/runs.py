@@ -1,4 +1,4 @@
-"""The runs behind the tables: choose each priming's setting, then time it, and our own ways."""
+"""The runs behind the tables: choose each priming's setting, time it, and time our methods."""
 
 from __future__ import annotations
 
@@ -31,25 +31,29 @@ from primedpca_paper.selection import best_setting
 
 __all__ = ["K5", "Runner", "rows_at"]
 
-#: The paper's figures 1 and 3: captured variance on the exponential set with five components.
+#: Data of the paper's figures 1 and 3: the exponential set with five components.
 K5 = "exponential-k5"
-#: Numbers gathered for one step of runs in lockstep; more is cut into groups of seeds.
+#: Most entries gathered for one step of runs in lockstep; more are split by seeds.
 GATHERED = {"cpu": 2**22, "cuda": 2**28}
 
 
 class Runner:
-    """Runs what is missing in a results folder.
+    """Runs that a results folder lacks.
 
     Parameters
     ----------
-    records, selection : Records
-        Of the timed runs, and of those that chose the settings.
+    records : Records
+        Timed runs.
+    selection : Records
+        Runs of the grid, from which the settings are chosen.
     protocol : Protocol
-    device : str
+        Settings, steps and repeats.
+    device : str, default="cpu"
+        ``"cpu"`` or a CUDA device.
     folder : Path, optional
-        Where the data sets are.
-    progress : callable
-        Told in words what is being done.
+        Folder of the data sets.
+    progress : callable, optional
+        Function that is called with a sentence on each step of the work.
     """
 
     def __init__(
@@ -66,7 +70,7 @@ class Runner:
         self._arena: Arena | None = None
 
     def arena(self, name: str) -> Arena:
-        """The set, read and solved exactly; one at a time is kept."""
+        """Return the set, read and solved exactly; only the latest one is kept in memory."""
         if self._arena is None or self._arena.name != name:
             self._arena = None
             self.progress(f"{name}: reading, and solving exactly in float64")
@@ -77,7 +81,7 @@ class Runner:
         return self._arena
 
     def run(self, name: str, method: str) -> None:
-        """Everything that the tables need of one method on one set."""
+        """Run everything that the tables need of one method on one set."""
         if method in OURS:
             self._own(name, method)
         else:
@@ -87,7 +91,7 @@ class Runner:
     # -- the best setting --------------------------------------------------------------------
 
     def best(self, name: str, method: str) -> float:
-        """The setting of the least angular error; runs the grid where it is not there yet."""
+        """Return the setting with the least angular error, running what the grid lacks."""
         if name == K5:
             name = "exponential"
         settings = self.protocol.settings[name, method]
@@ -139,7 +143,7 @@ class Runner:
             many.run_to(int(step))
             angles, found = arena.angles(many.vectors), many.found.tolist()
             for i, run in enumerate(missing):
-                angles[i, found[i] + 1 :] = np.pi / 2  # not begun yet
+                angles[i, found[i] + 1 :] = np.pi / 2  # components not begun yet
                 rows[run].append(_chosen_by(run, step, angles[i]))
             if many.finished.all():
                 break
@@ -154,7 +158,7 @@ class Runner:
             for seed in range(self.protocol.repeats):
                 run = Run(name, method, setting, extra, seed)
                 if not self.records.has(run):
-                    self.progress(f"{name}, {method} {setting:g}, l={extra}, run {seed}")
+                    self.progress(f"{name}, {method} {setting:g}, l={extra}, run {seed + 1}")
                     follow = self._power if method == "power_method" else self._sgd
                     self.records.write(run, follow(self.arena(name), run))
 
@@ -183,7 +187,7 @@ class Runner:
             if one.finished.all():
                 return
 
-    # -- our own -----------------------------------------------------------------------------
+    # -- our own methods ---------------------------------------------------------------------
 
     def _own(self, name: str, method: str) -> None:
         targets = (0.0,) if method == "exact" else THRESHOLDS
@@ -195,7 +199,7 @@ class Runner:
                 arena = self.arena(name)
                 if seed == 0 and tol == targets[0]:
                     self.progress(f"{name}, {method}")
-                    self._solve(arena, run)  # libraries are loaded before the clock starts
+                    self._solve(arena, run)  # untimed, so that libraries are loaded
                 self.records.write(run, [self._solve(arena, run)])
 
     def _solve(self, arena: Arena, run: Run) -> Row:
@@ -206,7 +210,7 @@ class Runner:
         data, wide = arena.fresh(), arena.fresh_wide() if proven else None
         options: dict[str, Any] = {"extra_components": "auto", "tol": tol, "proven": proven}
         plan = make_plan(data, arena.n_components, "auto", **options)
-        if not proven:  # the cheapest of its kind
+        if not proven:  # the cheapest way of this kind
             kind = {"exact": Exact, "block_krylov": BlockKrylov}[run.method]
             ways = [way.priming for way in plan.ways if isinstance(way.priming, kind)]
             priming = ways[0] if ways else kind()
@@ -231,14 +235,14 @@ class Runner:
 
 
 def _chosen_by(run: Run, step: Any, angles: np.ndarray) -> Row:
-    """A row of the search for a setting, off the clock."""
+    """Return a row of the search for a setting, which is not timed."""
     return _row(run, False, int(step), np.nan, angles, np.full(N_COMPONENTS, np.nan))
 
 
 def _row(
     run: Run, refined: bool, step: int, seconds: float, angles: Any, variances: Any, **more: Any
 ) -> Row:
-    """A row, its lists filled up to the length that all rows have."""
+    """Return a row whose lists are padded to the length that all rows have."""
     angles, variances = (
         np.pad(np.asarray(part, dtype=float), (0, N_COMPONENTS - len(part)), constant_values=np.nan)
         for part in (angles, variances)
@@ -247,7 +251,7 @@ def _row(
 
 
 def rows_at(arena: Arena, run: Run, step: int, seconds: float, directions: Array) -> Iterator[Row]:
-    """What the priming has, and what refining makes of it."""
+    """Yield the row of the priming's directions and the row after refining."""
     k = arena.n_components
     finite = bool(arena.like.xp.all(arena.like.xp.isfinite(directions)))
     unknown = np.full(k, np.nan)
@@ -271,7 +275,7 @@ def rows_at(arena: Arena, run: Run, step: int, seconds: float, directions: Array
 
 
 def _promised(arena: Arena, directions: Array, raw: np.ndarray, refined: np.ndarray) -> np.ndarray:
-    """Where refining shortened a streak: how long a one condition (b) promises."""
+    """Return the streaks that condition (b) guarantees where refining shortened a streak."""
     lost = np.array([streak_of(refined, v) < streak_of(raw, v) for v in THRESHOLDS])
     promised = np.full(len(THRESHOLDS), np.nan)
     if lost.any():

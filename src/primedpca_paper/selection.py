@@ -1,7 +1,7 @@
-"""Which setting of a priming is kept: the paper's rule, section 5.
+"""Choice of the best setting of a priming by the paper's rule, section 5.
 
-The setting with the least angular error, summed over runs, steps and components.  A run is
-looked at after some of its steps only, so the sum over all steps is the trapezoid rule's.
+The best setting has the least angular error, summed over runs, steps and components.  Runs are
+evaluated after some of their steps only, so that the sum over steps is by the trapezoid rule.
 """
 
 from __future__ import annotations
@@ -19,33 +19,37 @@ Pair = tuple[str, str]  # set, method
 
 
 def best_setting(rows: Iterable[Row], dataset: str, method: str) -> float:
-    """The setting of the least summed angular error; of two that tie, the larger one.
+    """Return the setting with the least summed angular error; of equal ones, the larger.
 
     Parameters
     ----------
     rows : iterable of Row
-        Those of other sets and methods, refined ones and those with extra directions are
-        left out.
+        Rows of the grid; those of other sets and methods, refined ones and those with extra
+        directions are ignored.
+    dataset : str
+        Name of the set.
+    method : str
+        Name of the priming.
     """
     errors = angular_errors(rows).get((dataset, method))
     if not errors:
         raise ValueError(
-            f"no run of {method!r} on {dataset!r} is there to choose a setting from; run the grid."
+            f"No runs of {method!r} on {dataset!r} to choose a setting from. Run the grid."
         )
     return min(errors, key=lambda setting: (errors[setting], -setting))
 
 
 def angular_errors(rows: Iterable[Row]) -> dict[Pair, dict[float, float]]:
-    """The summed angular error of every setting, largest setting first.
+    """Return the summed angular error of every setting, largest setting first.
 
-    A component that was not found, or is not finite, is a right angle off.  A run that ended by
-    itself keeps its last answer up to the last step of any run of that set and method.  Only
-    seeds that all settings of a set and method share are summed.
+    A component that was not found, or is not finite, counts as a right angle.  A run that
+    converged early counts with its last result up to the last step of any run of that set and
+    method.  Only seeds that all settings of a set and method share are summed.
 
     Returns
     -------
     dict of (set, method) to dict of setting to float
-        Radians times steps.
+        Errors in radians times steps.
     """
     runs: dict[Pair, dict[float, dict[int, list[Row]]]] = defaultdict(
         lambda: defaultdict(lambda: defaultdict(list))
@@ -61,8 +65,8 @@ def _sums(pair: Pair, runs: dict[float, dict[int, list[Row]]]) -> dict[float, fl
     seeds = set.intersection(*(set(found) for found in runs.values()))
     if not seeds:
         raise ValueError(
-            f"the settings of {pair[1]!r} on {pair[0]!r} share no seed, so that their errors "
-            "cannot be compared; finish the grid with --resume."
+            f"The settings of {pair[1]!r} on {pair[0]!r} have no seed in common, so that their "
+            "errors cannot be compared. Finish the grid with --resume."
         )
     last = max(row.step for found in runs.values() for seed in seeds for row in found[seed])
     return {
@@ -72,7 +76,7 @@ def _sums(pair: Pair, runs: dict[float, dict[int, list[Row]]]) -> dict[float, fl
 
 
 def _error(rows: list[Row], last: int) -> float:
-    """One run's, from its first evaluation to step ``last``."""
+    """Return the error of one run, from its first evaluation to step ``last``."""
     rows = sorted(rows, key=lambda row: row.step)
     steps = np.array([row.step for row in rows] + [last], dtype=np.float64)
     errors = [np.nan_to_num(row.angles, nan=np.pi / 2, posinf=np.pi / 2).sum() for row in rows]

@@ -14,10 +14,10 @@ from primedpca_paper.traces import Summary
 __all__ = ["MISSING", "NOT_REACHED", "Cell", "Table", "digits", "spread_cell", "tidy"]
 
 MISSING, NOT_REACHED = "—", "n.a."
-#: So many lines fit on a page of LaTeX.
+#: Number of lines that fit on a page of LaTeX.
 PAGE = 45
 
-#: How LaTeX writes what stands in our cells; in this order, backslash first.
+#: LaTeX for the special characters in cells.
 _LATEX = {
     "\\": r"\textbackslash ",
     **{character: "\\" + character for character in "&%$#_{}"},
@@ -40,7 +40,7 @@ _LATEX = {
 
 
 class Cell(NamedTuple):
-    """What is printed, and the number by which a best one is found (NaN: none)."""
+    """Text of a cell, and the value by which the best cell is found (NaN for none)."""
 
     text: str
     value: float = math.nan
@@ -53,16 +53,18 @@ class Table:
     Attributes
     ----------
     name : str
-        Its file and its LaTeX label.
+        Name of the file, and LaTeX label.
     title : str
+        Heading of the table.
     head : list of str
-        One for each column; the first is that of the line's name.
+        Heading of each column; the first is that of the lines' names.
     sections : list of (str, list of lines)
         Heading and lines; a line is a list of cells, its name first.  The least value of each
-        column is printed bold in every group of lines that :attr:`groups` tells apart.
+        column is bold, in each group of lines.
     notes : list of str
-    groups : int
-        So many lines at the end of each section are a group of their own.
+        Sentences below the table.
+    groups : int, default=0
+        Number of lines at the end of each section that form a second group.
     """
 
     name: str
@@ -73,7 +75,7 @@ class Table:
     groups: int = 0
 
     def markdown(self) -> str:
-        """One table for each section, then the notes."""
+        """Return one table for each section, then the notes."""
         parts = [f"# {self.title}"]
         for heading, lines in self.sections:
             shown = [_markdown_line(self.head), _markdown_line(["---"] * len(self.head))]
@@ -85,9 +87,9 @@ class Table:
         return "\n\n".join(parts) + "\n"
 
     def latex(self) -> str:
-        """A floating ``table*`` with booktabs rules; the notes are in its caption.
+        """Return a floating ``table*`` with booktabs rules and the notes in its caption.
 
-        One that does not fit on a page is a ``longtable``.
+        A table that does not fit on a page is a ``longtable``.
         """
         columns = "l" + "c" * (len(self.head) - 1)
         about = _escape(" ".join([f"{self.title}.", *self.notes]))
@@ -136,14 +138,14 @@ class Table:
 
 
 def digits(value: float, significant: int = 3) -> int:
-    """Decimals that show so many significant digits of a value."""
+    """Return the number of decimals that show ``significant`` digits of a value."""
     if not math.isfinite(value) or value == 0:
         return 0
     return max(0, significant - 1 - math.floor(math.log10(abs(value))))
 
 
 def spread_cell(summary: Summary | None) -> Cell:
-    """Mean ± standard deviation to three digits of the mean; only the mean of a single run."""
+    """Return mean ± standard deviation to three digits; for a single run, the mean only."""
     if summary is None:
         return Cell(MISSING)
     if not summary.known:
@@ -156,7 +158,7 @@ def spread_cell(summary: Summary | None) -> Cell:
 
 
 def tidy(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """CSV text; NaN and ``None`` are empty cells."""
+    """Return CSV text; NaN and ``None`` are empty cells."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
@@ -184,7 +186,7 @@ def _escape(text: str) -> str:
 
 
 def _latex_cell(text: str, best: bool) -> str:
-    # An indent of two spaces stands for a quad: pPCA under its priming.
+    # Two leading spaces become a quad: pPCA is indented under its priming.
     inner = _escape(text.strip())
     inner = rf"\textbf{{\boldmath {inner}}}" if best else inner
     return rf"\quad {inner}" if text.startswith("  ") else inner

@@ -1,4 +1,4 @@
-"""A results folder as tables and figures see it: for each line of a table, one trace a run."""
+"""A results folder arranged for tables and figures: one trace for each run of a line."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from primedpca_paper.selection import angular_errors
 
 __all__ = ["ALONE", "Curve", "Results", "Summary", "Trace", "curve", "name_of"]
 
-#: In the place of ``l``: the priming as it is, not refined.
+#: Value of ``l`` for the priming alone, not refined.
 ALONE = None
 Kind = tuple[str, str, int, bool]  # set, method, l, refined
 
 
 class Trace(NamedTuple):
-    """One run along its ``m`` evaluations."""
+    """One run with its ``m`` evaluations."""
 
     seed: int
     steps: np.ndarray  # (m,)
@@ -32,7 +32,7 @@ class Trace(NamedTuple):
 
     @classmethod
     def of(cls, rows: Sequence[Row]) -> Trace:
-        """The rows of one run, put in order."""
+        """Make a trace of the rows of one run, in any order."""
         rows = sorted(rows, key=lambda row: row.step)
         return cls(
             rows[0].run.seed,
@@ -44,18 +44,18 @@ class Trace(NamedTuple):
         )
 
     def streaks(self, threshold: float) -> np.ndarray:
-        """The longest correct streak at each evaluation: ``(m,)``."""
+        """Return the longest correct streak at each evaluation, ``(m,)``."""
         found: np.ndarray = np.cumprod(self.angles < threshold, axis=1).sum(axis=1)
         return found
 
     def reached(self, threshold: float) -> int | None:
-        """The first evaluation with a full streak, whatever comes after it."""
+        """Return the index of the first evaluation with a full streak, or ``None``."""
         full = np.flatnonzero(self.streaks(threshold) >= N_COMPONENTS)
         return int(full[0]) if full.size else None
 
 
 class Summary(NamedTuple):
-    """Over runs: mean and standard deviation (divided by runs less one); NaN if a run failed."""
+    """Mean and standard deviation (with n - 1) over runs; NaN if a run missed the streak."""
 
     mean: float
     spread: float
@@ -64,19 +64,20 @@ class Summary(NamedTuple):
 
     @property
     def known(self) -> bool:
-        """Whether every run got there, on a clock that ran."""
+        """Whether every run reached the streak and was timed."""
         return math.isfinite(self.mean)
 
 
 class Results:
-    """What was measured, at the best setting of each priming.
+    """Measurements at the best setting of each priming.
 
     Parameters
     ----------
     records : Records
+        Timed runs.
     selection : Records, optional
-        The grid, from which the best settings are chosen.  A set and method that it lacks must
-        have been run at one setting only.
+        Runs of the grid, from which the best settings are chosen.  A set and method without such
+        runs must have been run at one setting only.
     """
 
     def __init__(self, records: Records, selection: Records | None = None) -> None:
@@ -93,9 +94,9 @@ class Results:
             self._traces[kind][setting] = [Trace.of(rows[seed]) for seed in sorted(rows)]
 
     def setting(self, dataset: str, method: str) -> float | None:
-        """The one that is kept; ``None`` where nothing was run.
+        """Return the best setting, or ``None`` if nothing was run.
 
-        A set run with another ``k`` ("exponential-k5") takes the setting of the set itself.
+        A set that was run with another ``k`` ("exponential-k5") uses the setting of the set itself.
         """
         for name in (dataset, dataset.split("-k")[0]):
             errors = self.errors.get((name, method))
@@ -109,27 +110,27 @@ class Results:
         }
         if len(found) > 1:
             raise ValueError(
-                f"{method!r} was run on {dataset!r} at the settings {sorted(found)}, and no "
-                "selection says which is best; give the folder of the grid."
+                f"{method!r} was run on {dataset!r} at the settings {sorted(found)}, without a "
+                "selection to choose the best one from. Pass the folder of the grid."
             )
         return found.pop() if found else None
 
     def traces(self, dataset: str, method: str, extra: int | None) -> list[Trace]:
-        """All runs of a priming of the paper: alone, or pPCA with ``extra`` directions."""
+        """Return the runs of a priming of the paper, alone or as pPCA with ``extra`` directions."""
         setting = self.setting(dataset, method)
         if setting is None:
             return []
         return self._at((dataset, method, extra or 0, extra is not ALONE), setting)
 
     def answers(self, dataset: str, method: str, threshold: float) -> list[Trace]:
-        """All runs of a method of ours that was asked for ``threshold``."""
+        """Return the runs of one of our methods with the tolerance ``threshold``."""
         kind = (dataset, method, 0, True)
-        # A full decomposition is not asked for an angle: its setting is 0.
+        # A full decomposition has no tolerance: its setting is 0.
         return self._at(kind, threshold) or self._at(kind, 0.0)
 
     def _at(self, kind: Kind, setting: float) -> list[Trace]:
         for found, traces in self._traces.get(kind, {}).items():
-            # Files hold six digits of a setting.
+            # Files hold six digits of a setting, so that equality would be too strict.
             if math.isclose(found, setting, rel_tol=1e-4):
                 return traces
         return []
@@ -137,7 +138,7 @@ class Results:
     def time(
         self, dataset: str, method: str, extra: int | None, threshold: float, unit: str = "seconds"
     ) -> Summary | None:
-        """``unit`` ("seconds" or "steps") to a full streak; ``None`` where nothing was run."""
+        """Return the ``unit`` ("seconds" or "steps") to a full streak; ``None`` if not run."""
         if method in PAPERS:
             traces = self.traces(dataset, method, extra)
         else:
@@ -154,14 +155,14 @@ class Results:
     def best(
         self, dataset: str, method: str, threshold: float, unit: str = "seconds"
     ) -> tuple[int, Summary] | None:
-        """The ``l`` whose pPCA was soonest, and its time; ``None`` if none got there."""
+        """Return the ``l`` of the fastest pPCA and its time; ``None`` if none had the streak."""
         found = [(extra, self.time(dataset, method, extra, threshold, unit)) for extra in EXTRAS]
         known = [(extra, time) for extra, time in found if time is not None and time.known]
         return min(known, key=lambda pair: pair[1].mean, default=None)
 
 
 class Curve(NamedTuple):
-    """A mean over runs, its standard error, and where it lies: ``m`` points each."""
+    """Mean over runs and its standard error at ``m`` points."""
 
     steps: np.ndarray
     seconds: np.ndarray
@@ -174,21 +175,21 @@ def curve(
     values: Callable[[Trace], np.ndarray],
     steps: np.ndarray | None = None,
 ) -> Curve:
-    """The mean of ``values(trace)`` over runs.
+    """Return the mean of ``values(trace)`` over runs.
 
     Parameters
     ----------
     traces : sequence of Trace
-        At least one.
+        Runs, at least one.
     values : callable
-        From a trace to one value, or one array, for each of its evaluations.
+        Function of a trace that returns a value, or an array, for each of its evaluations.
     steps : ndarray of shape (m,), optional
-        Where to look; by default at every step at which some run was evaluated.
+        Steps of the curve, by default every step at which some run was evaluated.
 
     Notes
     -----
-    A run counts with its latest evaluation, and after its end with its last.  The seconds of a
-    point are the mean over runs of the time of that step.
+    At each step a run counts with its latest evaluation.  The seconds of a point are the mean
+    over runs of the time of that step.
     """
     begin = max(trace.steps[0] for trace in traces)
     if steps is None:
@@ -203,11 +204,11 @@ def curve(
 
 
 def latest(trace: Trace, steps: np.ndarray) -> np.ndarray:
-    """The index of the last evaluation at or before each step."""
+    """Return the index of the last evaluation at or before each step."""
     found: np.ndarray = np.searchsorted(trace.steps, steps, side="right") - 1
     return found
 
 
 def name_of(threshold: float) -> str:
-    """``π/8`` and the like."""
+    """Return a threshold as text, such as ``π/8``."""
     return f"π/{round(math.pi / threshold)}"
