@@ -275,7 +275,12 @@ WRONG = {
     "counts below zero": ("nips", STAND_IN, counts(data=-np.ones(len(INDICES))), "from 0 up"),
     "counts that are nan": ("nips", STAND_IN, counts(data=INDICES * np.nan), "from 0 up"),
     "counts not as many": ("nips", STAND_IN, counts(data=np.ones(3)), "3 entries"),
-    "indices that are fractions": ("nips", STAND_IN, counts(indices=INDICES + 0.5), "float64, not integers"),
+    "indices that are fractions": (
+        "nips",
+        STAND_IN,
+        counts(indices=INDICES + 0.5),
+        "float64, not integers",
+    ),
 }
 
 

@@ -113,7 +113,7 @@ class Arena:
         return found, time.perf_counter() - start
 
     def promised(self, directions: Array) -> np.ndarray:
-        """Return the bounds of condition (b) of the theory on the angles after refining, ``(k,)``."""
+        """Return condition (b)'s bounds on the angles after refining, ``(k,)``."""
         basis = np.linalg.qr(to_numpy(basis_of(directions)).astype(np.float64))[0]
         image = self.covariance_product(_sent(basis, self.device))
         return angle_bounds(self.values, self.truth, basis, to_numpy(image))

@@ -1,8 +1,8 @@
-"""What the paper says of figure 2, held against our rows.
+"""Check of the paper's claim on figure 2 against our results.
 
-The curves of pPCA lie on or above those of their priming.  Where one does not, condition (b) of
-``docs/theory.md`` must have failed: the streak that it promises is shorter than the one that
-the priming had.
+The claim: the curves of pPCA lie on or above those of their priming.  Where one does not,
+condition (b) of ``docs/theory.md`` must fail: the streak that it guarantees is shorter than the
+priming's.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from primedpca_paper.traces import ALONE, Results, Trace, curve, latest, name_of
 
 __all__ = ["VERDICTS", "Below", "below", "claims_files"]
 
-#: Why a curve lies below its priming's, by verdict.
+#: Reasons why a curve lies below its priming's, by verdict.
 VERDICTS = {
-    "b fails": "in some run refining shortened the streak, and (b) had not promised it",
-    "other runs": "refining shortened no streak: the runs with extra directions, which are "
-    "others than those of the priming alone, had shorter ones",
-    "not explained": "refining shortened a streak, and no promise is on record",
-    "against theory": "refining shortened a streak that (b) had promised",
+    "b fails": "in some run refining shortened the streak, and (b) did not guarantee it",
+    "other runs": "refining shortened no streak: the runs with extra directions, which are not "
+    "those of the priming alone, had shorter ones",
+    "not explained": "refining shortened a streak, and no guarantee is recorded",
+    "against theory": "refining shortened a streak that (b) guaranteed",
 }
 
 
 class Below(NamedTuple):
-    """A point of a curve of pPCA that lies below its priming's at the same step."""
+    """A point where pPCA's curve lies below its priming's at the same step."""
 
     dataset: str
     method: str
@@ -51,7 +51,7 @@ class Below(NamedTuple):
 def below(
     results: Results, dataset: str, method: str, extra: int, threshold: float
 ) -> Iterator[Below]:
-    """Every such point of one curve, in order of steps."""
+    """Yield the points of one curve that lie below, in order of steps."""
     alone = results.traces(dataset, method, ALONE)
     refined = results.traces(dataset, method, extra)
     if not alone or not refined:
@@ -71,15 +71,15 @@ def below(
 def _verdict(
     alone: list[Trace], refined: list[Trace], extra: int, step: float, threshold: float
 ) -> tuple[int, str]:
-    """In how many runs refining shortened the streak, and what theory says to it."""
+    """Return the number of runs in which refining shortened the streak, and the verdict."""
     column = int(np.argmin(np.abs(np.array(THRESHOLDS) - threshold)))
     raw = {trace.seed: _streak_at(trace, step, threshold) for trace in alone}
     seen: Counter[str] = Counter()
     for trace in refined:
         promised = float(trace.promised[latest(trace, np.array([step]))[0], column])
         mine = _streak_at(trace, step, threshold)
-        # With extra directions the priming's own streak is not on record, but a promise is only
-        # written down where refining shortened it: it was longer than the refined one.
+        # With extra directions the priming's own streak is not recorded.  A guarantee is recorded
+        # only where refining shortened that streak, which was therefore longer.
         own = raw.get(trace.seed, mine) if extra == 0 else mine + math.isfinite(promised)
         if math.isfinite(promised) and (promised >= own or promised > mine):
             seen["against theory"] += 1
@@ -97,7 +97,7 @@ def _streak_at(trace: Trace, step: float, threshold: float) -> int:
 
 
 def claims_files(results: Results) -> dict[str, str]:
-    """``claims.md`` and ``claims.csv``: name to text."""
+    """Return ``claims.md`` and ``claims.csv``, name to text."""
     points = [
         point
         for threshold in THRESHOLDS
@@ -119,7 +119,7 @@ def claims_files(results: Results) -> dict[str, str]:
 
 
 def _counts(results: Results, points: list[Below]) -> Table:
-    """Points below, by threshold and verdict, of how many there are."""
+    """Return the table of the number of points below, by threshold and verdict."""
     rows = []
     for threshold in THRESHOLDS:
         mine = [point for point in points if point.threshold == threshold]
@@ -150,7 +150,7 @@ def _points(results: Results) -> int:
 
 
 def _first(points: Iterable[Below]) -> Table:
-    """Every point below at the threshold of figure 2."""
+    """Return the table of all points below at the threshold of figure 2."""
     rows = [
         [
             Cell(TITLES[point.dataset]),
@@ -175,13 +175,13 @@ def _first(points: Iterable[Below]) -> Table:
         *("set", "priming", "l", "step", "streak, priming", "streak, pPCA"),
         *("standard error of the difference", "runs shortened", "verdict"),
     ]
-    notes = ["claims.csv has those of the other thresholds."] if rows else ["There are none."]
-    title = f"Where a curve of pPCA lies below its priming's at V = {name_of(THRESHOLDS[0])}"
+    notes = ["claims.csv holds those of the other thresholds."] if rows else ["There are none."]
+    title = f"Points where pPCA lies below its priming at V = {name_of(THRESHOLDS[0])}"
     return Table("claims-list", title, head, [("", rows)], notes)
 
 
 def _power_method(results: Results) -> Table:
-    """Time of the power method alone over that of pPCA on top of it."""
+    """Return the table of the time of the power method alone over that of pPCA."""
     sections = []
     gains = []
     for threshold in (THRESHOLDS[0], THRESHOLDS[2], THRESHOLDS[4]):
@@ -199,8 +199,8 @@ def _power_method(results: Results) -> Table:
     little = sum(gain < 1.25 for gain in gains)
     notes = [
         "Seconds of the power method alone over those of pPCA primed by it (l = 0): ours / the "
-        "paper's; n.a.: one of the two did not get there.",
-        f"In {little} of {len(gains)} cases pPCA gains less than a quarter.",
+        "paper's; n.a.: one of the two did not reach the streak.",
+        f"In {little} of {len(gains)} cases pPCA is less than 25 % faster.",
     ]
     head = ["V", *(TITLES[name] for name in SETS)]
     title = "The power method gains little"

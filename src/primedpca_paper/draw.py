@@ -1,4 +1,4 @@
-"""One entry point for every table and figure that a results folder can give."""
+"""Draw any table or figure from a results folder."""
 
 from __future__ import annotations
 
@@ -35,16 +35,18 @@ def draw(target: str, records: Records, selection: Records | None, out: Path) ->
     ----------
     target : str
         One of :data:`TARGETS`.
-    records, selection : Records
-        The results, and those of the grid from which the best settings are chosen.  With no
-        selection every priming must have been run at one setting only.
+    records : Records
+        Timed runs.
+    selection : Records or None
+        Runs of the grid, from which the best settings are chosen.  Without them every priming
+        must have been run at one setting only.
     out : Path
-        The folder to write to.  What stands there under the same names is replaced.
+        Folder to write to.  Files of the same names are replaced.
 
     Returns
     -------
     list of Path
-        What was written.  Sets and methods that were not run are left out, and said to be.
+        The files that were written.  They name the sets and methods that were not run.
     """
     if target not in TARGETS:
         raise ValueError(f"`target`={target!r} must be one of {', '.join(TARGETS)}.")
@@ -52,7 +54,7 @@ def draw(target: str, records: Records, selection: Records | None, out: Path) ->
 
 
 def draw_results(target: str, results: Results, out: Path) -> list[Path]:
-    """The same from a folder that was read already, to draw more than one target."""
+    """Draw one target from results that were read before, as :func:`draw` does."""
     paths = []
     texts = TEXTS[target](results) if target in TEXTS else {}
     for name, text in texts.items():

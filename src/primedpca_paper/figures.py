@@ -1,7 +1,7 @@
 """Figures 1, 2, 3 and 7 to 11 of the paper, drawn from a results folder.
 
-The paper's sources do not tell what its axes hold.  Ours are logarithmic along a run, because
-runs are looked at in logarithmic steps and the primings differ by orders of magnitude.
+The paper does not say how its axes are scaled.  Ours are logarithmic along a run, because runs are
+evaluated at logarithmically spaced steps and the primings differ by orders of magnitude.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from primedpca_paper.traces import ALONE, Curve, Results, Trace, curve, name_of
 
 __all__ = ["APPENDIX", "appendix_figure", "figure_1", "figure_2", "figure_3"]
 
-#: Which set each figure of the appendix shows.
+#: Set that each figure of the appendix shows.
 APPENDIX = {f"figure-{7 + i}": name for i, name in enumerate(SETS)}
 #: The exponential set run with five components, for figure 3.
 FIVE = "exponential-k5"
-#: Evaluations at the end of a curve by whose mean it is normalised.
+#: Number of last evaluations by whose mean a curve is normalised.
 TAIL = 5
 UNITS = {"seconds": "time (s)", "steps": "step"}
 
 STREAKS = """\
 Mean streak over runs; shading: ± the standard error of the mean. Dashed: the priming alone at its \
 best setting; solid: pPCA primed by the method of that colour, with l = 0, 2, 4 extra directions.
-Along time, a point stands at the mean time of its step, for pPCA with one refining, and black \
-marks above the top line are our own methods at the mean time of their answer when asked for V, \
-where every run of them had a streak of 16.
-Along steps, a step is a mini-batch for EigenGame and Oja's method and a pass over all data for \
+Over time, a point is at the mean time of its step, which for pPCA includes one refining; black \
+marks above the top line are our own methods with tolerance V at their mean time, if every run of \
+them had a streak of 16.
+Over steps, a step is a mini-batch for EigenGame and Oja's method and a pass over all data for \
 the power method.
 A cross (×) marks where the mean of pPCA lies below its priming's at the same step and condition \
 (b) of the theory fails in some run there; a plus sign where it lies below for another reason \
@@ -53,7 +53,7 @@ A cross (×) marks where the mean of pPCA lies below its priming's at the same s
 
 
 def figure_2(results: Results, folder: Path) -> list[Path]:
-    """The longest correct streak on every set at V = pi/8, along time and along steps."""
+    """Draw the longest correct streak on every set at V = pi/8, over time and over steps."""
     threshold = THRESHOLDS[0]
     paths = []
     for unit in UNITS:
@@ -75,7 +75,7 @@ def figure_2(results: Results, folder: Path) -> list[Path]:
 
 
 def appendix_figure(target: str, results: Results, folder: Path) -> list[Path]:
-    """The longest correct streak on one set at every threshold, along time and along steps."""
+    """Draw the longest correct streak on one set at every V, over time and over steps."""
     name = APPENDIX[target]
     paths = []
     for unit in UNITS:
@@ -104,7 +104,7 @@ def _suffix(unit: str) -> str:
 
 
 def _drawn(results: Results, names: Sequence[str]) -> list[tuple[str, int | None]]:
-    """The lines of which any of these sets has runs."""
+    """Return the lines that were run on any of these sets."""
     return [
         (method, extra)
         for method in PAPERS
@@ -114,9 +114,9 @@ def _drawn(results: Results, names: Sequence[str]) -> list[tuple[str, int | None
 
 
 def _streaks(axis: Any, results: Results, name: str, threshold: float, unit: str) -> float | None:
-    """All curves of one panel, with the marks of our own methods and of failed conditions.
+    """Draw the curves of one panel, with marks for our methods and for failed conditions.
 
-    Returns where the axis may begin: somewhat before the first streak.
+    Returns the left limit of the axis, somewhat before the first streak.
     """
     lines = _drawn(results, [name])
     begins = _mark_ours(axis, results, name, threshold) if unit == "seconds" else []
@@ -125,7 +125,7 @@ def _streaks(axis: Any, results: Results, name: str, threshold: float, unit: str
         found = curve(traces, lambda trace: trace.streaks(threshold))
         x = getattr(found, unit)
         begins += list(x[found.mean > 0][:1])
-        # Marks of different lines should not sit on top of one another.
+        # Offsets keep the marks of different lines apart.
         axis.plot(x, found.mean, markevery=(i % 7, 7), **look(method, extra))
         low, high = found.mean - found.error, found.mean + found.error
         axis.fill_between(x, low, high, color=COLOURS[method], alpha=0.15, linewidth=0)
@@ -154,7 +154,7 @@ def _mark_below(
 
 
 def _mark_ours(axis: Any, results: Results, name: str, threshold: float) -> list[float]:
-    """A mark for each of our methods, one above the other; returns their times."""
+    """Draw a mark for each of our methods, one above the other; return their times."""
     times = []
     for i, method in enumerate(OURS):
         time = results.time(name, method, 0, threshold)
@@ -175,7 +175,7 @@ def _finish(axes: Any, unit: str) -> None:
 
 
 def figure_1(results: Results, folder: Path) -> list[Path]:
-    """An example run: estimates of the variances, alone and refined, and the eigenvalues."""
+    """Draw the variances in an example run, before and after refining, and the eigenvalues."""
     name = "exponential"
     pairs = _pairs(results, name, 0)
     with house_style():
@@ -190,17 +190,17 @@ def figure_1(results: Results, folder: Path) -> list[Path]:
         _label(axis, pairs, "captured variance", eigenvalues=True)
         paths = save(figure, folder / "figure-1")
     about = (
-        "One run (the least seed) of EigenGame with k = 16 at its best learning rate. Dotted: the "
-        "eigenvalues of the covariance; dashed: the variance along each direction of EigenGame; "
-        "solid: along each component of pPCA (l = 0) from the same directions. One colour a "
-        "component; some are numbered on the right."
+        "One run (the smallest seed) of EigenGame with k = 16 at its best learning rate. Dotted: "
+        "the eigenvalues of the covariance; dashed: the variance along each direction of "
+        "EigenGame; solid: along each component of pPCA (l = 0) from the same directions. "
+        "Each component has its colour; some are numbered on the right."
     )
     title = f"Figure 1. An example run on {TITLES[name]} data."
     return [*paths, _caption(folder / "figure-1.txt", results, title, about)]
 
 
 def figure_3(results: Results, folder: Path) -> list[Path]:
-    """Captured variance along training with k = 5, as it is and normalised."""
+    """Draw the captured variance during training with k = 5, raw and normalised."""
     alone = results.traces(FIVE, "eigengame", ALONE)
     refined = results.traces(FIVE, "eigengame", 0)
     with house_style():
@@ -214,9 +214,9 @@ def figure_3(results: Results, folder: Path) -> list[Path]:
             axis.set_title("EigenGame and pPCA" + (", normalised" if normalised else ""))
         paths = save(figure, folder / "figure-3")
     about = (
-        "EigenGame (dashed) and pPCA primed by it (solid), k = 5; one colour a component, numbered "
-        "on the right. Mean over runs; shading: ± the standard error of the mean. "
-        f"Normalised: every curve of a run by the mean of its last {TAIL} evaluations. A step is a "
+        "EigenGame (dashed) and pPCA primed by it (solid), k = 5; each component has its colour "
+        "and is numbered on the right. Mean over runs; shading: ± the standard error of the mean. "
+        f"Normalised: each curve divided by the mean of its last {TAIL} evaluations. A step is a "
         "mini-batch."
     )
     title = f"Figure 3. Captured variance on {TITLES['exponential']} data."
@@ -224,14 +224,14 @@ def figure_3(results: Results, folder: Path) -> list[Path]:
 
 
 def _pairs(results: Results, name: str, extra: int) -> list[tuple[Trace, Trace]]:
-    """Runs of EigenGame with their refined rows."""
+    """Return the runs of EigenGame paired with their refined runs."""
     refined = {trace.seed: trace for trace in results.traces(name, "eigengame", extra)}
     alone = results.traces(name, "eigengame", ALONE)
     return [(trace, refined[trace.seed]) for trace in alone if trace.seed in refined]
 
 
 def _measured(trace: Trace) -> int:
-    """How many components of a run have their variance on record."""
+    """Return the number of components of a run whose variance was measured."""
     return int(np.isfinite(trace.variances).any(axis=0).sum())
 
 
@@ -246,7 +246,7 @@ def _variances(
             low, high = found.mean[:, i] - found.error[:, i], found.mean[:, i] + found.error[:, i]
             axis.plot(found.steps, found.mean[:, i], **look("eigengame", extra) | {"color": colour})
             axis.fill_between(found.steps, low, high, color=colour, alpha=0.15, linewidth=0)
-        # Where the refined curves end: which component each one is.
+        # Number the components, from 1, where the refined curves end.
         for i in range(0, count if extra == 0 and not normalised else 0, max(1, count // 5)):
             end = {"xy": (1.01, found.mean[-1, i]), "xycoords": ("axes fraction", "data")}
             if np.isfinite(found.mean[-1, i]):

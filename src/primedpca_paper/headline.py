@@ -1,8 +1,8 @@
-"""The abstract's numbers: how many times sooner pPCA is than its priming alone.
+"""The abstract's numbers: the speed-up of pPCA over its priming alone.
 
-For each set, the time of the priming alone to a streak of 16 at V = pi/8 over that of the best
-pPCA_l; then the mean over sets, leaving out those where either did not get there.  So computed,
-the paper's table gives its abstract's 10.5 (EigenGame) and 7.2 (Oja).
+For each set, the time of the priming alone to a streak of 16 at V = pi/8 is divided by that of the
+best pPCA_l; then comes the mean over sets, without those where either missed the streak.  The
+paper's table gives its abstract's 10.5 (EigenGame) and 7.2 (Oja) in this way.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ V = THRESHOLDS[0]
 
 
 class SpeedUp(NamedTuple):
-    """On one set: times, NaN where some run failed; which ``l`` was best."""
+    """Times on one set, NaN if some run missed the streak, and the best ``l``."""
 
     alone: float
     refined: float
@@ -34,7 +34,7 @@ class SpeedUp(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """How many times sooner pPCA is; NaN where that is not known."""
+        """Time of the priming alone over that of pPCA; NaN if one is not known."""
         return self.alone / self.refined if self.refined else math.nan
 
 
@@ -44,7 +44,7 @@ NEVER = SpeedUp(math.nan, math.nan, None)
 def our_speed_up(
     results: Results, dataset: str, method: str, unit: str = "seconds"
 ) -> SpeedUp | None:
-    """From our rows, in seconds or in steps; ``None`` where the priming was not run."""
+    """Return our speed-up in seconds or in steps; ``None`` if the priming was not run."""
     alone = results.time(dataset, method, ALONE, V, unit)
     best = results.best(dataset, method, V, unit)
     if alone is None:
@@ -53,7 +53,7 @@ def our_speed_up(
 
 
 def their_speed_up(dataset: str, method: str) -> SpeedUp:
-    """From the paper's table, in seconds."""
+    """Return the speed-up of the paper's table, in seconds."""
     alone = published(dataset, method, ALONE, V)
     times = [(published(dataset, method, extra, V), extra) for extra in EXTRAS]
     known = [(time.mean, extra) for time, extra in times if time and math.isfinite(time.mean)]
@@ -61,7 +61,7 @@ def their_speed_up(dataset: str, method: str) -> SpeedUp:
 
 
 def mean_speed_up(found: Iterable[SpeedUp | None]) -> float:
-    """Over the sets where it is known; NaN if there are none.
+    """Return the mean over the sets where the speed-up is known; NaN if there are none.
 
     Examples
     --------
@@ -76,7 +76,7 @@ def mean_speed_up(found: Iterable[SpeedUp | None]) -> float:
 
 
 def headline_files(results: Results) -> dict[str, str]:
-    """``headline.md``, ``.tex`` and ``.csv``: name to text."""
+    """Return ``headline.md``, ``.tex`` and ``.csv``, name to text."""
     tables = [_means(results), _referee(results), _splits(results), _against_ours(results)]
     return {
         "headline.md": "\n".join(table.markdown() for table in tables),
@@ -110,14 +110,14 @@ def _means(results: Results) -> Table:
     ]
     notes = [
         f"Time of the priming alone over that of the best pPCAₗ to a streak of 16 at V = "
-        f"{name_of(V)}; the mean over the sets where both got there in every run.",
+        f"{name_of(V)}; mean over the sets where every run of both reached the streak.",
         f"Each priming runs at its best setting of the paper's grid. Machine: {results.machine}.",
     ]
     return Table("headline", "Speed-up over the priming alone", head, [("", rows)], notes)
 
 
 def _referee(results: Results) -> Table:
-    """Set by set: ours and the paper's, and which side made the ratio what it is."""
+    """Return the table of our and the paper's speed-ups for each set, with the reason."""
     sections = []
     for method in PAPERS:
         rows = []
@@ -138,13 +138,13 @@ def _referee(results: Results) -> Table:
             sections.append((NAMES[method], rows))
     head = [
         *("set", "alone, s", "best pPCA, s", "speed-up"),
-        *("alone: ours sooner by", "pPCA: ours sooner by", "our speed-up is"),
+        *("alone: paper's / ours", "pPCA: paper's / ours", "our speed-up is"),
     ]
     notes = [
-        "Ours / the paper's. Our speed-up falls short of the paper's exactly where our priming "
-        "alone gained more over the paper's than our pPCA did.",
+        "Ours / the paper's. Our speed-up is lower than the paper's exactly where our priming "
+        "alone is faster than the paper's by a larger factor than our pPCA is.",
     ]
-    return Table("headline-sets", "The speed-up, set by set", head, sections, notes)
+    return Table("headline-sets", "The speed-up on each set", head, sections, notes)
 
 
 def _of(speed_up: SpeedUp) -> str:
@@ -164,7 +164,7 @@ def _why(ours: SpeedUp, theirs: SpeedUp) -> str:
 
 
 def _splits(results: Results) -> Table:
-    """Where the seconds go: steps, time of a step, time of refining."""
+    """Return the table of steps, time per step and time of refining."""
     sections = []
     for method in PAPERS:
         rows = []
@@ -181,18 +181,20 @@ def _splits(results: Results) -> Table:
             sections.append((NAMES[method], rows))
     head = [
         *("set", "steps", "fewer by", "ms per step", "one refining (l = 0), ms"),
-        "refining's share of pPCA's time",
+        "refining, % of pPCA's time",
     ]
     notes = [
-        "From the priming alone to the pPCAₗ that is best in seconds. The time of a step is the "
-        "slope of the clock over a run; one refining is the median difference of the clocks with "
-        "and without it, and its share is taken with that.",
+        "Priming alone → the pPCAₗ that is fastest in seconds. The time per step is the slope of "
+        "time over steps in a run. The time of one refining is the median difference of the "
+        "times with and without it.",
     ]
-    return Table("headline-costs", "Where the seconds go", head, sections, notes)
+    return Table(
+        "headline-costs", "Steps, time per step and time of refining", head, sections, notes
+    )
 
 
 class Cost(NamedTuple):
-    """Of the priming alone and of the best pPCA_l; NaN where not known."""
+    """Steps and times of the priming alone and of the best pPCA_l; NaN if not known."""
 
     steps_alone: float
     steps_refined: float
@@ -203,7 +205,7 @@ class Cost(NamedTuple):
 
 
 def cost_of(results: Results, dataset: str, method: str) -> Cost | None:
-    """``None`` where the priming was not run."""
+    """Return the costs on one set, or ``None`` if the priming was not run."""
     alone = results.traces(dataset, method, ALONE)
     steps = results.time(dataset, method, ALONE, V, "steps")
     if steps is None:
@@ -222,7 +224,7 @@ def cost_of(results: Results, dataset: str, method: str) -> Cost | None:
 
 
 def _ms_per_step(traces: list[Trace]) -> float:
-    """The slope of the clock: what refining adds at every evaluation cancels."""
+    """Return the slope of time over steps, in which the time of refining cancels."""
     slopes = [
         (trace.seconds[-1] - trace.seconds[0]) / (trace.steps[-1] - trace.steps[0])
         for trace in traces
@@ -232,7 +234,7 @@ def _ms_per_step(traces: list[Trace]) -> float:
 
 
 def _refining_ms(alone: list[Trace], refined: list[Trace]) -> float:
-    """By which the clocks of the same runs differ."""
+    """Return the median difference of the times of the same runs, refined and not."""
     by_seed = {trace.seed: trace for trace in refined}
     differences = []
     for trace in alone:
@@ -244,7 +246,7 @@ def _refining_ms(alone: list[Trace], refined: list[Trace]) -> float:
 
 
 def _against_ours(results: Results) -> Table:
-    """Our own methods against the best line of the paper's, at every threshold."""
+    """Return the table of our methods against the best of the paper's, at every threshold."""
     sections = []
     for method in OURS:
         rows = []
@@ -256,9 +258,9 @@ def _against_ours(results: Results) -> Table:
                 cells.append(number(ratio(best, time and time.mean), 3, "×"))
             rows.append([Cell(name_of(threshold)), *map(Cell, cells)])
         sections.append((NAMES[method], rows))
-    notes = ["The best of the paper's lines, as we ran them, over the time of our own method."]
+    notes = ["Time of the best of the paper's lines, as run here, over that of our own method."]
     head = ["V", *(TITLES[name] for name in SETS)]
-    title = "How many times sooner our own methods reach a streak of 16"
+    title = "Speed-up of our own methods to a streak of 16"
     return Table("headline-ours", title, head, sections, notes)
 
 

@@ -1,4 +1,4 @@
-"""How figures look: one colour a priming, one mark a number of extra directions."""
+"""Style of the figures: a colour for each priming, a mark for each number of directions."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = [
     *("component_colours", "house_style", "legend_handles", "look", "save"),
 ]
 
-#: Three of Okabe and Ito's colours, which colour-blind readers tell apart.
+#: Three of Okabe and Ito's colours, which colour-blind readers can distinguish.
 COLOURS = {"eigengame": BLUE, "oja": RED, "power_method": GREEN}
 
-#: Single points: our own methods, and where pPCA falls below its priming.
+#: Marks of single points: our own methods, and points where pPCA is below its priming.
 MARKS: dict[str, dict[str, Any]] = {
     "block_krylov": {"marker": "*", "markersize": 9},
     "certified": {"marker": "s", "markersize": 5.5},
@@ -49,7 +49,7 @@ SETTINGS: Any = {
 
 
 def look(method: str, extra: int | None) -> dict[str, Any]:
-    """Of a line: dashed for the priming alone, solid for pPCA, with a mark for extra ones."""
+    """Return a line's style: dashed for the priming alone, solid for pPCA, marks for ``l``."""
     style: dict[str, Any] = {"color": COLOURS[method], "linestyle": "-"}
     if extra is ALONE:
         return style | {"linestyle": (0, (4, 1.6)), "linewidth": 1.1}
@@ -60,7 +60,7 @@ def look(method: str, extra: int | None) -> dict[str, Any]:
 
 
 def component_colours(count: int) -> list[Any]:
-    """From dark to light, the first component darkest."""
+    """Return colours from dark to light, the first component darkest."""
     from matplotlib import colormaps
 
     last = max(count - 1, 1)
@@ -69,32 +69,32 @@ def component_colours(count: int) -> list[Any]:
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Inside, new axes look like all others of these figures."""
+    """Apply the settings of these figures to axes made in the block."""
     try:
         from matplotlib import rc_context
     except ImportError as error:
         raise ImportError(
-            "figures need matplotlib; install it with `pip install 'primedpca[plots]'`."
+            "Figures need matplotlib. Install it with `pip install 'primedpca[plots]'`."
         ) from error
     with rc_context(SETTINGS):
         yield
 
 
-def save(figure: Any, stem: Path) -> list[Path]:
-    """As PNG and PDF, each whole or not at all, the same bytes for the same data."""
+def save(figure: Any, stem: Path, dpi: float = 180) -> list[Path]:
+    """Write PNG and PDF files, with the same bytes for the same data; return their paths."""
     stem.parent.mkdir(parents=True, exist_ok=True)
     paths = []
     for kind, about in (("png", {"Software": None}), ("pdf", {"CreationDate": None})):
         path = stem.with_name(f"{stem.name}.{kind}")
         with atomic_write(path, overwrite=True) as draft:
-            figure.savefig(draft, dpi=180, format=kind, metadata=about)
+            figure.savefig(draft, dpi=dpi, format=kind, metadata=about)
         figure.set_layout_engine("none")  # keep the layout: computing it takes most of the time
         paths.append(path)
     return paths
 
 
 def legend_handles(lines: list[tuple[str, int | None]], axes: Any) -> list[Any]:
-    """A handle for each line, and for each kind of single point that is on the axes."""
+    """Return a handle for each line and for each kind of point that is on the axes."""
     from matplotlib.lines import Line2D
 
     names = {ALONE: "", 0: " + pPCA", 2: " + pPCA$_2$", 4: " + pPCA$_4$"}
@@ -114,5 +114,5 @@ def legend_handles(lines: list[tuple[str, int | None]], axes: Any) -> list[Any]:
 
 
 def is_point(line: Any) -> bool:
-    """Whether this is a single mark and not a curve."""
+    """Return whether this is a single mark and not a curve."""
     return line.get_linestyle() == "None"

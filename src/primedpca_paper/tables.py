@@ -1,7 +1,7 @@
 """Tables 1 and 2 of the paper: time to a streak of 16, in seconds and in steps.
 
 The time of a run is that of its first evaluation with a full streak.  Evaluations are spaced
-logarithmically, so that it may be one spacing too long, for all methods alike.
+logarithmically, so that every time may be too long by up to one spacing, for all methods alike.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ Line = tuple[str, int | None]  # method, l
 
 
 def label(method: str, extra: int | None) -> str:
-    """How a line is called: the priming's name, or pPCA indented under it."""
+    """Return the name of a line: the priming's name, or pPCA indented under it."""
     if method in OURS or extra is ALONE:
         return NAMES[method]
     return "  + pPCA" + {0: "", 2: "₂", 4: "₄"}[extra]
 
 
 def table_files(name: str, results: Results) -> dict[str, str]:
-    """The files of "table-1" or "table-2": name to text.
+    """Return the files of "table-1" or "table-2", name to text.
 
-    Seconds, steps, and seconds beside the paper's, as Markdown and LaTeX; all numbers once more
-    as tidy CSV; for table 2 also every threshold.
+    The tables hold seconds, steps, and seconds beside the paper's, as Markdown and LaTeX; a CSV
+    file holds all numbers.  Table 2 also comes with every threshold.
     """
     thresholds, extras = TABLE_1 if name == "table-1" else TABLE_2
     lines = _lines(results, extras)
@@ -74,7 +74,7 @@ def table_files(name: str, results: Results) -> dict[str, str]:
 
 
 def _lines(results: Results, extras: Sequence[int | None]) -> list[Line]:
-    """Those of the paper, whether run or not, and what else was run; then ours."""
+    """Return the paper's lines, run or not, other lines that were run, and our methods."""
     lines: list[Line] = []
     for method in PAPERS:
         for extra in extras:
@@ -106,20 +106,20 @@ def _table(
 
 
 def _notes(results: Results, unit: str, extras: Sequence[int | None]) -> list[str]:
-    """What a reader of a table must know."""
+    """Return the notes below a table."""
     said = [
-        "Mean ± standard deviation over runs (divided by the number of runs less one)",
-        f"{NOT_REACHED}: at least one run did not get there",
+        "Mean ± standard deviation over runs (with n - 1)",
+        f"{NOT_REACHED}: at least one run did not reach the streak",
     ]
     missing = missing_from(results, list(dict.fromkeys(extras)))
     if missing:
         said[-1] += f"; {MISSING}: not run ({'; '.join(missing)})"
     said.append(
         "The time of a run is that of its first evaluation with a full streak; evaluations are "
-        "spaced logarithmically and are not on the clock"
+        "spaced logarithmically and are not timed"
     )
     if unit == "seconds":
-        said.append("A time of pPCA is that of its priming so far and of one refining")
+        said.append("The time of pPCA is that of its priming so far and of one refining")
     else:
         said.append(
             "A step is a mini-batch for EigenGame and Oja's method and a pass over all data for "
@@ -127,7 +127,7 @@ def _notes(results: Results, unit: str, extras: Sequence[int | None]) -> list[st
         )
     said += [
         "Bold: the least mean of the paper's lines, and of the last three, which are not in the "
-        "paper: block Krylov that was asked for V, an answer that is proven to be within V, and a "
+        "paper: block Krylov with tolerance V, the same with a certificate that proves V, and a "
         "full decomposition",
         f"Machine: {results.machine}; runs: {_counts(results)}",
     ]
@@ -135,7 +135,7 @@ def _notes(results: Results, unit: str, extras: Sequence[int | None]) -> list[st
 
 
 def missing_from(results: Results, extras: Sequence[int | None] = (ALONE, *EXTRAS)) -> list[str]:
-    """What the paper's tables and ours have and the folder has not, in words."""
+    """Return the names of lines of the tables that the folder lacks."""
     said = []
     lines: list[Line] = [(method, extra) for method in PAPERS for extra in extras]
     for method, extra in [*lines, *((method, 0) for method in OURS)]:
@@ -150,7 +150,7 @@ def missing_from(results: Results, extras: Sequence[int | None] = (ALONE, *EXTRA
 
 
 def _lacks(results: Results, dataset: str, method: str, extra: int | None) -> bool:
-    """A pPCA is lacking only where its priming is there, or the list would say all twice."""
+    """Return whether runs are missing; pPCA without its priming is not listed a second time."""
     there = results.time(dataset, method, extra, THRESHOLDS[0]) is not None
     if method in OURS or extra is ALONE:
         return not there
@@ -163,7 +163,7 @@ def _full_name(method: str, extra: int | None) -> str:
 
 
 def _counts(results: Results) -> str:
-    """How many runs there are, naming the lines that have fewer."""
+    """Return the number of runs, naming the lines that have fewer."""
     seen = {
         (name, method, extra): len(results.traces(name, method, extra))
         for name in SETS
@@ -182,7 +182,7 @@ def _counts(results: Results) -> str:
 
 
 def _beside(name: str, results: Results, thresholds: Sequence[float], lines: list[Line]) -> Table:
-    """``ours / the paper's / how many times sooner ours is``."""
+    """Return a table with cells ``ours / the paper's / the paper's over ours``."""
     sections = []
     for threshold in thresholds:
         rows = []
@@ -192,8 +192,8 @@ def _beside(name: str, results: Results, thresholds: Sequence[float], lines: lis
                 rows.append([Cell(label(method, extra)), *map(Cell, cells)])
         sections.append((f"V = {name_of(threshold)}", rows))
     said = [
-        f"In a cell: our seconds / the paper's / the paper's over ours. {NOT_REACHED}: at least "
-        f"one run did not get there; {MISSING}: not run, or not in the paper.",
+        f"Each cell: our seconds / the paper's / the paper's over ours. {NOT_REACHED}: at least "
+        f"one run did not reach the streak; {MISSING}: not run, or not in the paper.",
         f"Ours: {results.machine}; the paper's: NVIDIA RTX 3090.",
     ]
     title = "Our seconds to a streak of 16 beside the paper's"
@@ -212,20 +212,20 @@ def _beside_cell(
 
 
 def as_printed(value: float | None) -> str:
-    """A number of the paper, with its two decimals."""
+    """Return a number of the paper with its two decimals."""
     known = value is not None and math.isfinite(value)
     return f"{value:.2f}" if known else number(value)
 
 
 def ratio(above: float | None, below: float | None) -> float | None:
-    """A quotient of two times; NaN or ``None`` where one of them is."""
+    """Return the quotient of two times; NaN or ``None`` if one of them is."""
     if above is None or below is None:
         return None
     return above / below if below else math.nan
 
 
 def number(value: float | None, significant: int = 3, unit: str = "") -> str:
-    """To so many significant digits; ``n.a.`` for NaN and a dash for ``None``."""
+    """Return a number with ``significant`` digits; ``n.a.`` for NaN, a dash for ``None``."""
     if value is None:
         return MISSING
     if not math.isfinite(value):
@@ -266,7 +266,7 @@ def _tidy_rows(
 
 
 def settings_files(results: Results) -> dict[str, str]:
-    """The best setting of each priming on each set, with the errors of all: name to text."""
+    """Return the files of the best settings, with the errors of all settings, name to text."""
     sections = []
     for method, grid in PAPERS.items():
         name = "ε" if method == "power_method" else "learning rate"
@@ -282,14 +282,14 @@ def settings_files(results: Results) -> dict[str, str]:
         if rows:
             sections.append((NAMES[method], rows))
     said = [
-        "Angular error in radians, summed over runs, steps (by the trapezoid rule from evaluation "
-        "to evaluation) and components; one that was not found counts as a right angle. Bold: the "
-        "least, which is kept.",
+        "Angular error in radians, summed over runs, steps (by the trapezoid rule between "
+        "evaluations) and components; a component that was not found counts as a right angle. "
+        "Bold: the least error, whose setting is used.",
     ]
     if not sections:
-        said = ["The grid was not run: every priming has the one setting that it was run at."]
+        said = ["The grid was not run: every priming was run at one setting only."]
     head = ["", *(TITLES[key] for key in SETS)]
-    table = Table("settings", "Which setting of each priming is best", head, sections, said)
+    table = Table("settings", "The best setting of each priming", head, sections, said)
     rows_ = [
         [dataset, method, setting, error, int(setting == results.setting(dataset, method))]
         for (dataset, method), errors_ in results.errors.items()
@@ -304,7 +304,7 @@ def settings_files(results: Results) -> dict[str, str]:
 
 
 def _error_cell(error: float | None, kept: float | None, setting: float) -> Cell:
-    """With a value, by which it is printed bold, only if this is the setting that is kept."""
+    """Return a cell that has a value, and so is bold, only for the setting that is used."""
     if error is None:
         return Cell(MISSING)
     is_kept = kept is not None and math.isclose(kept, setting, rel_tol=1e-4)

@@ -1,4 +1,4 @@
-"""``primedpca datasets``: what the experiments run on, where it is, how to get it."""
+"""``primedpca datasets``: list and download the data sets of the experiments."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["list_datasets"]
 def list_datasets(
     download: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Fetch this set first; may be given more than once."),
+        typer.Option(metavar="NAME", help="Download this set first; may be repeated."),
     ] = None,
     data_dir: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="The data folder; PRIMEDPCA_DATA unless given."),
+        typer.Option(metavar="DIR", help="Data folder; default: PRIMEDPCA_DATA."),
     ] = None,
     as_json: opt.AsJson = False,
     debug: opt.Debug = False,
 ) -> None:
-    """List the data sets of the experiments, and download them.
+    """List and download the data sets of the experiments.
 
     Example: primedpca datasets --download mnist --data-dir data
     """
@@ -34,12 +34,10 @@ def list_datasets(
     folder = data_folder() if data_dir is None else data_dir
     if download:
         if folder is None:
-            raise ValueError(
-                "name the folder to download to with `--data-dir` or `PRIMEDPCA_DATA`."
-            )
+            raise ValueError("No folder to download to. Set `--data-dir` or `PRIMEDPCA_DATA`.")
         _fetch_all(download, folder)
     elif folder is not None and not folder.is_dir():
-        raise FileNotFoundError(f"`--data-dir`={str(folder)!r} is no folder; mend it.")
+        raise FileNotFoundError(f"`--data-dir`={str(folder)!r} is not a folder. Correct it.")
     rows = [_row(name, folder) for name in SETS]
     if as_json:
         print_json({"folder": None if folder is None else str(folder), "sets": rows})
@@ -48,7 +46,7 @@ def list_datasets(
 
 
 def _row(name: str, folder: Path | None) -> dict[str, Any]:
-    """What is known about a set without reading it."""
+    """Return the facts about a set that are known without reading it."""
     from primedpca_paper.datasets import FORMATS, PAPER_SHAPES, SHAPES, TITLES, find_format
 
     forms = FORMATS.get(name, ())
@@ -83,7 +81,7 @@ def _fetch_all(names: list[str], folder: Path) -> None:
 
 
 class _Bar:
-    """A task of rich, in the form that pooch drives."""
+    """Progress bar of rich with the methods that pooch calls."""
 
     def __init__(self, progress: Any, name: str) -> None:
         self._progress, self._task = progress, progress.add_task(name, total=None)
@@ -94,7 +92,7 @@ class _Bar:
 
     @total.setter
     def total(self, value: int) -> None:
-        # A server that does not say how much is to come says 0.
+        # pooch passes 0 if the server does not send a size.
         self._progress.update(self._task, total=value or None)
 
     def update(self, n: int) -> None:
@@ -114,7 +112,7 @@ def _show(rows: list[dict[str, Any]], folder: Path | None) -> None:
 
     console = Console(highlight=False)
     if folder is None:
-        console.print("No data folder; name one with --data-dir or PRIMEDPCA_DATA.\n")
+        console.print("No data folder. Set --data-dir or PRIMEDPCA_DATA.\n")
     else:
         console.print(f"Data folder: {escape(printable(folder))}\n")
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -126,7 +124,7 @@ def _show(rows: list[dict[str, Any]], folder: Path | None) -> None:
         name = f"[bold]{row['name']}[/]\n[dim]{escape(row['title'])}[/]"
         table.add_row(name, *shapes, _whereabouts(row))
     console.print(table)
-    console.print("\nGet what is not there: primedpca datasets --download NAME --data-dir DIR")
+    console.print("\nDownload a missing set: primedpca datasets --download NAME --data-dir DIR")
 
 
 def _whereabouts(row: dict[str, Any]) -> str:
@@ -135,7 +133,7 @@ def _whereabouts(row: dict[str, Any]) -> str:
     if row["drawn"]:
         return "[green]drawn when needed[/]"
     if row["missing"]:
-        return f"[red]not whole[/], {escape(row['missing'][0])} missing"
+        return f"[red]incomplete[/], {escape(row['missing'][0])} missing"
     if row["found"]:
         return f"[green]{escape(row['found'])}[/]{', a stand-in' if row['stand_in'] else ''}"
-    return f"[yellow]not there[/]\n--download {row['name']}"
+    return f"[yellow]not found[/]\n--download {row['name']}"

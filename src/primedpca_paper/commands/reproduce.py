@@ -23,28 +23,32 @@ def reproduce_target(
             help="table-1, table-2, headline, figure-1 ... figure-11, lobsters, all.",
         ),
     ],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="The results folder.")] = Path("results"),
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Results folder.")] = Path("results"),
     data_dir: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="The data folder; PRIMEDPCA_DATA unless given."),
+        typer.Option(metavar="DIR", help="Data folder; default: PRIMEDPCA_DATA."),
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1.")] = "cpu",
     repeats: Annotated[
         int | None,
-        typer.Option(metavar="N", parser=opt.whole(1), help="Runs of each; 10, quick 2."),
+        typer.Option(
+            metavar="N", parser=opt.whole(1), help="Runs of each setting; default: 10, quick: 2."
+        ),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Two settings each, few steps.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on in a results folder.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Two settings of each method, few steps.")
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue in a results folder.")] = False,
     sets: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME", help="Only this set; may be given more than once."),
+        typer.Option("--set", metavar="NAME", help="Only this set; may be repeated."),
     ] = None,
     as_json: opt.AsJson = False,
     debug: opt.Debug = False,
 ) -> None:
     """Run a table or figure of the paper, and draw it.
 
-    Finished runs are kept in the results folder. --resume goes on from them: with another
+    Finished runs are kept in the results folder. --resume continues from them: with another
     target, after an interruption, or to draw again.
 
     Example: primedpca reproduce table-1 --quick --out results

@@ -1,8 +1,8 @@
-"""The paper's large-scale experiments: data whose true components nobody knew.
+"""The paper's large-scale experiments, on data whose true components were not known.
 
-:func:`run_large_scale` runs one set of data and keeps what figures 4, 5 and the lobster figure
-are drawn from; :func:`reproduce_large_scale` runs and draws them.  ``python -m
-primedpca_paper.large_scale`` does either.
+:func:`run_large_scale` runs one data set and writes the results from which figures 4, 5 and the
+lobster figure are drawn; :func:`reproduce_large_scale` runs and draws them.  Both are available as
+``python -m primedpca_paper.large_scale``.
 """
 
 from __future__ import annotations

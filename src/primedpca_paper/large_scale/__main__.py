@@ -25,7 +25,7 @@ __all__ = ["main"]
 
 
 def main(words: list[str] | None = None) -> int:
-    """Parse, run, draw."""
+    """Run the command line and return its exit code."""
     asked = _parser().parse_args(words)
     clock = time.perf_counter()
 
@@ -83,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     figures.add_argument("--quick", action="store_true")
     run = commands.add_parser("run", help="one run on data of your own")
     run.add_argument("data", help="a folder of images, a video, or a .npy file")
-    run.add_argument("--name", help="what figures call the data")
+    run.add_argument("--name", help="name of the data in figures")
     run.add_argument("--shrink", type=int, default=1)
     run.add_argument("--cache", default="2GB")
     run.add_argument("--n-components", type=int, default=8)

@@ -1,4 +1,4 @@
-"""Captured variance along training, drawn on axes that are given (figures 3 and 4)."""
+"""Plots of captured variance and streaks during training, on given axes (figures 3 and 4)."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ import numpy as np
 
 __all__ = ["LAST", "Curve", "draw_streaks", "draw_variances", "normalised"]
 
-#: How many of the last points make the value that a curve is divided by.
+#: Number of last points by whose mean a curve is normalised.
 LAST = 5
 
 
 class Curve(NamedTuple):
-    """A method's captured variances along training, from one run or several.
+    """A method's captured variances during training, from one run or several.
 
     Attributes
     ----------
     steps : ndarray of shape (t,)
+        Steps of the evaluations.
     variances : ndarray of shape (runs, t, k)
-    style : str
-        Of the line, as Matplotlib writes it.
+        Variance along each component.
+    style : str, default="-"
+        Matplotlib's style of the line.
     """
 
     steps: np.ndarray
@@ -30,7 +32,7 @@ class Curve(NamedTuple):
 
 
 def normalised(variances: np.ndarray) -> np.ndarray:
-    """Every curve over the mean of its last five points; shape ``(runs, t, k)`` as before."""
+    """Return every curve divided by the mean of its last five points, ``(runs, t, k)``."""
     final = variances[:, -LAST:].mean(axis=1, keepdims=True)
     return variances / np.where(final > 0, final, 1.0)
 
@@ -42,17 +44,19 @@ def draw_variances(
     divide: bool = False,
     certified: np.ndarray | None = None,
 ) -> None:
-    """A line for each component and method: colours tell components, line styles methods.
+    """Draw a line for each component and method; the colour shows the component.
 
     Parameters
     ----------
     axis : matplotlib axes
+        Axes to draw on.
     curves : dict of str to Curve
-        Means over runs are drawn; where there are several, the shading is the standard error.
-    divide : bool
+        Curves of each method.  Means over runs are drawn; of several runs the standard error is
+        shaded.
+    divide : bool, default=False
         Divide every curve by the mean of its last five points.
     certified : array of shape (k,), optional
-        Proven variances, marked at the right edge.
+        Certified variances, marked at the right edge.
     """
     k = next(iter(curves.values())).variances.shape[2]
     colours = component_colours(k)
@@ -80,7 +84,7 @@ def draw_variances(
 def draw_streaks(
     axis: Any, curves: Mapping[str, tuple[np.ndarray, np.ndarray, str]], k: int
 ) -> None:
-    """Longest correct streaks, from ``(steps, streaks (runs, t), line style)`` of each method."""
+    """Draw longest correct streaks, from ``(steps, streaks (runs, t), style)`` of each method."""
     for steps, streaks, style in curves.values():
         _band(axis, steps, streaks.astype(float), "black", style)
     axis.set(xlabel="training steps", ylim=(-0.2, k + 0.2), yticks=range(0, k + 1, max(1, k // 4)))
@@ -89,7 +93,7 @@ def draw_streaks(
 
 
 def component_colours(k: int) -> Any:
-    """A colour for each component, the first the darkest."""
+    """Return a colour for each component, the first the darkest."""
     from matplotlib import colormaps
 
     return colormaps["viridis"](np.linspace(0.0, 0.92, k))

@@ -1,8 +1,8 @@
-"""What directions capture, as they are and refined, from one projection of the data.
+"""Variances along directions, raw and refined, from one projection of the data.
 
-With ``Y = M V`` everything that a refining of ``span(V)`` needs is small: the Gram matrix
+With ``Y = M V`` only small matrices are needed to refine in ``span(V)``: the Gram matrix
 ``G = V^T V`` gives an orthonormal basis ``V T`` of the span, ``T^T G T = I``, and the eigenvectors
-``W`` of ``(Y T)^T (Y T)`` the refined components ``V T W``.
+``W`` of ``(Y T)^T (Y T)`` give the refined components ``V T W``.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ SLICE = 2**21
 
 @dataclass(frozen=True)
 class Measured:
-    """Scores of the directions, and every method's components as combinations of them.
+    """Scores of the directions, and each method's components as combinations of directions.
 
     Attributes
     ----------
     scores : ndarray of shape (n, p)
-        ``Y = M V``.
+        Scores ``Y = M V``.
     turns : dict of str to ndarray of shape (p, k)
-        Components are ``V turn``, at unit length.
+        Coefficients of each method's components ``V turn``, which have unit length.
     variances : dict of str to ndarray of shape (k,)
-        Of all data along each component.
+        Variance of all data along each component.
     """
 
     scores: np.ndarray
@@ -41,11 +41,11 @@ class Measured:
     variances: dict[str, np.ndarray]
 
     def angles(self, method: str, truth: np.ndarray) -> np.ndarray:
-        """The angles ``(k,)`` to components with the scores ``truth`` ``(n, k)``.
+        """Return the angles ``(k,)`` to components with the scores ``truth`` ``(n, k)``.
 
-        Principal components ``e`` with scores ``s`` are ``M^T s / |s|^2``, so that
-        ``e . v = s . (M v) / |s|^2``: no vector of length ``d`` is needed.  From the cosine of
-        float32 scores, angles below a tenth of a degree are not to be trusted.
+        A principal component ``e`` with scores ``s`` is ``M^T s / |s|^2``, so that
+        ``e . v = s . (M v) / |s|^2`` needs no vector of length ``d``.  Angles below 0.1 degrees are
+        not reliable, because they come from the cosine of float32 scores.
         """
         along = self.scores @ self.turns[method]
         squares = (truth**2).sum(axis=0)
@@ -54,23 +54,25 @@ class Measured:
         return np.arccos(np.clip(np.nan_to_num(cosines), 0.0, 1.0))
 
     def components(self, method: str, directions: Array) -> Array:
-        """The components ``(k, d)``."""
+        """Return the components ``(k, d)``."""
         xp = namespace(directions)
         turn = xp.asarray(self.turns[method], dtype=directions.dtype, device=directions.device)
         return (directions @ turn).T
 
 
 def measure(data: Centred, directions: Array, k: int, chosen: np.ndarray) -> Measured:
-    """One pass: what ``directions`` ``(d, p)`` capture raw, refined, and refined by a few rows.
+    """Measure directions raw, refined, and refined with some of the rows, in one pass.
 
     Parameters
     ----------
     data : Centred
+        The data.
     directions : array of shape (d, p)
+        The directions.
     k : int
-        How many components to refine to, and how many of the directions to look at raw.
+        Number of refined components, and of leading directions that are measured raw.
     chosen : ndarray of int
-        The rows that the third refining projects; the mean stays that of all rows.
+        Rows of the third method; the mean is that of all rows.
     """
     scores = to_numpy(data.forward(directions)).astype(np.float64)
     square = _gram(directions)
@@ -89,7 +91,7 @@ def measure(data: Centred, directions: Array, k: int, chosen: np.ndarray) -> Mea
 
 
 def _gram(directions: Array) -> np.ndarray:
-    """``V^T V`` in float64, slice by slice so that no wide copy of ``V`` is made."""
+    """Return ``V^T V`` in float64, by slices, to avoid a float64 copy of ``V``."""
     xp, p = namespace(directions), directions.shape[1]
     total = np.zeros((p, p))
     step = max(1, SLICE // p)
@@ -100,13 +102,13 @@ def _gram(directions: Array) -> np.ndarray:
 
 
 def _orthonormal(square: np.ndarray) -> np.ndarray:
-    """``T`` ``(p, r)`` with ``T^T G T = I``; directions that depend on others are left out."""
+    """Return ``T`` ``(p, r)`` with ``T^T G T = I``, without dependent directions."""
     values, vectors = np.linalg.eigh(square)
     kept = values > 1e-10 * values[-1]
     return vectors[:, kept] / np.sqrt(values[kept])
 
 
 def _leading(inside: np.ndarray, k: int) -> Any:
-    """Eigenvectors of ``Y^T Y``, the largest first; zero where the span has no more."""
+    """Return eigenvectors of ``Y^T Y``, largest first, padded with zeros to ``k`` columns."""
     vectors = np.linalg.eigh(inside.T @ inside)[1][:, ::-1][:, :k]
     return np.pad(vectors, ((0, 0), (0, k - vectors.shape[1])))

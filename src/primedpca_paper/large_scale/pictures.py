@@ -1,4 +1,4 @@
-"""The figures of the large-scale experiments, drawn from results folders alone."""
+"""Figures of the large-scale experiments, drawn from results folders alone."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from primedpca_paper.large_scale.curves import (
 from primedpca_paper.large_scale.results import Evaluation, RunFolder, runs_in
 from primedpca_paper.large_scale.thumbnails import shown
 from primedpca_paper.records import streak_of
+from primedpca_paper.style import save
 
 __all__ = ["draw_figure_4", "draw_figure_5", "draw_lobsters"]
 
-#: Method: what it is called, and its line.
+#: Name and line style of each method.
 LINES: dict[str, tuple[str, Any]] = {
     "ppca": ("pPCA", "-"),
     "ppca_share": ("pPCA, refined with {rows} of the rows", ":"),
@@ -32,28 +33,29 @@ THRESHOLD, THRESHOLD_WORDS = np.pi / 8, "π/8"
 
 
 def draw_figure_4(folder: str | Path, out: str | Path) -> list[Path]:
-    """Captured variance along training, raw and normalised; and what is right of it.
+    """Draw captured variance during training, raw and normalised, and correct streaks.
 
     Parameters
     ----------
     folder : path
-        A results folder, or one that holds several: each is a row of panels.
+        A results folder, or a folder of several; each run is a row of panels.
     out : path
-        The picture without its suffix; ``.png`` and ``.pdf`` are written.
+        Path of the figure without its suffix; ``.png`` and ``.pdf`` files are written.
 
     Returns
     -------
     list of Path
+        The files that were written.
     """
     runs = [run for run in runs_in(Path(folder)) if run.rows()]
     if not runs:
-        raise FileNotFoundError(f"{folder} holds no finished training run.")
+        raise FileNotFoundError(f"{folder} does not hold a finished training run.")
     figure = _figure((9.6, 2.75 * len(runs) + 0.65))
     axes = figure.subplots(len(runs), 3, squeeze=False, width_ratios=(1, 1, 0.85))
     for row, run in zip(axes, runs, strict=True):
         _panels(row, run)
     _legend(figure, runs)
-    return _save(figure, out)
+    return save(figure, Path(out), 200)
 
 
 def _panels(axes: Any, run: RunFolder) -> None:
@@ -71,7 +73,7 @@ def _panels(axes: Any, run: RunFolder) -> None:
     n, d = run.settings["shape"]
     titles = (
         f"{run.settings['name']}: n = {n:,}, d = {d:,}",
-        "each over the mean of its last five points",
+        "divided by the mean of the last five points",
         f"within {THRESHOLD_WORDS} of the certified components",
     )
     for axis, title in zip(axes, titles, strict=True):
@@ -103,7 +105,7 @@ def _legend(figure: Any, runs: list[RunFolder]) -> None:
 
     k = max(int(run.settings["n_components"]) for run in runs)
     shares = {run.settings["share"] for run in runs}
-    rows = f"{min(shares):.0%}" if len(shares) == 1 else "a share"
+    rows = f"{min(shares):.0%}" if len(shares) == 1 else "some"
     lines = [
         Line2D([], [], color="black", linestyle=style, label=name.format(rows=rows))
         for name, style in LINES.values()
@@ -126,13 +128,13 @@ def _legend(figure: Any, runs: list[RunFolder]) -> None:
 
 
 def draw_figure_5(folder: str | Path, out: str | Path) -> list[Path]:
-    """Examples of the data set and its average; ``folder`` and ``out`` as for figure 4.
+    """Draw examples of the data set and its mean; ``folder`` and ``out`` as for figure 4.
 
-    Of several runs the first whose rows are images is shown.
+    Of several runs, the first one whose rows are images is drawn.
     """
     arrays = _with_images(Path(folder)).arrays("images")
     pictures = [*arrays["examples"], arrays["mean"]]
-    titles = [*(f"image {number + 1}" for number in arrays["numbers"]), "average of the data set"]
+    titles = [*(f"image {number + 1}" for number in arrays["numbers"]), "mean of the data set"]
     h, w = pictures[0].shape[:2]
     figure = _figure((9.6, 9.6 / len(pictures) * h / w + 0.2))
     axes = figure.subplots(1, len(pictures))
@@ -141,15 +143,15 @@ def draw_figure_5(folder: str | Path, out: str | Path) -> list[Path]:
         axis.set_axis_off()
         words = f"({letter}) {title}"
         axis.text(0.5, -0.04, words, transform=axis.transAxes, ha="center", va="top", fontsize=9)
-    return _save(figure, out, 140)
+    return save(figure, Path(out), 140)
 
 
 def draw_lobsters(folder: str | Path, out: str | Path) -> list[Path]:
-    """Components as pictures, positive and negative parts, along training and certified.
+    """Draw components as images, positive and negative parts, during training and certified.
 
-    ``folder`` and ``out`` are as for figure 4.  Each vector is shown with the sign that agrees
-    with the certified component, in a scale of its own; the number in the corner is its angle
-    to the certified component.
+    ``folder`` and ``out`` are as for figure 4.  Each vector has the sign that agrees with the
+    certified component and a scale of its own; the number in the corner is its angle to the
+    certified component.
     """
     run = _with_images(Path(folder), "pictures")
     pictures = run.arrays("pictures")
@@ -168,7 +170,7 @@ def draw_lobsters(folder: str | Path, out: str | Path) -> list[Path]:
         _pair_of_rows(part, vectors, f"{NAMES[method]}, after {step} steps", angles[method, step])
     bounds = run.certified["angle_bounds"] if run.certified else np.full(k, np.nan)
     _pair_of_rows(parts[-1], truth, "certified", np.array(bounds), True)
-    return _save(figure, out, max(100, w / cell))  # a pixel for a pixel
+    return save(figure, Path(out), max(100, w / cell))  # a pixel of the data for each pixel
 
 
 def _pair_of_rows(
@@ -193,7 +195,7 @@ def _pair_of_rows(
 
 
 def _degrees(angle: float, proven: bool) -> str:
-    """What is measured is known to a tenth of a degree: see :class:`Measured`."""
+    """Return an angle in degrees; measured ones are known to 0.1, see :class:`Measured`."""
     degrees = np.degrees(angle)
     if proven:
         return f"≤ {degrees_up(angle, 1):.1g}°"
@@ -203,7 +205,7 @@ def _degrees(angle: float, proven: bool) -> str:
 
 
 def _agreeing(vectors: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """The vectors with the signs of the truth."""
+    """Return the vectors with the signs of the true ones."""
     along = (vectors * truth).sum(axis=(1, 2, 3), keepdims=True)
     return np.where(along < 0, -vectors, vectors)
 
@@ -212,7 +214,7 @@ def _with_images(folder: Path, name: str = "images") -> RunFolder:
     for run in runs_in(folder):
         if (run.path / f"{name}.npz").is_file():
             return run
-    raise FileNotFoundError(f"{folder} holds no finished run whose rows are images.")
+    raise FileNotFoundError(f"{folder} does not hold a finished run whose rows are images.")
 
 
 def _figure(size: tuple[float, float], tight: bool = True) -> Any:
@@ -221,12 +223,3 @@ def _figure(size: tuple[float, float], tight: bool = True) -> Any:
     except ImportError as error:
         raise ImportError("Drawing needs Matplotlib: pip install 'primedpca[plots]'.") from error
     return Figure(figsize=size, layout="constrained" if tight else None)
-
-
-def _save(figure: Any, out: str | Path, resolution: float = 200) -> list[Path]:
-    stem = Path(out)
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    paths = [stem.with_name(stem.name + suffix) for suffix in (".png", ".pdf")]
-    for path in paths:
-        figure.savefig(path, dpi=resolution)
-    return paths

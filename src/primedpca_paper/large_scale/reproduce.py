@@ -1,4 +1,4 @@
-"""Figures 4 and 5 and the lobster figure, from data to picture."""
+"""Figures 4 and 5 and the lobster figure: run and draw them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from primedpca_paper.large_scale.runs import run_large_scale
 
 __all__ = ["FULL", "QUICK", "TARGETS", "Case", "reproduce_large_scale"]
 
-#: What is drawn, and how.
+#: Targets and the functions that draw them.
 TARGETS = {"figure-4": draw_figure_4, "figure-5": draw_figure_5, "lobsters": draw_lobsters}
 
 
@@ -25,21 +25,25 @@ class Case:
     Attributes
     ----------
     name : str
-        Of its results folder.
+        Name of its results folder.
     title : str
-        What figures call it.
+        Name of the data in figures.
     data : str
-        The folder or file in the data folder.
+        Folder or file in the data folder.
     shrink : int
-    learning_rate : float or "auto"
-    batch_size : int
-    share : float
-        Of the rows, for the cheaper refining.
-    steps : int
-    seeds : tuple of int
-    on_device : bool
-        Whether EigenGame is trained only where there is an accelerator; the components are
-        certified anywhere.
+        Factor by which both sides of the images are divided.
+    learning_rate : float or "auto", default="auto"
+        Learning rate of EigenGame.
+    batch_size : int, default=1024
+        Rows in a mini-batch.
+    share : float, default=0.1
+        Fraction of the rows for the cheaper refining.
+    steps : int, default=300
+        Number of steps of EigenGame.
+    seeds : tuple of int, default=(0,)
+        Seeds of the training runs.
+    on_device : bool, default=False
+        Whether EigenGame is trained on an accelerator only; the components are always certified.
     """
 
     name: str
@@ -54,16 +58,16 @@ class Case:
     on_device: bool = False
 
     def source(self, folder: Path) -> Any:
-        """The data, or an error that says what was looked for."""
+        """Open the data, or raise an error that names the missing file."""
         path = folder / self.data
         if not path.exists():
             what = "the folder of retinal photographs" if self.data == "retina" else "the video"
-            raise FileNotFoundError(f"{path} is missing: {what} is read from there.")
+            raise FileNotFoundError(f"File not found: {path}. It must be {what}.")
         kind = ImageFolder if self.data == "retina" else VideoFrames
         return kind(path, shrink=self.shrink, cache="2GB")
 
 
-#: A rate is 0.3 over the largest variance, which grows with the number of pixels.
+#: A learning rate is 0.3 over the largest variance, which grows with the number of pixels.
 FULL: tuple[Case, ...] = (
     Case("retina-half", "Retina photographs, half size", "retina", 2, 1.7e-10, share=0.5),
     Case("retina-full", "Retina photographs", "retina", 1, 4.2e-11, share=0.5, on_device=True),
@@ -85,35 +89,36 @@ def reproduce_large_scale(
     resume: bool = False,
     progress: Callable[[str], None] = lambda words: None,
 ) -> list[Path]:
-    """Run what a figure of the large-scale experiments needs, and draw it.
+    """Run and draw figures of the large-scale experiments.
 
     Parameters
     ----------
     target : str or sequence of str
-        Of ``"figure-4"``, ``"figure-5"`` and ``"lobsters"``; several share their runs.
+        ``"figure-4"``, ``"figure-5"`` or ``"lobsters"``, or several, which share their runs.
     data_dir : path
-        Holds ``retina/*.jpg`` and ``person.mp4``.
+        Folder with ``retina/*.jpg`` and ``person.mp4``.
     out : path
-        Runs are kept in ``out/large_scale``, pictures in ``out/drawn``.
-    quick : bool
-        Shrunk images and 60 steps instead of full size and 300.
-    device : str
-    resume : bool
-        Go on with runs that ``out`` holds already; what is finished is not repeated.
-    progress : callable
-        Is told in a sentence what is going on.
+        Folder to write to: runs in ``out/large_scale``, figures in ``out/drawn``.
+    quick : bool, default=False
+        Use smaller images and 60 steps in place of full size and 300.
+    device : str, default="cpu"
+        ``"cpu"`` or a CUDA device.
+    resume : bool, default=False
+        Continue with runs that ``out`` already holds; finished parts are not repeated.
+    progress : callable, optional
+        Function that is called with a sentence on each step of the work.
 
     Returns
     -------
     list of Path
-        The pictures.
+        The files of the figures.
     """
     targets = [target] if isinstance(target, str) else list(target)
     for name in targets:
         if name not in TARGETS:
             raise ValueError(f"`target`={name!r} must be one of {', '.join(TARGETS)}.")
     cases = QUICK if quick else FULL
-    if "figure-4" not in targets:  # the others show the photographs only
+    if "figure-4" not in targets:  # the other figures show the photographs only
         cases = cases[:1]
     sources = [case.source(Path(data_dir)) for case in cases]
     results = Path(out) / "large_scale"

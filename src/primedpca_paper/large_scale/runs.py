@@ -1,4 +1,4 @@
-"""One large-scale run: certified components, and EigenGame beside pPCA along its training."""
+"""One large-scale run: certified components, and EigenGame and pPCA during training."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from primedpca_paper.records import machine_of, versions
 
 __all__ = ["SHOWN", "run_large_scale"]
 
-#: The steps after which components are kept as pictures, besides the last.
+#: Steps after which images of the components are kept, besides the last one.
 SHOWN = (30, 300)
 TOL = np.pi / 1024
 
@@ -51,45 +51,51 @@ def run_large_scale(
     resume: bool = False,
     progress: Callable[[str], None] = lambda words: None,
 ) -> Path:
-    """Train EigenGame on data of any width and follow the variance that it captures.
+    """Train EigenGame on data of any width and measure the captured variance.
 
-    First the components are found and certified by ``priming="auto"``.  Then EigenGame is
-    trained as in the paper's section on large-scale data, and after some of its steps the
-    variance along each of its vectors is measured, as they are and refined: with all rows
-    (pPCA) and with a share of them.  One pass over the data tells all three.
+    First the components are found and certified with ``priming="auto"``.  Then EigenGame is
+    trained as in the paper's section on large-scale data.  After some of its steps the variance
+    along its vectors is measured: raw, refined with all rows (pPCA), and refined with some of the
+    rows.  One pass over the data measures all three.
 
     Parameters
     ----------
     source : anything that :func:`primedpca.as_source` reads
-        Rows are shown as pictures if it has an ``image_shape`` ``(height, width, channels)``.
+        The data.  Images of the components are kept if the source has an ``image_shape``
+        ``(height, width, channels)``.
     folder : path
-        Where results are kept.  One that holds results is refused unless ``resume``; then
-        whatever is finished is not repeated.
+        Results folder.  A folder that holds results is refused unless ``resume`` is set.
     name : str
-        What figures call the data.
-    n_components, extra : int
-        ``k`` and ``l``; the paper has 8 and 0.
-    steps, batch_size : int
-    learning_rate : float or "auto"
-        Of EigenGame; without steps the components are only certified.
-    share : float
-        The share of the rows for the cheaper refining; the paper has 0.1.
-    seed : int or sequence of int
-        One training run for each.
-    n_evaluations : int
-        How often to look, at evenly spaced steps; also after 1, 30 and 300.
-    device : str
-        ``"cpu"``, or a CUDA device that the data are moved to whole.
+        Name of the data in figures.
+    n_components : int, default=8
+        Number of components k; 8 in the paper.
+    extra : int, default=0
+        Number of extra directions l; 0 in the paper.
+    steps : int, default=300
+        Number of steps of EigenGame; with 0 the components are only certified.
+    batch_size : int, default=1024
+        Rows in a mini-batch.
+    learning_rate : float or "auto", default="auto"
+        Learning rate of EigenGame.
+    share : float, default=0.1
+        Fraction of the rows for the cheaper refining; 0.1 in the paper.
+    seed : int or sequence of int, default=0
+        Seeds, with one training run for each.
+    n_evaluations : int, default=40
+        Number of evaluations at evenly spaced steps, with more after steps 1, 30 and 300.
+    device : str, default="cpu"
+        ``"cpu"``, or a CUDA device, to which all data are moved.
     max_memory : str or number, optional
-        For the certified components, as the estimator has it.
-    resume : bool
-    progress : callable
-        Is told in a sentence what is going on.
+        Memory limit for the certified components, as for the estimator.
+    resume : bool, default=False
+        Continue in a folder that holds results; finished parts are not repeated.
+    progress : callable, optional
+        Function that is called with a sentence on each step of the work.
 
     Returns
     -------
     Path
-        The folder.
+        The results folder.
     """
     given = as_source(source)
     if device != "cpu":
@@ -128,7 +134,7 @@ def run_large_scale(
 
 
 def _check(settings: dict[str, Any]) -> None:
-    """Refuse before anything is written."""
+    """Validate the settings before anything is written."""
     n, d = settings["shape"]
     p = settings["n_components"] + settings["extra"]
     if settings["n_components"] < 1 or settings["extra"] < 0 or p > min(n, d):
@@ -203,7 +209,7 @@ class _Training:
     gallery: Gallery | None
 
     def run(self, seed: int, progress: Callable[[str], None]) -> list[Evaluation]:
-        """All evaluations of one seed; the pictures are those of the first."""
+        """Return all evaluations of one seed; images are kept for the first seed."""
         rows = list(self._follow(seed, progress))
         if self.gallery is not None and seed == self.results.settings["seeds"][0]:
             self.gallery.write("pictures")
@@ -235,7 +241,7 @@ class _Training:
     ) -> Iterator[Evaluation]:
         for method, variances in found.variances.items():
             paid = {"eigengame": 0.0, "ppca": refining}
-            # Of a share of the rows only that share would have to be projected.
+            # Refining with some of the rows would project only those.
             more = paid.get(method, refining * self.results.settings["share"])
             angles = found.angles(method, self.truth)
             yield Evaluation(method, seed, step, trained + more, variances, angles)
@@ -251,7 +257,7 @@ class _Training:
 
 
 def _finish(vectors: Array) -> None:
-    """Wait for the device that works ahead of the clock."""
+    """Wait for the device, which works asynchronously."""
     if "cuda" in str(vectors.device):
         import torch
 

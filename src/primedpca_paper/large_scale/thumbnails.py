@@ -1,4 +1,4 @@
-"""Rows and components as small pictures, for figures that are drawn later."""
+"""Rows and components as small images, for figures that are drawn later."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from primedpca_paper.large_scale.results import RunFolder
 
 __all__ = ["Gallery", "shown", "shrunk"]
 
-#: The longer side of a picture that is kept, about.
+#: Approximate longer side of an image, in pixels.
 PIXELS = 144
 EXAMPLES = 3
 
 
 class Gallery:
-    """Gathers pictures; does nothing where rows are no images.
+    """Collection of images; does nothing if rows are not images.
 
     Parameters
     ----------
     results : RunFolder
+        Folder to write to.
     image_shape : (height, width, channels) or None
+        Shape of a row as an image.
     """
 
     def __init__(self, results: RunFolder, image_shape: Any) -> None:
@@ -32,7 +34,7 @@ class Gallery:
         self.pictures: dict[str, np.ndarray] = {}
 
     def keep_data(self, source: Any, mean: Array) -> None:
-        """Three rows, evenly spaced, and the mean of all, as uint8."""
+        """Write three evenly spaced rows and the mean of all rows, as uint8."""
         if not self.wanted:
             return
         n = source.shape[0]
@@ -43,9 +45,9 @@ class Gallery:
         self.results.write_arrays("images", examples=found[:-1], mean=found[-1], numbers=numbers)
 
     def keep(self, name: str, components: Array) -> None:
-        """Components ``(k, d)``, one after the other; ``name`` is that of a method and a step.
+        """Keep components ``(k, d)`` under the name of a method and a step.
 
-        As int8, the largest size of each at 127: eight bits are all that a picture shows.
+        Entries are scaled to int8, with the largest at 127, because images show eight bits.
         """
         if not self.wanted:
             return
@@ -57,18 +59,18 @@ class Gallery:
             self.write(name + "_pictures")
 
     def write(self, name: str) -> None:
-        """Keep what was gathered in a file of the results, and begin anew."""
+        """Write the collected images to ``NAME.npz`` and empty the collection."""
         self.results.write_arrays(name, **self.pictures)
         self.pictures = {}
 
 
 def shown(arrays: dict[str, np.ndarray], name: str) -> np.ndarray:
-    """Kept components as pictures ``(k, height, width, channels)``, largest size 1."""
+    """Return components as images ``(k, height, width, channels)``, scaled to at most 1."""
     return arrays[name].astype(np.float64) / 127
 
 
 def shrunk(row: Array, image_shape: Any, pixels: int = PIXELS) -> np.ndarray:
-    """A row as a picture whose longer side is at most ``pixels``, by means over squares."""
+    """Return a row as an image of at most ``pixels`` on its longer side, by block means."""
     h, w, c = image_shape
     image = to_numpy(row).reshape(h, w, c)
     side = max(1, -(-max(h, w) // pixels))

@@ -1,4 +1,4 @@
-"""What a network makes of images: the outputs of its blocks, one row for every image."""
+"""Outputs of a network's blocks as data, one row for every image."""
 
 from __future__ import annotations
 
@@ -28,58 +28,64 @@ from primedpca.sources.wrappers.network_images import (
 
 __all__ = ["Activations", "BlockColumns", "imagenet", "load_weights", "residual"]
 
-BLOCK_BYTES = 2**27  # a few images: beside them a product keeps d x p sums
+BLOCK_BYTES = 2**27  # a few images, because a product also keeps d x p sums
 DEVICE_BLOCK_BYTES = 2**30
 BLOCK_ROWS = 256
 
 
 class BlockColumns(NamedTuple):
-    """Where the output of one block stands in a row, and its shape, (channels, height, width)."""
+    """Columns and shape, (channels, height, width), of the output of one block."""
 
     columns: slice
     shape: tuple[int, ...]
 
 
 class Activations(BlockSource):
-    """Row ``i``: the outputs of the chosen blocks of a network for image ``i``, end to end.
+    """Source whose row i holds the outputs of chosen blocks of a network for image i.
 
     Every reading sends the images through the network again, a few at a time; nothing of size
-    n x d is kept unless ``cache`` allows it.  The network evaluates (dropout and batch
-    normalisation stand still) while it is read and is left as it was; it must not be trained
-    between two readings of one fit.  A row has the same bits at every reading, with the number
-    of PyTorch's threads that was set when this was made: another number rounds differently.
+    n x d is kept unless ``cache`` allows it.  The network is in evaluation mode (dropout and batch
+    normalisation are fixed) while it is read and is restored afterwards; it must not be trained
+    during a fit.  A row has the same bits at every reading, with the number of PyTorch's threads
+    at the time the source was made, because another number rounds differently.
 
     Parameters
     ----------
     model : torch.nn.Module
+        The network.
     images : path, or sequence
-        A folder, in which images are looked for by name; or a sequence of paths, Pillow images
-        or arrays.  Files are decoded when they are needed and never written to.
-    blocks : callable, regular expression or list of str
-        Which modules: ``(name, module) -> bool``, a pattern for the whole name, or names.  By
-        default the residual blocks: every module whose class name contains ``Bottleneck`` or
-        ``BasicBlock``.  Columns are in the order of ``model.named_modules()``.
-    batch : int
-        Images in one forward.  Kernels may round differently for other batches, so images go
-        through in fixed groups of this many, and a row always has the same bits; but single
-        rows then cost a group.
-    transform : callable or None
-        From an image to the array that the network takes, without the leading axis of the
-        batch.  ``None`` for arrays that are so already.
+        A folder, whose images are found by their suffix, or a sequence of paths, Pillow images or
+        arrays.  Files are decoded when they are needed and never written to.
+    blocks : callable, regular expression or list of str, default=residual
+        Modules whose outputs are taken: a function ``(name, module) -> bool``, a pattern for the
+        whole name, or names.  The default takes every module whose class name contains
+        ``Bottleneck`` or ``BasicBlock``.  Columns are in the order of ``model.named_modules()``.
+    batch : int, default=1
+        Number of images in one forward pass.  Kernels may round differently for other batches,
+        so that images always go through in the same groups; a single row costs a whole group.
+    transform : callable or None, default=imagenet
+        Function from an image to the array that the network takes, without the axis of the batch.
+        ``None`` for arrays that are ready.
     device : str or torch.device, optional
-        Where the network runs and blocks arrive.  By default where the model is; a model that
-        is elsewhere is copied there.
-    dtype : {"float32", "float64"}
-        Of the rows.  The network computes in its own.
+        Device of the network and of the blocks, by default that of the model.  A model on another
+        device is copied.
+    dtype : {"float32", "float64"}, default="float32"
+        Type of the rows.  The network computes in its own type.
     cache : str or number, optional
-        Bytes of rows (``"4GB"``) that may be kept where they were made, so that later readings
-        cost nothing: the first rows of the data, as many as fit.  By default none.
+        Size in bytes (``"4GB"``) of the first rows that are kept on the device, so that later
+        readings of them cost nothing.  By default none are kept.
 
     Attributes
     ----------
     block_slices : dict of str to BlockColumns
+        Columns and shape of each block's output.
     read_rate : float
-        About how many bytes of rows come in a second for each worker, for the planner.
+        Approximate bytes of rows per second for each worker, for the planner.
+
+    Examples
+    --------
+    >>> from primedpca.sources import Activations
+    >>> Activations(model, "photographs/", blocks=["layer4"])  # doctest: +SKIP
     """
 
     def __init__(
@@ -123,7 +129,7 @@ class Activations(BlockSource):
     # -- as a source -------------------------------------------------------------------------
 
     def read(self, i: int) -> Block:
-        """The rows of a few images; the kept ones as they are."""
+        """Return the rows of a few images."""
         start, stop = self.blocks[i]
         if stop <= len(self._kept):
             for group in range(start // self.batch, -(-stop // self.batch)):
@@ -136,7 +142,7 @@ class Activations(BlockSource):
         return block
 
     def rows(self, index: np.ndarray) -> Block:
-        """The rows of these images, in this order; those of other images of a group are lost."""
+        """Return the rows of these images, in this order, computing whole groups."""
         index = np.asarray(index)
         out, group_of = self._room(index.size), index // self.batch
         for group in np.unique(group_of):
@@ -149,7 +155,7 @@ class Activations(BlockSource):
     def batches(
         self, size: int, seed: int | None, epoch: int = 0, start: int = 0
     ) -> Iterator[tuple[np.ndarray, Block]]:
-        """Mini-batches of a fresh permutation of all groups of images every epoch."""
+        """Yield mini-batches of a new permutation of the groups of images in every epoch."""
         n = self.shape[0]
         first = np.arange(0, n, self.batch)
         if seed is not None:
@@ -159,13 +165,13 @@ class Activations(BlockSource):
             yield order[a:b], self.rows(order[a:b])
 
     def sample(self, share: float, seed: int) -> DataSource:
-        """A random share of the images; no others go through the network where ``batch`` is 1."""
+        """Return a random share of the images; with ``batch=1`` no others are computed."""
         part: Any = super().sample(share, seed)
         return _Share(self, part.index)
 
     @property
     def cache_bytes(self) -> int:
-        """The most that the cache will hold."""
+        """Largest size of the cache, in bytes."""
         return len(self._kept) * self.shape[1] * int(self.dtype.itemsize)
 
     def __repr__(self) -> str:
@@ -174,12 +180,12 @@ class Activations(BlockSource):
         return f"Activations({name}, {len(self._modules)} blocks, {n} images x {d})"
 
     def split(self, vectors: Array) -> dict[str, Array]:
-        """Vectors of length d cut back into blocks.
+        """Split vectors of length d into the outputs of the blocks.
 
         Parameters
         ----------
         vectors : array of shape (..., d)
-            Components, the mean, rows.
+            Components, a mean or rows.
 
         Returns
         -------
@@ -187,8 +193,8 @@ class Activations(BlockSource):
         """
         if vectors.shape[-1] != self.shape[1]:
             raise ValueError(
-                f"`vectors` of length {vectors.shape[-1]} are not of these activations, whose "
-                f"rows have {self.shape[1]} entries."
+                f"`vectors` have length {vectors.shape[-1]}, but the rows of these activations "
+                f"have {self.shape[1]} columns."
             )
         lead = tuple(vectors.shape[:-1])
         return {
@@ -199,7 +205,7 @@ class Activations(BlockSource):
     # -- through the network -----------------------------------------------------------------
 
     def _group(self, group: int) -> Array:
-        """The rows of one forward."""
+        """Return the rows of one forward pass."""
         start = group * self.batch
         stop = min(start + self.batch, self.shape[0])
         kept = stop <= len(self._kept)
@@ -220,11 +226,11 @@ class Activations(BlockSource):
             self._check(name, output, count, heard)
             if tuple(output.shape[1:]) != shape:
                 raise ValueError(
-                    f"Module {name!r} puts out {tuple(output.shape[1:])} for "
-                    f"{image_name(self.images, start)} and {shape} for the first one; images must "
-                    "have one size, or choose other `blocks`."
+                    f"The output of module {name!r} has shape {tuple(output.shape[1:])} for "
+                    f"{image_name(self.images, start)} and {shape} for image 1. Use images of one "
+                    "size, or choose other `blocks`."
                 )
-            # Copied at once: a later module may work in place.
+            # Copied at once, because a later module may change it in place.
             target[:, columns] = output.reshape(count, -1)
 
         with listening(self.model, self._modules, hear, self._threads):
@@ -232,7 +238,7 @@ class Activations(BlockSource):
         self._check_all(heard)
 
     def _measure(self) -> dict[str, BlockColumns]:
-        """Which columns belong to which block, from one forward of one image."""
+        """Return the columns of each block, from one forward pass of one image."""
         heard: list[str] = []
         shapes: dict[str, tuple[int, ...]] = {}
 
@@ -252,7 +258,7 @@ class Activations(BlockSource):
         return slices
 
     def _inputs(self, start: int, stop: int) -> Any:
-        """The images of one forward as the network takes them."""
+        """Return the input of one forward pass."""
         torch = import_torch()
         tensors: list[Any] = []
         for i in range(start, stop):
@@ -261,8 +267,8 @@ class Activations(BlockSource):
                 image = self.transform(image)
             if not isinstance(image, (np.ndarray, torch.Tensor)):
                 raise TypeError(
-                    f"{image_name(self.images, i)} reaches the network as a "
-                    f"{type(image).__name__}; `transform` must make an array or a tensor of it."
+                    f"`transform` gives a {type(image).__name__} for {image_name(self.images, i)}. "
+                    "It must give an array or a tensor."
                 )
             if isinstance(image, np.ndarray):
                 wide = self._network_dtype == torch.float64
@@ -270,35 +276,35 @@ class Activations(BlockSource):
             tensors.append(image)
             if tensors[-1].shape != tensors[0].shape:
                 raise ValueError(
-                    f"{image_name(self.images, i)} has shape {tuple(tensors[-1].shape)} and the "
-                    f"one before it {tuple(tensors[0].shape)}; a forward takes images of one "
-                    "size: let `transform` crop them."
+                    f"{image_name(self.images, i)} has shape {tuple(tensors[-1].shape)}, but "
+                    f"others of its batch have {tuple(tensors[0].shape)}. Let `transform` crop "
+                    "all images to one size."
                 )
         return torch.stack(tensors).to(self._place, self._network_dtype)
 
     @staticmethod
     def _check(name: str, output: Any, count: int, heard: list[str]) -> None:
-        """Refuse what is not one tensor for every image."""
+        """Check that the output is one tensor with a row for every image."""
         if name in heard:
-            raise ValueError(f"Module {name!r} is used twice in a forward; leave it out.")
+            raise ValueError(f"Module {name!r} runs twice in a forward pass. Leave it out.")
         heard.append(name)
         if not isinstance(output, import_torch().Tensor):
             raise TypeError(
-                f"Module {name!r} puts out a {type(output).__name__}, not a tensor; choose a "
-                "module inside it."
+                f"The output of module {name!r} is a {type(output).__name__}, not a tensor. Choose "
+                "a module inside it."
             )
         if output.ndim < 2 or output.shape[0] != count:
             raise ValueError(
-                f"Module {name!r} puts out {tuple(output.shape)} for {count} image(s); the first "
-                "axis must count the images."
+                f"The output of module {name!r} has shape {tuple(output.shape)} for {count} "
+                "image(s). Its first axis must be that of the images."
             )
 
     def _check_all(self, heard: list[str]) -> None:
         silent = [name for name in self._modules if name not in heard]
         if silent:
-            raise ValueError(f"Module {silent[0]!r} is not used in a forward; leave it out.")
+            raise ValueError(f"Module {silent[0]!r} does not run in a forward pass. Leave it out.")
 
-    # -- small things ------------------------------------------------------------------------
+    # -- memory and blocks -------------------------------------------------------------------
 
     def _room(self, rows: int) -> Array:
         shape = (rows, self.shape[1])
@@ -307,21 +313,21 @@ class Activations(BlockSource):
         return import_torch().empty(shape, dtype=self.dtype, device=self._place)
 
     def _cut(self, n: int, budget: int, row_bytes: int) -> tuple[tuple[int, int], ...]:
-        """Blocks of whole groups."""
+        """Return blocks of whole groups."""
         rows = min(BLOCK_ROWS, budget // row_bytes)
         edges = cut_evenly(-(-n // self.batch), max(1, rows // self.batch))
         return tuple((a * self.batch, min(b * self.batch, n)) for a, b in edges)
 
 
 class _Share(Subset):
-    """Some images: only they are asked for, and as many to a block as in all the data."""
+    """Some of the images, in blocks as large as those of all the data."""
 
     def __init__(self, source: Activations, index: np.ndarray) -> None:
         super().__init__(source, index)
         self.blocks = cut_evenly(index.size, max(b - a for a, b in source.blocks))
 
     def read(self, i: int) -> Block:
-        """The rows of a few of the images."""
+        """Return the rows of a few of the images."""
         block = self.rows(np.arange(*self.blocks[i]))
         if isinstance(block, np.ndarray):
             block.flags.writeable = False

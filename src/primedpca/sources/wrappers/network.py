@@ -1,4 +1,4 @@
-"""A network that is listened to: which modules, what they put out, and its weights."""
+"""Networks for :class:`Activations`: choice of modules, hooks on their outputs, weights."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ from typing import Any
 
 __all__ = ["choose", "import_torch", "listening", "load_weights", "on_its_device", "residual"]
 
-#: One forward at a time: hooks and flags belong to the module, not to the thread.
+#: Lock for one forward pass at a time, because hooks and flags belong to the module.
 _forward = threading.Lock()
 _FIRST = 5
 
 
 def residual(name: str, module: Any) -> bool:
-    """Whether a module is a residual block: its class is called Bottleneck... or BasicBlock...."""
+    """Return whether a module's class name contains ``Bottleneck`` or ``BasicBlock``."""
     return any(word in type(module).__name__ for word in ("Bottleneck", "BasicBlock"))
 
 
 def choose(model: Any, blocks: Any) -> dict[str, Any]:
-    """The modules of ``model`` that are listened to, by name, in the order of their definition.
+    """Return the chosen modules of ``model`` by name, in the order of their definition.
 
     Parameters
     ----------
     model : nn.Module
-    blocks : callable (name, module) -> bool, regular expression for whole names, or names
+        The network.
+    blocks : callable, regular expression or list of str
+        A function ``(name, module) -> bool``, a pattern for the whole name, or names.
     """
     modules = {name: module for name, module in model.named_modules() if name}
     if callable(blocks):
@@ -43,21 +45,23 @@ def choose(model: Any, blocks: Any) -> dict[str, Any]:
         chosen = {name: modules[name] for name in modules if name in names}
         unknown = [name for name in names if name not in modules]
         if unknown:
-            raise ValueError(f"`blocks` names no module: {_some(unknown)}. {_there(modules)}")
+            raise ValueError(
+                f"`blocks` has names that are not modules: {_some(unknown)}. {_there(modules)}"
+            )
         what = repr(names)
     else:
         raise TypeError(
-            f"`blocks`={blocks!r} must be a function of name and module, a regular expression or "
-            "a list of names."
+            f"`blocks`={blocks!r} must be a function of name and module, a regular expression or a "
+            "list of names."
         )
     if not chosen:
         hint = " (classes called Bottleneck... or BasicBlock...)" if blocks is residual else ""
-        raise ValueError(f"`blocks`={what}{hint} matches no module. {_there(modules)}")
+        raise ValueError(f"`blocks`={what}{hint} does not match any module. {_there(modules)}")
     return chosen
 
 
 def on_its_device(model: Any, device: Any) -> tuple[Any, Any]:
-    """The model and its device: itself, or a copy where it is to be elsewhere than it is."""
+    """Return the model, copied if it is on another device, and its device."""
     torch = import_torch()
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"`model` is a {type(model).__name__}, not a torch.nn.Module.")
@@ -76,10 +80,10 @@ def on_its_device(model: Any, device: Any) -> tuple[Any, Any]:
 def listening(
     model: Any, modules: Mapping[str, Any], hear: Callable[[str, Any], None], threads: int
 ) -> Iterator[None]:
-    """Within: the model evaluates, and ``hear(name, output)`` is called as a module returns.
+    """Put the model into evaluation mode and call ``hear(name, output)`` for chosen modules.
 
-    Afterwards the hooks are gone and every module has the training flag that it had.  PyTorch
-    counts its threads for each of ours, and gives other bits with other numbers of them.
+    Afterwards the hooks are removed and the training flags restored.  ``threads`` is set because
+    PyTorch has a number of threads for each of ours, and other numbers give other bits.
     """
     torch = import_torch()
 
@@ -92,7 +96,7 @@ def listening(
         chosen, had = (cudnn.deterministic, cudnn.benchmark), torch.get_num_threads()
         handles = []
         try:
-            # A kernel that is chosen by racing need not be the same at the next reading.
+            # A kernel that is chosen by a benchmark may differ at the next reading.
             cudnn.deterministic, cudnn.benchmark = True, False
             torch.set_num_threads(threads)
             for name, module in modules.items():
@@ -112,29 +116,29 @@ def listening(
 def load_weights(
     model: Any, weights: Any, *, prefix: str = "", skip: Iterable[str] = ("fc.",)
 ) -> Any:
-    """Put the weights of a checkpoint into a model, or change nothing and say why not.
+    """Load the weights of a checkpoint into a model, or raise an error and change nothing.
 
     Parameters
     ----------
     model : nn.Module
+        The network.
     weights : path or state dict
-        Of a file, tensors alone are read (``weights_only=True``): it runs no code.  A
-        checkpoint that holds its tensors under ``"state_dict"`` is opened.
-    prefix : str
-        Taken off the keys of the checkpoint; keys that do not begin with it are left out.
-    skip : iterable of str
-        Beginnings of names that are left as they are in the model: the classifier, whose
-        outputs seldom fit.
+        Only tensors are read from a file (``weights_only=True``), which runs no code.  A
+        checkpoint may hold its tensors under ``"state_dict"``.
+    prefix : str, default=""
+        Prefix that is removed from the keys; keys without it are ignored.
+    skip : iterable of str, default=("fc.",)
+        Prefixes of names that are not loaded, such as the classifier, which seldom fits.
 
     Returns
     -------
     nn.Module
-        ``model``.
+        The network, ``model``.
 
     Raises
     ------
     ValueError
-        Where keys are missing, are not known to the model, or have another shape.
+        Keys are missing, unknown to the model, or of another shape.
     """
     torch = import_torch()
     skip = tuple(skip)
@@ -145,10 +149,10 @@ def load_weights(
         if key[: len(prefix)] == prefix
     }
     if not given:
-        raise ValueError(f"No weight begins with `prefix`={prefix!r}; there are {_some(state)}.")
+        raise ValueError(f"No weight begins with `prefix`={prefix!r}. There are {_some(state)}.")
     given = {key: value for key, value in given.items() if not key.startswith(skip)}
     own = {key: value for key, value in model.state_dict().items() if not key.startswith(skip)}
-    # A count that nothing uses in evaluation, and that checkpoints before PyTorch 0.4.1 lack.
+    # Checkpoints before PyTorch 0.4.1 lack this count, which evaluation does not use.
     missing = [key for key in own if key not in given and not key.endswith("num_batches_tracked")]
     unexpected = [key for key in given if key not in own]
     shaped = [
@@ -162,8 +166,8 @@ def load_weights(
             f"{len(keys)} {what}: {_some(keys)}" for what, keys in found.items() if keys
         )
         raise ValueError(
-            f"The weights do not fit {type(model).__name__}: {text}. Look at `prefix`={prefix!r} "
-            f"and `skip`={skip!r}, or take the network that they were trained for."
+            f"The weights do not fit {type(model).__name__}: {text}. Check `prefix`={prefix!r} and "
+            f"`skip`={skip!r}, or use the network that they were trained for."
         )
     with torch.no_grad():
         model.load_state_dict(given, strict=False)
@@ -180,7 +184,7 @@ def _state_dict(weights: Any) -> Mapping[str, Any]:
             weights = import_torch().load(weights, map_location="cpu", weights_only=True)
         except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
             reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
-            raise ValueError(f"{what} cannot be read as tensors alone: {reason}") from error
+            raise ValueError(f"{what} cannot be read as a file of tensors: {reason}") from error
     if isinstance(weights, Mapping) and isinstance(weights.get("state_dict"), Mapping):
         weights = weights["state_dict"]
     if not isinstance(weights, Mapping) or not all(isinstance(key, str) for key in weights):
@@ -203,7 +207,7 @@ def _there(modules: Mapping[str, Any]) -> str:
 
 
 def import_torch() -> Any:
-    """PyTorch, or an error that names the extra."""
+    """Import PyTorch, or raise an error that names the extra."""
     try:
         import torch
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Images as a network takes them: found in a folder, decoded when needed, cropped, normalised."""
+"""Images for :class:`Activations`: found in a folder, decoded, cropped and normalised."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from primedpca.sources.files.decoded_rows import pillow
 __all__ = ["image_at", "image_name", "image_sequence", "imagenet"]
 
 SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"}
-#: Of the red, green and blue of ImageNet's training images, on a scale from 0 to 1.
+#: Mean and deviation of red, green and blue of ImageNet's training images, from 0 to 1.
 MEAN = np.array([0.485, 0.456, 0.406], dtype=np.float32)
 DEVIATION = np.array([0.229, 0.224, 0.225], dtype=np.float32)
 
 
 def imagenet(image: Any, size: int = 224) -> np.ndarray:
-    """An image as networks trained on ImageNet take it.
+    """Prepare an image for networks that were trained on ImageNet.
 
-    The shorter side is resized (bilinear) to ``size * 256 / 224``, the middle is cut out, and
-    the colours are put on ImageNet's mean and deviation.
+    The shorter side is resized (bilinear) to ``size * 256 / 224``, the centre is cropped, and the
+    colours are standardised with ImageNet's mean and deviation.
 
     Parameters
     ----------
     image : Pillow image, or uint8 array of shape (height, width) or (height, width, 3)
-    size : int
-        Height and width of what is cut out; ``functools.partial(imagenet, size=448)`` is a
-        transform for another one.
+        The image.
+    size : int, default=224
+        Height and width of the crop in pixels; ``functools.partial(imagenet, size=448)`` is a
+        transform with another size.
 
     Returns
     -------
@@ -43,8 +44,8 @@ def imagenet(image: Any, size: int = 224) -> np.ndarray:
         if image.dtype != np.uint8 or image.ndim not in (2, 3):
             raise ValueError(
                 f"The default `transform` takes Pillow images and uint8 arrays of height x width "
-                f"x 3, not {image.dtype} of shape {image.shape}; pass `transform`=None for arrays "
-                "that the network takes as they are."
+                f"x 3, not {image.dtype} of shape {image.shape}. Pass `transform`=None for arrays "
+                "that are ready for the network."
             )
         image = library.fromarray(image)
     image = image.convert("RGB")
@@ -59,37 +60,37 @@ def imagenet(image: Any, size: int = 224) -> np.ndarray:
 
 
 def image_sequence(images: Any) -> Sequence[Any]:
-    """The images of a folder (by name, subfolders too), or the sequence that is given."""
+    """Return the images of a folder and its subfolders, by name, or the given sequence."""
     if isinstance(images, (str, os.PathLike)):
         folder = Path(images)
         if not folder.is_dir():
-            raise FileNotFoundError(f"`images`={str(folder)!r} is no folder.")
+            raise FileNotFoundError(f"`images`={str(folder)!r} is not a folder.")
         images = sorted(
             path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file()
         )
         if not images:
             raise ValueError(
-                f"`images`={str(folder)!r} holds no images; files that end in "
-                f"{', '.join(sorted(SUFFIXES))} are looked for."
+                f"`images`={str(folder)!r} does not hold any images, which are files that end in "
+                f"{', '.join(sorted(SUFFIXES))}."
             )
     if not (hasattr(images, "__len__") and hasattr(images, "__getitem__")):
         raise TypeError(
-            f"`images` is a {describe(images)}, but must have a length and be read again in any "
-            "order; pass a folder, a list of paths or a sequence of arrays."
+            f"`images` is a {describe(images)}, which has no length or cannot be indexed. Pass a "
+            "folder, a list of paths or a sequence of arrays."
         )
     if len(images) == 0:
-        raise ValueError("`images` is empty; at least one is needed.")
+        raise ValueError("`images` is empty. Pass at least one image.")
     return images
 
 
 def image_name(images: Sequence[Any], i: int) -> str:
-    """What to call image ``i`` in a message: its number, and its path if it has one."""
-    item = images[i]
-    return f"image {i} ({item})" if isinstance(item, (str, os.PathLike)) else f"image {i}"
+    """Return the name of the image at index ``i`` for messages, which count from 1."""
+    item, name = images[i], f"image {i + 1}"
+    return f"{name} ({item})" if isinstance(item, (str, os.PathLike)) else name
 
 
 def image_at(images: Sequence[Any], i: int) -> Any:
-    """Image ``i``: decoded by Pillow where it is a path, else as it is."""
+    """Return the image at index ``i``, decoded by Pillow if it is a path."""
     item = images[i]
     if not isinstance(item, (str, os.PathLike)):
         return item
