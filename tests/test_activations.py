@@ -476,14 +476,14 @@ def test_the_default_transform():
 
 
 def test_images_that_cannot_be_read(folder, tmp_path):
-    with pytest.raises(FileNotFoundError, match="`images`=.*not a folder"):
+    with pytest.raises(FileNotFoundError, match=r"`images`=.*not a folder"):
         Activations(tiny(), folder / "missing")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="`images`=.*does not hold any images"):
+    with pytest.raises(ValueError, match=r"`images`=.*does not hold any images"):
         Activations(tiny(), tmp_path / "empty")
     with pytest.raises(ValueError, match="is empty"):
         Activations(tiny(), [])
-    with pytest.raises(TypeError, match="`images` is a .*no length"):
+    with pytest.raises(TypeError, match=r"`images` is a .*no length"):
         Activations(tiny(), iter(pictures()))
     whole = (folder / "1.png").read_bytes()
     (folder / "1.png").write_bytes(whole[: len(whole) // 2])

@@ -177,7 +177,7 @@ def test_a_folder_that_is_a_file(server, tmp_path):
 def test_names_that_cannot_be_had(tmp_path):
     with pytest.raises(ValueError, match=r"'linear' is drawn.*mnist, cifar10, nips"):
         download("linear", tmp_path)
-    with pytest.raises(ValueError, match="'imagenet'.*mnist, cifar10, nips"):
+    with pytest.raises(ValueError, match=r"'imagenet'.*mnist, cifar10, nips"):
         download("imagenet", tmp_path)
 
 

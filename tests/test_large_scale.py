@@ -311,7 +311,7 @@ def test_reproduce(small_data, tmp_path, capsys):
 
 
 def test_missing_data_are_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="not found: .*retina"):
+    with pytest.raises(FileNotFoundError, match=r"not found: .*retina"):
         reproduce_large_scale("figure-5", tmp_path, tmp_path / "out", quick=True)
     with pytest.raises(ValueError, match="`target`='figure-9'"):
         reproduce_large_scale("figure-9", tmp_path, tmp_path / "out")
