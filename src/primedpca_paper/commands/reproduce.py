@@ -57,8 +57,8 @@ def reproduce_target(
 
     start = time.perf_counter()
 
-    def tell(words: str) -> None:
-        print(f"{time.perf_counter() - start:7.1f} s  {words}", file=sys.stderr, flush=True)
+    def report(sentence: str) -> None:
+        print(f"{time.perf_counter() - start:7.1f} s  {sentence}", file=sys.stderr, flush=True)
 
     drawn = reproduce(
         target,
@@ -69,7 +69,7 @@ def reproduce_target(
         quick=quick,
         resume=resume,
         sets=sets,
-        progress=tell,
+        progress=report,
     )
     if as_json:
         print_json({"drawn": [str(path) for path in drawn]})

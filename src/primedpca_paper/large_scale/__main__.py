@@ -26,40 +26,40 @@ __all__ = ["main"]
 
 def main(words: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    asked = _parser().parse_args(words)
+    args = _parser().parse_args(words)
     clock = time.perf_counter()
 
     def progress(sentence: str) -> None:
         print(f"{time.perf_counter() - clock:7.1f} s  {sentence}", flush=True)
 
     try:
-        if asked.command == "figures":
-            options = {name: getattr(asked, name) for name in ("quick", "device", "resume")}
-            targets = asked.target or list(TARGETS)
-            reproduce_large_scale(targets, asked.data_dir, asked.out, **options, progress=progress)
+        if args.command == "figures":
+            options = {name: getattr(args, name) for name in ("quick", "device", "resume")}
+            targets = args.target or list(TARGETS)
+            reproduce_large_scale(targets, args.data_dir, args.out, **options, progress=progress)
         else:
-            _run(asked, progress)
+            _run(args, progress)
     except (OSError, ValueError, TypeError, ArithmeticError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0
 
 
-def _run(asked: argparse.Namespace, progress: Any) -> None:
-    rate = asked.learning_rate
+def _run(args: argparse.Namespace, progress: Any) -> None:
+    rate = args.learning_rate
     run_large_scale(
-        _source(asked.data, asked.shrink, asked.cache),
-        asked.out,
-        name=asked.name or Path(asked.data).name,
-        n_components=asked.n_components,
-        steps=asked.steps,
-        batch_size=asked.batch_size,
+        _source(args.data, args.shrink, args.cache),
+        args.out,
+        name=args.name or Path(args.data).name,
+        n_components=args.n_components,
+        steps=args.steps,
+        batch_size=args.batch_size,
         learning_rate=rate if rate == "auto" else float(rate),
-        share=asked.share,
-        seed=asked.seed,
-        device=asked.device,
-        max_memory=asked.max_memory,
-        resume=asked.resume,
+        share=args.share,
+        seed=args.seed,
+        device=args.device,
+        max_memory=args.max_memory,
+        resume=args.resume,
         progress=progress,
     )
 

@@ -216,19 +216,19 @@ class _Training:
         return rows
 
     def _follow(self, seed: int, progress: Callable[[str], None]) -> Iterator[Evaluation]:
-        asked, name = self.results.settings, self.results.settings["name"]
-        game = EigenGame(learning_rate=asked["learning_rate"], steps=asked["steps"])
-        p, looks = asked["n_components"] + asked["extra"], set(asked["evaluations"])
+        settings, name = self.results.settings, self.results.settings["name"]
+        game = EigenGame(learning_rate=settings["learning_rate"], steps=settings["steps"])
+        p, looks = settings["n_components"] + settings["extra"], set(settings["evaluations"])
         drawn = np.random.default_rng((seed, 2)).permutation(self.data.shape[0])
-        chosen = np.sort(drawn[: max(2, round(asked["share"] * drawn.size))])
+        chosen = np.sort(drawn[: max(2, round(settings["share"] * drawn.size))])
         trained, clock = 0.0, time.perf_counter()
-        options = {"batch_size": asked["batch_size"], "random_state": seed}
+        options = {"batch_size": settings["batch_size"], "random_state": seed}
         for snapshot in prime(self.data, game, p, **options):
             if snapshot.step not in looks:
                 continue
             _finish(snapshot.directions)
             trained, clock = trained + time.perf_counter() - clock, time.perf_counter()
-            found = measure(self.data, snapshot.directions, asked["n_components"], chosen)
+            found = measure(self.data, snapshot.directions, settings["n_components"], chosen)
             refining = time.perf_counter() - clock
             yield from self._evaluations(found, seed, snapshot.step, trained, refining)
             self._keep(found, snapshot, seed)
