@@ -58,7 +58,8 @@ class _OldPaths:
             return None
         warnings.warn(f"{name} has moved to {new}.", DeprecationWarning, stacklevel=2)
         is_package = found.submodule_search_locations is not None
-        return ModuleSpec(name, _SameModule(new), origin=found.origin, is_package=is_package)
+        loader: Any = _SameModule(new)
+        return ModuleSpec(name, loader, origin=found.origin, is_package=is_package)
 
 
 class _SameModule:
