@@ -1,8 +1,16 @@
-"""What holds for all tests."""
+"""Settings and fixtures of all tests."""
+
+import os
+import sys
+import tempfile
+import tomllib
+from importlib.metadata import entry_points
+from pathlib import Path
 
 import pytest
 import torch
 
+import primedpca
 from primedpca.sources import base
 from primedpca.sources.files import common as files
 from primedpca.sources.files import decoded_rows as decoded
@@ -14,6 +22,31 @@ from primedpca.sources.memory import xarray_fields as fields
 
 # Thousands of tiny products: on a busy machine torch's threads would wait for each other.
 torch.set_num_threads(1)
+
+ROOT = Path(__file__).parents[1]
+METADATA = tempfile.TemporaryDirectory(prefix="primedpca-")
+
+
+def declare_commands(group="primedpca.commands"):
+    """Declare entry points as an installation would, here and in processes that tests start.
+
+    Tests may run from a source tree that is not installed, or was before pyproject.toml changed.
+    """
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"][group]
+    if {(entry.name, entry.value) for entry in entry_points(group=group)} == set(wanted.items()):
+        return
+    folder = Path(METADATA.name) / "primedpca-0.dist-info"
+    folder.mkdir()
+    head = f"Metadata-Version: 2.1\nName: primedpca\nVersion: {primedpca.__version__}\n"
+    (folder / "METADATA").write_text(head)
+    lines = [f"{name} = {value}" for name, value in wanted.items()]
+    (folder / "entry_points.txt").write_text("\n".join([f"[{group}]", *lines, ""]))
+    sys.path.insert(0, METADATA.name)
+    known = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [METADATA.name, known]))
+
+
+declare_commands()
 
 
 @pytest.fixture

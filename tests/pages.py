@@ -52,7 +52,7 @@ SHORTER = {
     "PRIMEDPCA_DATA=folder": "PRIMEDPCA_DATA=DATA",
     "--images FOLDER --weights FILE": "--images photographs --weights weights.pth --size 32 "
     "--components 2 --steps 3 --batch-size 2",
-    "experiments.extra_components": "experiments.extra_components --quick",
+    "primedpca_paper.extra_components": "primedpca_paper.extra_components --quick",
     "[--quick] [--device cuda]": "--quick",
     "--device cuda": "--device cpu",
     "--shrink 1 ": "--shrink 16 --steps 20 ",

@@ -15,9 +15,9 @@ from sklearn.datasets import load_iris
 from sklearn.decomposition import PCA
 
 from primedpca import as_source, cli, load
+from primedpca._demo.demo import Proven
 from primedpca.cli.demo import _show_proofs
 from primedpca.cli.options import as_angle, as_count
-from primedpca.experiments.demo import Proven
 
 IRIS = load_iris()
 

@@ -13,11 +13,11 @@ from primedpca._planning.extra_directions import (
     extended,
     predicted_passes,
 )
-from primedpca.experiments import extra_components
-from primedpca.experiments.extra_components import SPECTRA as SPECTRA_RUN
-from primedpca.experiments.extra_components import Choice, Row, Suite
-from primedpca.experiments.extra_report import Curves
 from primedpca.priming import REGISTRY
+from primedpca_paper import extra_components
+from primedpca_paper.extra_components import SPECTRA as SPECTRA_RUN
+from primedpca_paper.extra_components import Choice, Row, Suite
+from primedpca_paper.extra_report import Curves
 
 SUBSPACE = "subspace_iteration"
 INDEX = np.arange(1, 301)

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import results_folder as known
 
-from primedpca.experiments.datasets import SETS
-from primedpca.experiments.draw import TARGETS, draw, draw_results
-from primedpca.experiments.figures import APPENDIX, _streaks, _variances
-from primedpca.experiments.protocol import THRESHOLDS
-from primedpca.experiments.records import Run
-from primedpca.experiments.style import COLOURS
-from primedpca.experiments.traces import ALONE, Results
 from primedpca.plots.canvas import new_figure
+from primedpca_paper.datasets import SETS
+from primedpca_paper.draw import TARGETS, draw, draw_results
+from primedpca_paper.figures import APPENDIX, _streaks, _variances
+from primedpca_paper.protocol import THRESHOLDS
+from primedpca_paper.records import Run
+from primedpca_paper.style import COLOURS
+from primedpca_paper.traces import ALONE, Results
 
 matplotlib = pytest.importorskip("matplotlib")
 FIGURES = [target for target in TARGETS if target.startswith("figure")]
@@ -181,8 +181,8 @@ def test_without_matplotlib_the_extra_is_named(tmp_path):
     code = (
         "import sys\nfrom pathlib import Path\n"
         "sys.modules['matplotlib'] = None\n"
-        "from primedpca.experiments.draw import draw\n"
-        "from primedpca.experiments.records import Records\n"
+        "from primedpca_paper.draw import draw\n"
+        "from primedpca_paper.records import Records\n"
         f"records = Records.of(Path({str(records.folder)!r}))\n"
         f"draw('table-1', records, None, Path({str(tmp_path / 'drawn')!r}))\n"
         f"draw('figure-1', records, None, Path({str(tmp_path / 'drawn')!r}))\n"

@@ -156,8 +156,8 @@ def test_checkpoints_of_fits_on_a_device():
 
 def test_captured_steps_are_those_of_prime():
     from primedpca._core.arrays import like_block
-    from primedpca.experiments.lockstep import Batches, LockstepPower, LockstepSGD
     from primedpca.priming import EigenGame, Oja
+    from primedpca_paper.lockstep import Batches, LockstepPower, LockstepSGD
 
     X = data(250, 12, "float32", mean=3.0)
     rows = np.concatenate([X - X.mean(axis=0, dtype="f8"), np.zeros((1, 12))])
@@ -182,7 +182,7 @@ def test_captured_steps_are_those_of_prime():
 
 
 def test_activations_on_a_device():
-    from primedpca.experiments.large_scale.activations import Activations
+    from primedpca.sources.wrappers.activations import Activations
 
     torch.manual_seed(0)
     network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU()).double()

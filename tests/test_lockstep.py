@@ -6,9 +6,9 @@ import torch
 
 from primedpca import prime
 from primedpca._core.arrays import like_block, to_numpy
-from primedpca.experiments.lockstep import Batches, LockstepPower, LockstepSGD
 from primedpca.metrics import angles
 from primedpca.priming import EigenGame, Oja, PowerMethod
+from primedpca_paper.lockstep import Batches, LockstepPower, LockstepSGD
 
 RNG = np.random.default_rng(0)
 X = (RNG.normal(size=(250, 12)) * np.geomspace(9, 1, 12) + 3).astype(np.float32)

@@ -12,13 +12,13 @@ import pytest
 import scipy.sparse as sp
 
 from primedpca import prime, refine
-from primedpca.experiments.arena import Arena, true_components
-from primedpca.experiments.datasets import Dataset, load_set, synthetic
-from primedpca.experiments.protocol import METHODS, SETS, THRESHOLDS, Protocol, priming_of
-from primedpca.experiments.records import Records, Run
-from primedpca.experiments.reproduce import TARGETS, reproduce
-from primedpca.experiments.runs import K5, Runner, rows_at
 from primedpca.metrics import angles
+from primedpca_paper.arena import Arena, true_components
+from primedpca_paper.datasets import Dataset, load_set, synthetic
+from primedpca_paper.protocol import METHODS, SETS, THRESHOLDS, Protocol, priming_of
+from primedpca_paper.records import Records, Run
+from primedpca_paper.reproduce import TARGETS, reproduce
+from primedpca_paper.runs import K5, Runner, rows_at
 
 
 def small(repeats=2, steps=60):
@@ -154,7 +154,7 @@ def test_an_interruption_loses_nothing(tmp_path):
 
     def stop(words):
         told.append(words)
-        if "run 1" in words:
+        if "run 2" in words:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -234,7 +234,7 @@ def test_a_figure_survives_a_kill(tmp_path):
     assert "figure-3.png" in text
     again = command(*arguments, "--resume", "--json")
     text, error = again.communicate()
-    assert "run 0" not in error  # drawn again, not run again
+    assert "run 1" not in error  # drawn again, not run again
     assert '"drawn"' in text
 
 
@@ -263,7 +263,7 @@ def test_missing_data_are_named_before_the_first_run(tmp_path):
 
 def test_folders_that_are_no_results_are_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(FileExistsError, match="name a new folder"):
+    with pytest.raises(FileExistsError, match="`out`="):
         reproduce("figure-3", tmp_path, quick=True)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 

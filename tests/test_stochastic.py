@@ -11,10 +11,10 @@ import torch
 
 from primedpca import prime, refine
 from primedpca._operator.operator import Centred
-from primedpca.experiments.datasets import synthetic
 from primedpca.metrics import longest_correct_streak, subspace_error
 from primedpca.priming import EigenGame, Krasulina, MuEigenGame, Oja
 from primedpca.result import DivergenceError
+from primedpca_paper.datasets import synthetic
 
 ALGORITHMS = [Oja, EigenGame, MuEigenGame, Krasulina]
 algorithms = pytest.mark.parametrize("algorithm", ALGORITHMS)

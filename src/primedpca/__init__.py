@@ -13,6 +13,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from primedpca import _old_paths
+
 if TYPE_CHECKING:
     from primedpca._io.model_file import load
     from primedpca._planning.plan import plan
@@ -36,6 +38,8 @@ _HOMES = {
     "prime": "_solve.prime",
     "refine": "_solve.refine",
 }
+
+_old_paths.install()
 
 
 def __getattr__(name: str) -> Any:

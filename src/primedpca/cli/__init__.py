@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from importlib.metadata import entry_points
 from typing import Annotated, Any
 
 import typer
 
 from primedpca.cli.bench import bench
 from primedpca.cli.certify import certify
-from primedpca.cli.datasets import list_datasets
 from primedpca.cli.demo import demo
 from primedpca.cli.errors import run
 from primedpca.cli.fit import fit
 from primedpca.cli.inspect import inspect
 from primedpca.cli.plan import plan
 from primedpca.cli.report import report
-from primedpca.cli.reproduce import reproduce_target
 from primedpca.cli.transform import transform
 
 __all__ = ["app", "main"]
@@ -56,9 +55,10 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "inspect": inspect,
     "report": report,
     "bench": bench,
-    "datasets": list_datasets,
-    "reproduce": reproduce_target,
 }
+# Commands of other installed packages, such as `reproduce` of primedpca_paper.
+_found = sorted(entry_points(group="primedpca.commands"), key=lambda entry: entry.name)
+COMMANDS |= {entry.name: entry.load() for entry in _found}
 for _name, _command in COMMANDS.items():
     app.command(_name)(_command)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,7 +28,37 @@ from primedpca.sources.memory.torch_data import is_torch_data, torch_source
 from primedpca.sources.memory.xarray_fields import Fields, is_xarray
 from primedpca.sources.wrappers.mapped import Mapped
 
-__all__ = ["BlockSource", "as_source"]
+if TYPE_CHECKING:
+    from primedpca.sources.files.images import ImageFolder
+    from primedpca.sources.files.video import VideoFrames
+    from primedpca.sources.wrappers.activations import Activations
+    from primedpca.sources.wrappers.rank_rows import RankRows
+
+__all__ = [
+    "Activations",
+    "BlockSource",
+    "Fields",
+    "ImageFolder",
+    "Mapped",
+    "RankRows",
+    "VideoFrames",
+    "as_source",
+]
+
+#: Modules of sources that are imported on first use.
+_HOMES = {
+    "Activations": "wrappers.activations",
+    "ImageFolder": "files.images",
+    "RankRows": "wrappers.rank_rows",
+    "VideoFrames": "files.video",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return value
 
 
 def _sparse_source(x: Any) -> DataSource:
