@@ -12,8 +12,8 @@ import torch
 from catalogue import PRIMINGS, PROBLEMS
 
 from primedpca import PrimedPCA, prime, refine
+from primedpca._core.parameters import as_seed
 from primedpca._operator.operator import Centred
-from primedpca._solve.prime import as_seed
 from primedpca.metrics import angles, subspace_error
 from primedpca.priming import (
     REGISTRY,

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any
 from primedpca import _old_paths
 
 if TYPE_CHECKING:
-    from primedpca._io.model_file import load
     from primedpca._planning.plan import plan
     from primedpca._solve.audit import certify
     from primedpca._solve.prime import prime
     from primedpca._solve.refine import refine
-    from primedpca.estimator import PrimedPCA
+    from primedpca.estimator import PrimedPCA, load
     from primedpca.sources import as_source
 
 __version__ = "0.1.0"
@@ -33,7 +32,7 @@ _HOMES = {
     "PrimedPCA": "estimator",
     "as_source": "sources",
     "certify": "_solve.audit",
-    "load": "_io.model_file",
+    "load": "estimator",
     "plan": "_planning.plan",
     "prime": "_solve.prime",
     "refine": "_solve.refine",

@@ -1,45 +1,52 @@
-"""The estimator's options: what they are by default, and what is out of range."""
+"""Parameters of the estimator: their defaults, and checks of their values."""
 
 from __future__ import annotations
 
 import math
 import os
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from primedpca._core.units import as_bytes
 
-__all__ = ["DEFAULTS", "as_bytes", "check_options", "is_proven"]
+__all__ = ["DEFAULT", "DEFAULTS", "as_bytes", "as_seed", "check_options", "is_proven"]
 
-DEFAULTS: dict[str, Any] = {
-    "priming": "auto",
-    "extra_components": "auto",
-    "tol": math.pi / 1024,
-    "max_passes": 60,
-    "batch_size": 1000,
-    "center": True,
-    "scale": None,
-    "whiten": False,
-    "missing": "error",
-    "refine_share": 1.0,
-    "certificate": "auto",
-    "failure_probability": 1e-6,
-    "device": None,
-    "engine": None,
-    "max_memory": None,
-    "checkpoint": None,
-    "warm_start": False,
-    "random_state": None,
-    "verbose": 0,
-}
+
+class Parameters(NamedTuple):
+    """Parameters of the estimator besides ``n_components``, and their defaults."""
+
+    priming: Any = "auto"
+    extra_components: Any = "auto"
+    tol: float = math.pi / 1024
+    max_passes: int = 60
+    batch_size: int = 1000
+    center: bool = True
+    scale: Any = None
+    whiten: bool = False
+    missing: str = "error"
+    refine_share: float = 1.0
+    certificate: str = "auto"
+    failure_probability: float = 1e-6
+    device: Any = None
+    engine: Any = None
+    max_memory: Any = None
+    checkpoint: Any = None
+    warm_start: bool = False
+    random_state: Any = None
+    verbose: Any = 0
+
+
+DEFAULT = Parameters()
+#: The same by name.
+DEFAULTS: dict[str, Any] = DEFAULT._asdict()
 
 CERTIFICATES = ("auto", "none", "deterministic", "probabilistic")
 
 
 def check_options(options: dict[str, Any]) -> None:
-    """Refuse rather than ignore."""
+    """Validate parameters."""
     tol, share = options["tol"], options["refine_share"]
     if not (_is_number(tol) and 0 < tol < math.pi / 2):
         raise ValueError(f"`tol`={tol!r} must be an angle in radians, above 0 and below pi/2.")
@@ -64,8 +71,8 @@ def check_options(options: dict[str, Any]) -> None:
     count = options["n_components"]
     if isinstance(count, (float, np.floating)) and (kind == "none" or share < 1):
         raise ValueError(
-            f"`n_components`={count} asks for what must be proven; leave `certificate` and "
-            "`refine_share` at their defaults."
+            f"`n_components`={count}, a fraction of the variance, requires a certificate; leave "
+            "`certificate` and `refine_share` at their defaults."
         )
     as_bytes(options["max_memory"])
     for name in ("center", "whiten", "warm_start"):
@@ -74,6 +81,23 @@ def check_options(options: dict[str, Any]) -> None:
     folder = options["checkpoint"]
     if folder is not None and (not isinstance(folder, (str, os.PathLike)) or folder == ""):
         raise ValueError(f"`checkpoint`={folder!r} must be the path of a folder, or None.")
+
+
+def as_seed(random_state: Any) -> int:
+    """A whole number from whatever scikit-learn and NumPy take as a source of randomness."""
+    if random_state is None:
+        return int(np.random.SeedSequence().generate_state(1)[0])
+    if isinstance(random_state, (int, np.integer)):
+        if random_state < 0:
+            raise ValueError(f"`random_state`={random_state} must not be negative.")
+        return int(random_state)
+    draw = getattr(random_state, "integers", None) or getattr(random_state, "randint", None)
+    if draw is None:
+        raise ValueError(
+            f"`random_state`={random_state!r} must be an integer, a numpy RandomState or "
+            "Generator, or None."
+        )
+    return int(draw(2**31))
 
 
 def is_proven(options: dict[str, Any]) -> bool:

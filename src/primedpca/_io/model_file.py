@@ -1,4 +1,4 @@
-"""Save and load: one safetensors file for a fitted model, never a pickle."""
+"""Model files: one safetensors file for a fitted model, never a pickle."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ import numpy as np
 from primedpca._core.arrays import to_numpy
 from primedpca._io.model_checks import NOT_KEPT, check_fitted, check_parameters
 from primedpca._io.tensor_file import read_file, write_file
-from primedpca._model.sketching import Stream
 from primedpca._planning.costs import Way
-from primedpca.estimator import PrimedPCA
 from primedpca.priming import REGISTRY, Given
-from primedpca.priming.sketch import SketchState
+from primedpca.priming.sketch import SketchState, Stream
 from primedpca.result import Certificate, Cluster, Plan, Status
 from primedpca.sources.files.regular_files import check_regular
 
-__all__ = ["load", "save"]
+__all__ = ["read_model", "write_model"]
 
 KIND = "model"
 TYPES: dict[str, Any] = {
@@ -33,17 +31,16 @@ TYPES: dict[str, Any] = {
 PLAIN = (type(None), bool, int, float, str, np.generic, np.ndarray)
 
 
-def save(model: PrimedPCA, path: str | os.PathLike[str], overwrite: bool = False) -> None:
-    """Write a fitted model; see :meth:`primedpca.PrimedPCA.save`."""
-    getattr(model, "components_", None)  # of a stream, attributes come when they are asked for
-    fitted = {name: value for name, value in vars(model).items() if name.endswith("_")}
+def write_model(
+    path: str | os.PathLike[str], params: dict[str, Any], fitted: dict[str, Any], overwrite: bool
+) -> None:
+    """Write parameters and fitted attributes of a model; see :meth:`primedpca.PrimedPCA.save`."""
     if "components_" not in fitted:
         raise ValueError("this PrimedPCA is not fitted, so there is nothing to save; fit it first.")
     if Path(path).exists() and not overwrite:
         raise FileExistsError(
             f"{os.fspath(path)} is there already; name another file, or pass `overwrite`=True."
         )
-    params = model.get_params(deep=False)
     params = {name: value for name, value in params.items() if name not in NOT_KEPT}
     lost = [name for name, value in params.items() if not _is_plain(value)]
     if lost:
@@ -55,9 +52,9 @@ def save(model: PrimedPCA, path: str | os.PathLike[str], overwrite: bool = False
         )
     kept = {name: _as_array(value) for name, value in params.items() if name not in lost}
     if fitted["plan_"] is not None and not _is_plain(fitted["plan_"].priming):
-        fitted["plan_"] = None
+        fitted = fitted | {"plan_": None}
     if fitted.get("where_", "").startswith("Dask, "):  # whose address is nobody else's
-        fitted["where_"] = "Dask"
+        fitted = fitted | {"where_": "Dask"}
     try:
         check_parameters(kept)
         check_fitted(fitted)
@@ -66,33 +63,8 @@ def save(model: PrimedPCA, path: str | os.PathLike[str], overwrite: bool = False
     write_file(path, KIND, {"params": kept, "fitted": fitted}, TYPES)
 
 
-def load(path: str | os.PathLike[str]) -> PrimedPCA:
-    """Read a model that :meth:`PrimedPCA.save` wrote.
-
-    Parameters
-    ----------
-    path : path
-        The file may come from anywhere: nothing in it is run, every byte is compared with its
-        checksum, and every value with what a fit leaves.  ValueError where one does not fit.
-
-    Returns
-    -------
-    PrimedPCA
-        As it was: parameters, components, certificate, history.  ``engine``, ``checkpoint``,
-        ``device`` and ``max_memory`` belong to a machine and not to a model: they are not kept,
-        and have their defaults.  Continue from it on new data with
-        ``load(path).set_params(warm_start=True).fit(X)``.
-
-    Examples
-    --------
-    >>> import numpy as np, tempfile, pathlib
-    >>> from primedpca import PrimedPCA, load
-    >>> X = np.random.default_rng(0).normal(size=(100, 5))
-    >>> path = pathlib.Path(tempfile.mkdtemp()) / "model.safetensors"
-    >>> PrimedPCA(2).fit(X).save(path)
-    >>> load(path).transform(X).shape
-    (100, 2)
-    """
+def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read parameters and fitted attributes, every value checked; see :func:`primedpca.load`."""
     check_regular(path)
     held = read_file(path, KIND, TYPES)
     try:
@@ -101,10 +73,7 @@ def load(path: str | os.PathLike[str]) -> PrimedPCA:
         check_fitted(fitted)
     except ValueError as error:
         raise ValueError(f"{os.fspath(path)} is not a valid model: {error}") from error
-    model = PrimedPCA(**params)
-    for name, value in fitted.items():
-        setattr(model, name, value)
-    return model
+    return params, fitted
 
 
 def _parts(held: Any) -> tuple[dict[str, Any], Any]:

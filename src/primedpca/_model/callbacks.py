@@ -1,4 +1,4 @@
-"""Who is told how a fit goes: ``verbose``, a function, and scikit-learn's callbacks (from 1.9)."""
+"""Progress reporting: ``verbose``, a function, and scikit-learn's callbacks (from 1.9)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from functools import wraps
 from typing import Any
 
 from primedpca._model.attributes import attributes
-from primedpca._solve.history import Find, Listener, Row, line
+from primedpca._solve.history import Find, line
+from primedpca._solve.history import Row as Record
 
 try:
     from sklearn.callback import CallbackSupportMixin, with_callbacks
@@ -34,72 +35,57 @@ except ImportError:  # scikit-learn before 1.9
             )
 
 
-__all__ = ["Watched", "with_callbacks"]
+__all__ = ["CallbackSupportMixin", "watched", "with_callbacks"]
 
 
-class Watched(CallbackSupportMixin):
-    """Progress of an estimator that has ``verbose``, ``tol`` and ``history_``."""
+@contextmanager
+def watched(
+    model: Any, rows: int, speaks: bool, **about: Any
+) -> Iterator[Callable[[list[Record], Find], bool]]:
+    """Tell the callbacks of a model about its fit as a whole; gives the listener for its passes.
 
-    verbose: Any
-    tol: float
-    history_: list[Row]
-    n_features_in_: int
+    Parameters
+    ----------
+    model : PrimedPCA
+    rows : int
+        Of the data.
+    speaks : bool
+        Whether this process prints, of several that make one fit.
+    **about
+        ``X``, ``y`` and ``metadata``, which callbacks are shown.
+    """
+    context: Any = None
+    if hasattr(model, "_skl_callbacks") or hasattr(model, "_parent_callback_ctx"):
+        # How many passes it will take is not known before.
+        context = model._init_callback_context(max_subtasks=None)
+        context.call_on_fit_task_begin(estimator=model, **about)
 
-    @contextmanager
-    def _watched(
-        self,
-        X: Any,  # noqa: N803
-        y: Any,
-        sample_weight: Any,
-        rows: int,
-        fit: Any,
-    ) -> Iterator[Listener]:
-        """Tell callbacks of the fit as a whole; gives the listener for its passes.
+    def tell(history: list[Record], find: Find) -> bool:
+        model.history_ = history  # callbacks look there
+        if speaks and callable(model.verbose):
+            model.verbose(history[-1])
+        elif speaks and model.verbose:
+            print(line(history[-1], model.tol))
+        if context is None:
+            return False
+        passed = context.subcontext(task_name="pass")
+        passed.call_on_fit_task_begin(estimator=model, **about)
 
-        Of several processes that make one ``fit``, the one that ``speaks`` prints.
-        """
-        context: Any = None
-        about = {"X": X, "y": y}
-        about["metadata"] = None if sample_weight is None else {"sample_weight": sample_weight}
-        if hasattr(self, "_skl_callbacks") or hasattr(self, "_parent_callback_ctx"):
-            # How many passes it will take is not known before.
-            context = self._init_callback_context(max_subtasks=None)
-            context.call_on_fit_task_begin(estimator=self, **about)
-
-        def tell(history: list[Row], find: Find) -> bool:
-            self.history_ = history  # callbacks look there
-            if fit.speaks:
-                self._say(history[-1])
-            if context is None:
-                return False
-            passed = context.subcontext(task_name="pass")
-            passed.call_on_fit_task_begin(estimator=self, **about)
-            found = self._reconstruction(find, rows)
-            return bool(
-                passed.call_on_fit_task_end(
-                    estimator=self, reconstruction_attributes=found, **about
-                )
-            )
-
-        yield fit.agreed(tell)
-        if context is not None:
-            fitted = {name: value for name, value in vars(self).items() if name.endswith("_")}
-            context.call_on_fit_task_end(estimator=self, reconstruction_attributes=fitted, **about)
-
-    def _say(self, row: Row) -> None:
-        if callable(self.verbose):
-            self.verbose(row)
-        elif self.verbose:
-            print(line(row, self.tol))
-
-    def _reconstruction(self, find: Find, rows: int) -> Callable[[], dict[str, Any] | None]:
-        """What makes the fitted attributes as if the fit had ended now, for who asks."""
-
-        def make() -> dict[str, Any] | None:
+        def reconstruct() -> dict[str, Any] | None:
+            """Fitted attributes as if the fit had ended now, for callbacks that ask."""
             found = find()
             if found is None:
                 return None
-            k = found.explained_variance.size
-            return attributes(found, k, (rows, self.n_features_in_))
+            shape = (rows, model.n_features_in_)
+            return attributes(found, found.explained_variance.size, shape)
 
-        return make
+        return bool(
+            passed.call_on_fit_task_end(
+                estimator=model, reconstruction_attributes=reconstruct, **about
+            )
+        )
+
+    yield tell
+    if context is not None:
+        fitted = {name: value for name, value in vars(model).items() if name.endswith("_")}
+        context.call_on_fit_task_end(estimator=model, reconstruction_attributes=fitted, **about)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from primedpca._core.arrays import is_dense, namespace
+from primedpca._core.parameters import as_seed
 from primedpca._operator.one_pass import stream
 from primedpca._operator.operator import Centred
 from primedpca.engines.local import one_blas_thread
@@ -18,7 +19,7 @@ from primedpca.priming import as_priming, check_directions
 from primedpca.protocols import Array, Priming, State
 from primedpca.result import DivergenceError, Snapshot
 
-__all__ = ["as_seed", "prime", "steps"]
+__all__ = ["prime", "steps"]
 
 CHECK_EVERY = 25
 
@@ -183,20 +184,3 @@ def _is_sound_array(value: Array) -> bool:
     xp = namespace(value)
     wrong = ~xp.isfinite(value) if value.ndim > 1 else xp.isnan(value)
     return not bool(xp.any(wrong))
-
-
-def as_seed(random_state: Any) -> int:
-    """A whole number from whatever scikit-learn and NumPy take as a source of randomness."""
-    if random_state is None:
-        return int(np.random.SeedSequence().generate_state(1)[0])
-    if isinstance(random_state, (int, np.integer)):
-        if random_state < 0:
-            raise ValueError(f"`random_state`={random_state} must not be negative.")
-        return int(random_state)
-    draw = getattr(random_state, "integers", None) or getattr(random_state, "randint", None)
-    if draw is None:
-        raise ValueError(
-            f"`random_state`={random_state!r} must be an integer, a numpy RandomState or "
-            "Generator, or None."
-        )
-    return int(draw(2**31))

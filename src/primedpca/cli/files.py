@@ -98,7 +98,7 @@ def in_memory(source: Any) -> Any:
 
 def load_model(path: str | Path) -> Any:
     """A model, or a sentence on what the file is instead."""
-    from primedpca._io.model_file import load
+    from primedpca.estimator import load
 
     try:
         return load(path)

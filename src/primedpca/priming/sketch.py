@@ -11,7 +11,7 @@ from primedpca._core.arrays import dtype_name, namespace, to_numpy
 from primedpca._core.orthonormal import small_eigh
 from primedpca.protocols import Array
 
-__all__ = ["ROOM", "UNIT", "SketchState", "decompose", "merge", "take_in"]
+__all__ = ["ROOM", "UNIT", "SketchState", "Stream", "decompose", "merge", "take_in"]
 
 UNIT = 2.0**-53
 #: Rows of a sketch before it is shrunk, for each that is left: with three a shrink of twice as
@@ -64,6 +64,36 @@ class SketchState(NamedTuple):
     depth: int
     unit: float
     center: bool
+
+
+class Stream(NamedTuple):
+    """All that ``partial_fit`` keeps of the rows seen so far; nothing in it is ever written to.
+
+    Attributes
+    ----------
+    sketch : SketchState
+        Of the rows that are worked in.
+    waiting : tuple of arrays of shape (r, d)
+        Rows that came after, until there are enough to be worked in together.
+    weights : tuple of arrays of shape (r,)
+        Theirs.
+    size : int
+        Directions that the sketch keeps.
+    rows, counted : int
+        All rows seen, and those of positive weight.
+    single : bool
+        Whether all of them came in types that float32 holds.
+    scale : array of shape (d,) or None
+    """
+
+    sketch: SketchState
+    waiting: tuple[np.ndarray, ...]
+    weights: tuple[np.ndarray, ...]
+    size: int
+    rows: int
+    counted: int
+    single: bool
+    scale: np.ndarray | None
 
 
 def take_in(

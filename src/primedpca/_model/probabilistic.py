@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from primedpca._core.arrays import to_numpy
-from primedpca._core.units import as_bytes, check_square
 
-__all__ = ["Model", "Probabilistic", "covariance", "log_likelihood", "precision"]
+__all__ = ["Model", "covariance", "log_likelihood", "precision"]
 
 
 class Model(NamedTuple):
@@ -73,64 +72,3 @@ def _check_definite(model: Model) -> None:
             "the fitted model has no variance in some directions (rank-deficient data), so it "
             "has no density and its covariance no inverse; lower `n_components`."
         )
-
-
-class Probabilistic:
-    """The methods of an estimator that has a ``_model`` and sees new rows with ``_seen``."""
-
-    def score(self, X: Any, y: Any = None) -> float:  # noqa: N803
-        """The mean log-likelihood of the rows under the probabilistic PCA model.
-
-        Parameters
-        ----------
-        X : data of shape (n_samples, n_features)
-        y : ignored
-
-        Returns
-        -------
-        float
-        """
-        return float(np.mean(self.score_samples(X)))
-
-    def score_samples(self: Any, X: Any) -> np.ndarray:  # noqa: N803
-        """The log-likelihood of each row under the probabilistic PCA model.
-
-        Needs no matrix of order ``n_features``.
-
-        Parameters
-        ----------
-        X : data of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
-        model = self._model()
-        return log_likelihood(model, self._seen(X).widened())
-
-    def get_covariance(self: Any) -> np.ndarray:
-        """The covariance of the probabilistic PCA model.
-
-        Refused where it takes more than ``max_memory``, or without one more than a quarter of
-        the memory of the machine.
-
-        Returns
-        -------
-        ndarray of shape (n_features, n_features)
-        """
-        self._check_square()
-        return covariance(self._model())
-
-    def get_precision(self: Any) -> np.ndarray:
-        """The inverse of :meth:`get_covariance`, refused likewise.
-
-        Returns
-        -------
-        ndarray of shape (n_features, n_features)
-        """
-        self._check_square()
-        return precision(self._model())
-
-    def _check_square(self: Any) -> None:
-        self._check_fitted()
-        check_square(self.components_.shape[1], as_bytes(self.max_memory))
