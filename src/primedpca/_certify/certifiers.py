@@ -17,6 +17,7 @@ from primedpca._certify.bounds import (
     clusters,
     fewest,
     lower,
+    spectral_norm,
     upper,
 )
 from primedpca._certify.probes import UNIT, Probes, Riding, unevenness
@@ -281,13 +282,13 @@ def certified_krylov(
         uneven += unevenness(state.newest, state.basis)
         skew = worn + math.sqrt(uneven)
         # At least as large as |C U|, also where the top has been missed so far.
-        largest = math.hypot(values[0], np.linalg.norm(state.residual, ord=2))
+        largest = math.hypot(values[0], spectral_norm(state.residual))
         e = rounding_of(data, columns, largest, skew)
         if restarted:
             best = carried(Evidence(values, state.residual, 0.0, e), ceiling)
         if probes is not None and probes.passes:
             # They may have found more than the basis has.
-            most = math.hypot(largest, np.linalg.norm(probes.small, ord=2))
+            most = math.hypot(largest, spectral_norm(probes.small))
             width = probes.small.shape[1]
             rounding = rounding_of(data, width, most, skew + probes.skew)
             best = min(best, probes.missed(most, rounding))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from primedpca._certify.bounds import Evidence, stream_bounds
+from primedpca._certify.bounds import Evidence, spectral_norm, stream_bounds
 from primedpca._certify.certifiers import NEGLIGIBLE, certificate_of, preparation_error, rounding_of
 from primedpca._core.arrays import dtype_name, namespace, to_numpy
 from primedpca._core.orthonormal import complete, small_eigh
@@ -106,7 +106,7 @@ def refined_certificate(
     b: np.ndarray = np.asarray(np.linalg.qr(to_numpy(residual), mode="r"))
     own = to_numpy(vectors.T @ vectors) - np.eye(p)
     skew = float(np.linalg.norm(own)) + data.shape[1] * UNIT
-    e = rounding_of(data, p, math.hypot(values[0], np.linalg.norm(b, ord=2)), skew)
+    e = rounding_of(data, p, math.hypot(values[0], spectral_norm(b)), skew)
     missed = missed_by((vectors,), state, data, skew)
     trace = max(0.0, data.total - float(values.sum())) + (math.sqrt(p) + 2) * e
     floor = NEGLIGIBLE * max(0.0, data.total - (math.sqrt(p) + 2) * e)
