@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
 
-.PHONY: demo test test-slow test-browser bench docs lint types clean
+.PHONY: demo test test-slow test-browser bench docs lint types imports coverage clean
 
 demo: $(VENV)/.installed
 	$(BIN)/primedpca demo
@@ -33,9 +33,18 @@ docs: $(VENV)/.installed-docs
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 
 types: $(VENV)/.installed-test
 	$(BIN)/mypy
+
+# The import rules of docs/architecture.md.
+imports: $(VENV)/.installed-test
+	$(BIN)/lint-imports --no-cache
+
+# The statements that the default tests run; the page is htmlcov/index.html.
+coverage: $(VENV)/.installed-test
+	$(BIN)/pytest -n 2 --cov --cov-report=term --cov-report=html
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -63,4 +72,4 @@ $(VENV)/.installed-docs: $(VENV)/bin/python pyproject.toml
 	touch $@ $(VENV)/.installed
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache dist docs/_build docs/auto_examples docs/generated
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .coverage* htmlcov dist docs/_build docs/auto_examples docs/generated

@@ -1,15 +1,17 @@
 """The real command in a real process, with pipes or on a terminal."""
 
-import fcntl
 import os
-import pty
 import select
 import signal
 import struct
 import subprocess
 import sys
-import termios
 import time
+
+import pytest
+
+# Windows has none of these; there, tests that import this file are skipped.
+fcntl, pty, termios = map(pytest.importorskip, ("fcntl", "pty", "termios"))
 
 COMMAND = [sys.executable, "-c", "from primedpca.cli import main; main()"]
 

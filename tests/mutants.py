@@ -13,7 +13,6 @@ import json
 import os
 import random
 import re
-import resource
 import signal
 import sys
 import warnings
@@ -24,7 +23,10 @@ from typing import Any
 
 import mutant_files
 import numpy as np
+import pytest
 import scipy.sparse as sp
+
+resource = pytest.importorskip("resource")  # limits on memory, which Windows does not have
 
 SECONDS = 10
 ROOM = 2 * 2**30

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import resource
 import select
 import shutil
 import signal
@@ -18,6 +17,10 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+
+import pytest
+
+resource = pytest.importorskip("resource")  # limits on memory, which Windows does not have
 
 SECONDS, MEMORY = 10, 2 * 2**30
 #: Clear errors; the numbers of the original; those that the format's own library reads, where no

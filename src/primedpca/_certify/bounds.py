@@ -27,6 +27,7 @@ __all__ = [
     "clusters",
     "fewest",
     "lower",
+    "spectral_norm",
     "stream_bounds",
     "upper",
 ]
@@ -124,12 +125,12 @@ def _block(evidence: Evidence, a: int, b: int, up: np.ndarray) -> float:
         return np.pi / 2
     others = residual[:, outside]
     blur = e / float(g.min()) if g.size else 0.0
-    kappa = (_norm(others / g) + blur) * (1 + blur)
+    kappa = (spectral_norm(others / g) + blur) * (1 + blur)
     if a == b:
         difference = theta[a] - theta[outside]
         s = _top((others / difference) @ others.T)
     else:
-        s = _norm(residual[:, b + 1 :] / np.sqrt(g[a:])) ** 2
+        s = spectral_norm(residual[:, b + 1 :] / np.sqrt(g[a:])) ** 2
     ahead = float(theta[b]) - evidence.above - s
     safe = ahead - 4 * e * (1 + kappa) ** 2
     if safe <= 0:
@@ -157,7 +158,7 @@ def clusters(evidence: Evidence, k: int, up: np.ndarray) -> list[tuple[int, int,
     for start, stop in pairwise(cuts):
         if start < k and stop - start > 1:
             gap = _gap(evidence, start, stop - 1, up)
-            size = _norm(evidence.residual[:, start:stop]) + e
+            size = spectral_norm(evidence.residual[:, start:stop]) + e
             angle = arcsin_up(size / gap) if gap > size else np.pi / 2
             found.append((start, stop, min(angle, _block(evidence, start, stop - 1, up))))
     return found
@@ -175,7 +176,9 @@ def carried(evidence: Evidence, ceiling: np.ndarray) -> float:
         rho = float(ceiling[j])
         ahead = theta[:j] - e - rho
         if ahead[-1] > 0:
-            size = _norm(evidence.residual[:, :j] / np.sqrt(ahead)) + e / math.sqrt(ahead[-1])
+            size = spectral_norm(evidence.residual[:, :j] / np.sqrt(ahead)) + e / math.sqrt(
+                ahead[-1]
+            )
             best = min(best, rho + size**2)
     return best
 
@@ -246,7 +249,8 @@ def stream_bounds(
     return intervals, angles, runs
 
 
-def _norm(matrix: np.ndarray) -> float:
+def spectral_norm(matrix: np.ndarray) -> float:
+    """Return the largest singular value; 0 for an empty matrix, which NumPy 2.0 refuses."""
     return float(np.linalg.norm(matrix, ord=2)) if matrix.size else 0.0
 
 

@@ -22,6 +22,7 @@ from primedpca._certify.bounds import (
     certificate_of,
     fewest,
     lower,
+    spectral_norm,
     upper,
 )
 from primedpca._certify.probes import Probes, Riding, unevenness
@@ -294,14 +295,14 @@ class ProbeCertifier(NoCertifier):
         values = state.variances
         skew, restarted = self._skew(state)
         # At least as large as |C U|, also where the top has been missed so far.
-        largest = math.hypot(values[0], np.linalg.norm(state.residual, ord=2))
+        largest = math.hypot(values[0], spectral_norm(state.residual))
         e = rounding_of(data, self._columns, largest, skew)
         if restarted:
             self._best = carried(Evidence(values, state.residual, 0.0, e), self._ceiling)
         probes = self.operator.probes
         if probes is not None and probes.passes:
             # They may have found more than the basis has.
-            most = math.hypot(largest, np.linalg.norm(probes.small, ord=2))
+            most = math.hypot(largest, spectral_norm(probes.small))
             rounding = rounding_of(data, probes.small.shape[1], most, skew + probes.skew)
             self._best = min(self._best, probes.missed(most, rounding))
         blur = (math.sqrt(values.size) + 2) * e

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from primedpca._certify.bounds import Evidence, certificate_of, stream_bounds
+from primedpca._certify.bounds import Evidence, certificate_of, spectral_norm, stream_bounds
 from primedpca._certify.rounding import NEGLIGIBLE, UNIT, preparation_error, rounding_of
 from primedpca._core.arrays import dtype_name, namespace, to_numpy
 from primedpca._core.orthonormal import complete, small_eigh
@@ -106,7 +106,7 @@ def refined_certificate(
     b: np.ndarray = np.asarray(np.linalg.qr(to_numpy(residual), mode="r"))
     own = to_numpy(vectors.T @ vectors) - np.eye(p)
     skew = float(np.linalg.norm(own)) + data.shape[1] * UNIT
-    e = rounding_of(data, p, math.hypot(values[0], np.linalg.norm(b, ord=2)), skew)
+    e = rounding_of(data, p, math.hypot(values[0], spectral_norm(b)), skew)
     missed = missed_by((vectors,), state, data, skew)
     trace = max(0.0, data.total - float(values.sum())) + (math.sqrt(p) + 2) * e
     floor = NEGLIGIBLE * max(0.0, data.total - (math.sqrt(p) + 2) * e)
@@ -142,7 +142,7 @@ def missed_by(basis: tuple[Array, ...], state: SketchState, data: Any, skew: flo
         wide = xp.astype(block, xp.float64, copy=False)
         rest = rest - (rest @ wide) @ wide.T
     size = math.sqrt(float(xp.sum(whole * whole)))
-    top = float(np.linalg.norm(to_numpy(rest @ rest.T), ord=2)) if whole.shape[0] else 0.0
+    top = spectral_norm(to_numpy(rest @ rest.T)) if whole.shape[0] else 0.0
     width = sum(block.shape[1] for block in basis)
     steps = (sum(whole.shape) + width + 10) * math.sqrt(max(width, 1)) * UNIT
     left = math.sqrt(top) + (2 * steps + 2 * skew) * size
