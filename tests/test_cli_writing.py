@@ -40,7 +40,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-READ, INSIDE = "is what is read; name another file", "which is read; name another place"
+READ, INSIDE = "is an input. Name another file", "an input. Name another place"
 #: Words, and what the sentence has to say.
 LINES = [
     ("fit tables -k 2 -o tables/a.parquet --force", INSIDE),
@@ -59,9 +59,9 @@ LINES = [
     ("report m.safetensors s.zarr -o s.zarr/c/0/0 --force", INSIDE),
     ("plan g.bed -k 2 -o g.bim --force", READ),
     # Of data that cannot be read nothing is heard: what is written comes first.
-    ("fit junk.npy -k 2 --report notes.txt --force", "no HTML page; name another file"),
+    ("fit junk.npy -k 2 --report notes.txt --force", "is not an HTML page. Name another file"),
     ("fit junk.npy -k 2 -o a.html --report ./a.html", "`-o` and `--report` are both a.html"),
-    ("report junk.npy x.npy -o notes.txt --force", "no HTML page; name another file"),
+    ("report junk.npy x.npy -o notes.txt --force", "is not an HTML page. Name another file"),
 ]
 
 

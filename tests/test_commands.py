@@ -1,6 +1,8 @@
 """Every command as a user runs it, in a real process, on real files."""
 
 import csv
+import dataclasses
+import inspect
 import json
 import math
 import re
@@ -14,8 +16,9 @@ from command import primedpca
 from sklearn.datasets import load_iris
 from sklearn.decomposition import PCA
 
-from primedpca import as_source, cli, load
+from primedpca import PrimedPCA, as_source, cli, load
 from primedpca.cli.demo import _show_proofs
+from primedpca.cli.groups import Preparation, Search
 from primedpca.cli.options import as_angle, as_count
 from primedpca.experiments.demo import Proven
 
@@ -52,7 +55,7 @@ def test_from_a_table_to_scores_and_a_page(folder):
     assert done.stderr == ""
     assert "\x1b" not in done.stdout
     assert "92.46 %" in done.stdout
-    assert "Components 1 and 2 are each within 0.000001° of the exact ones." in done.stdout
+    assert "Components 1 and 2 are each proven to be within 0.000001°" in done.stdout
     model = load(folder / "m.safetensors")
     assert list(model.feature_names_in_) == ["a", "b", "c", "d"]
     assert (model.verbose, model.engine) == (0, None)
@@ -69,7 +72,7 @@ def test_from_a_table_to_scores_and_a_page(folder):
     page = answer("report", "m.safetensors", *TABLE, "-o", "page.html", cwd=folder)["page"]
     html = (folder / page).read_text()
     assert "setosa" in html
-    assert "Components 1 and 2 are each within" in html
+    assert "Components 1 and 2 are each proven to be within" in html
 
 
 @pytest.mark.parametrize("data", ["flowers.npy", "flowers.h5::garden/flowers"])
@@ -153,7 +156,7 @@ def test_what_is_not_proven_ends_with_3_and_is_kept(folder):
     assert load(folder / "m.safetensors").components_.shape == (4, 300)
     done = primedpca("fit", *words, "-v", cwd=folder)
     assert done.returncode == 3
-    assert "`--max-passes` were used up" in done.stdout
+    assert "`--max-passes` was reached" in done.stdout
     assert done.stderr.count("primedpca: step") == 2
     assert "0 of 4 proven within" in done.stderr
 
@@ -161,10 +164,10 @@ def test_what_is_not_proven_ends_with_3_and_is_kept(folder):
 @pytest.mark.parametrize(
     ("size", "k", "status", "words"),
     [
-        (10, 1, "certified", "As components 2 to 9 were not kept, ask for 9 components"),
+        (10, 1, "certified", "Components 2 to 9 were not kept; request 9 components"),
         (30, 3, "exact", "Nothing useful is proven about components 1 to 3."),
-        (10, 9, "certified", "Components 1 to 9 form a group of 9 whose common space is certified"),
-        (10, 10, "certified", "Component 10 has no variance to speak of."),
+        (10, 9, "certified", "Components 1 to 9 are not distinguished, but proven as a subspace"),
+        (10, 10, "certified", "Component 10 has no variance above rounding error."),
     ],
 )
 def test_a_tie_is_met_by_its_span_and_audited_if_all_of_it_is_there(size, k, status, words, folder):
@@ -176,7 +179,7 @@ def test_a_tie_is_met_by_its_span_and_audited_if_all_of_it_is_there(size, k, sta
     done = primedpca("fit", "eye.npy", "-k", k, cwd=folder)
     assert done.returncode == 0
     assert words in done.stdout
-    assert done.stdout.count("(span)") == (min(k, 9) if status == "certified" else 0)
+    assert done.stdout.count("(subspace)") == (min(k, 9) if status == "certified" else 0)
     assert ("no variance\n" in done.stdout) == (k == 10)
     assert done.stderr == ""
     audit = ("certify", "eye.npy", "m.safetensors", "--tol", "pi/1024")
@@ -296,6 +299,14 @@ def test_columns_whose_names_have_commas_and_tabs_between_fields(folder):
 )
 def test_angles(words, radians):
     assert as_angle(words) == pytest.approx(radians, rel=1e-15)
+
+
+def test_options_have_the_defaults_of_the_estimator():
+    known = inspect.signature(PrimedPCA).parameters
+    for group in (Search, Preparation):
+        for field in dataclasses.fields(group):
+            default = as_angle(field.default) if field.name == "tol" else field.default
+            assert default == known[field.name].default, field.name
 
 
 def test_numbers_of_components():

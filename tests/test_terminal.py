@@ -38,10 +38,10 @@ def test_a_terminal_has_colour_and_a_live_table(folder):
     assert code == 0
     assert COLOUR.search(written)
     live, _, last = written.rpartition("\x1b[?25h")  # the cursor comes back after the table
-    assert "bound now" in live
+    assert "current bound" in live
     assert "of 3 proven" in live
     assert "B/s" in live
-    assert "bound now" not in last
+    assert "current bound" not in last
     assert "proven within" in last
 
 
@@ -54,7 +54,7 @@ def test_a_live_table_counts_groups_and_components_without_variance(folder):
     assert code == 0
     live, _, last = written.rpartition("\x1b[?25h")
     for part in (live, last):
-        assert "(span)" in part
+        assert "(subspace)" in part
         assert "no variance" in part
     assert "8 of 8 proven" in live
 
@@ -99,7 +99,7 @@ def test_a_pipe_is_plain(folder):
 def test_ctrl_c_on_a_terminal(folder):
     code, written = on_a_terminal(*SLOW, cwd=folder, until="pass 1")
     assert code == 130
-    assert "interrupted; nothing was kept (--checkpoint FOLDER would let it go on)" in written
+    assert "interrupted; nothing was saved (use --checkpoint FOLDER" in written
     assert "Traceback" not in written
 
 
@@ -123,14 +123,14 @@ def interrupted(words, cwd, ready):
 
 def test_ctrl_c_leaves_a_checkpoint_and_says_how_to_go_on(folder, tmp_path):
     kept, model = tmp_path / "kept", tmp_path / "m.safetensors"
-    # Few passes, so that what is gone on with ends soon.
+    # Few passes, so that the resumed fit ends soon.
     words = [*SLOW, "--max-passes", "8", "--checkpoint", str(kept), "-o", str(model)]
     code, out, err = interrupted(words, folder, lambda: list(kept.glob("pass-000002*")))
     assert code == 130, err
     assert out == ""
     assert not model.exists()
-    said, _, command = err.partition("Go on with: ")
-    assert f"what was found is kept in {kept}" in said
+    said, _, command = err.partition("Resume with: ")
+    assert f"saved in {kept}" in said
     assert command.split() == ["primedpca", *words]
     assert list(kept.glob("pass-*"))
     done = primedpca(*command.split()[1:], cwd=folder)
@@ -148,4 +148,4 @@ def test_json_after_ctrl_c(folder, tmp_path):
     assert code == 130, err
     found = json.loads(out)
     assert found["exit_code"] == 130
-    assert "Go on with: primedpca fit slow.npy" in found["error"]
+    assert "Resume with: primedpca fit slow.npy" in found["error"]

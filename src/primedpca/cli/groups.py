@@ -1,6 +1,6 @@
-"""Options that several commands take together, declared once.
+"""Groups of options that several commands share, declared once.
 
-A command has a group as one parameter, and :func:`flat` puts the options in its place.
+A command declares a group as one parameter; :func:`flat` replaces it by the group's options.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ __all__ = ["Output", "Preparation", "Reading", "Search", "flat"]
 
 @dataclass(frozen=True)
 class Reading:
-    """How DATA are read."""
+    """Options for reading DATA."""
 
-    columns: opt.Columns = None
+    columns: opt.ColumnNames = None
     exclude: opt.Exclude = None
     id_column: opt.Id = None
     label_column: opt.Label = None
@@ -33,20 +33,20 @@ class Reading:
     follow_links: opt.FollowLinks = None
 
     def given(self) -> dict[str, Any]:
-        """Those that were given, in the words of ``as_source``."""
+        """Return the options that were given, as arguments of ``as_source``."""
         found = {name: value for name, value in asdict(self).items() if value is not None}
         if "map_rows" in found:
             from primedpca.sources import maps
 
             found["map"] = getattr(maps, found.pop("map_rows"))
         if "shape" in found and "dtype" in found:
-            found["exact"] = True  # a file that goes on was said to be of another type or shape
+            found["exact"] = True  # a longer file means that the shape or type is wrong
         return found
 
 
 @dataclass(frozen=True)
 class Search:
-    """How components are looked for."""
+    """Options for finding the components."""
 
     tol: opt.Tol = "pi/1024"
     priming: opt.Priming = "auto"
@@ -57,7 +57,7 @@ class Search:
 
 @dataclass(frozen=True)
 class Preparation:
-    """What is made of the columns, where, and with which seed."""
+    """Options for preparing the columns, the device and the seed."""
 
     scale: opt.Scale = None
     missing: opt.Missing = "error"
@@ -67,7 +67,7 @@ class Preparation:
 
 @dataclass(frozen=True)
 class Output:
-    """What is written, beside the answer."""
+    """Options for files to write and messages."""
 
     out: opt.Out = None
     report: opt.Report = None
@@ -76,7 +76,7 @@ class Output:
 
 
 def flat(command: Callable[..., Any]) -> Callable[..., Any]:
-    """A command with the options of its groups in the place of each group."""
+    """Return the command with each group replaced by the options in it."""
     kinds = get_type_hints(command, include_extras=True)
     parameters: list[Parameter] = []
     groups: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""How a command gets on, on a terminal: components and bounds, passes, speed, time left."""
+"""Progress of a command on a terminal: components and bounds, passes, speed, time left."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from primedpca.cli.printing import angle, duration, size, to_terminal
@@ -20,42 +20,39 @@ __all__ = ["read_through", "watched"]
 
 @contextmanager
 def watched(model: Any, verbose: bool) -> Iterator[None]:
-    """Show how the fit of ``model`` goes, on the error stream: a table, lines, or nothing.
+    """Show the progress of the fit of ``model`` on standard error: a table, lines, or nothing.
 
-    A terminal that can be drawn on gets a live table; ``verbose`` prints a line for every pass
-    anywhere else.  The model is left as it was.
+    A terminal that can move its cursor shows a live table.  Elsewhere, ``verbose`` or a terminal
+    gets a line for every pass.  The parameters of the model are the defaults again afterwards,
+    because a saved model must not refer to this process.
     """
     from primedpca._solve.history import line
     from primedpca.engines import LocalEngine
     from primedpca.engines.counted import CountedEngine
 
     console = to_terminal(stderr=True)
-    if verbose or console.is_dumb_terminal or not console.is_terminal:
-        quiet = not (verbose or console.is_terminal)
-        model.verbose = 0 if quiet else lambda row: print(line(row, model.tol), file=sys.stderr)
-        try:
-            yield
-        finally:
-            model.verbose = 0
-        return
-    from rich.live import Live
+    show: Any = nullcontext()
+    if not (verbose or console.is_dumb_terminal) and console.is_terminal:
+        from rich.live import Live
 
-    table = LiveTable(console, model)
-    model.verbose, model.engine = table.tell, CountedEngine(LocalEngine(), table.count)
+        table = LiveTable(console, model)
+        model.set_params(verbose=table.tell, engine=CountedEngine(LocalEngine(), table.count))
+        look: dict[str, Any] = {"transient": True, "refresh_per_second": 8}
+        show = Live(get_renderable=table.render, console=console, **look)
+    elif verbose or console.is_terminal:
+        model.set_params(verbose=lambda row: print(line(row, model.tol), file=sys.stderr))
     try:
-        with Live(
-            get_renderable=table.render, console=console, transient=True, refresh_per_second=8
-        ):
+        with show:
             yield
     finally:
-        model.verbose, model.engine = 0, None
+        model.set_params(verbose=0, engine=None)
 
 
 @contextmanager
 def read_through(source: Any) -> Iterator[Any]:
-    """The source, with a bar on the error stream while its blocks are read once.
+    """Yield the source, with a progress bar on standard error while its blocks are read once.
 
-    Where there is no terminal that can be drawn on, it is the source itself.
+    Without a terminal that can move its cursor, there is no bar.
     """
     console = to_terminal(stderr=True)
     if console.is_dumb_terminal or not console.is_terminal:
@@ -70,7 +67,7 @@ def read_through(source: Any) -> Iterator[Any]:
 
 
 class _Counted:
-    """Another source, which tells how many of its blocks have been read."""
+    """A source that reports how many blocks of another source have been read."""
 
     def __init__(self, source: Any, tell: Callable[[int], None]) -> None:
         self._source, self._tell = source, tell
@@ -80,14 +77,14 @@ class _Counted:
         return getattr(self._source, name)
 
     def read(self, i: int) -> Any:
-        """A block."""
+        """Return block ``i``."""
         block = self._source.read(i)
         self._seen.add(i)
         self._tell(len(self._seen))
         return block
 
     def scan(self, start: int = 0) -> Iterator[tuple[int, Any]]:
-        """The blocks in order."""
+        """Yield the blocks in order."""
         for i, block in self._source.scan(start):
             yield i, block
             self._seen.add(i)
@@ -95,13 +92,13 @@ class _Counted:
 
 
 class LiveTable:
-    """What is known by now, drawn whenever it is asked for.
+    """The state of a fit, drawn on request.
 
     Parameters
     ----------
     console : Console
     model : PrimedPCA
-        Being fitted; its plan is looked at as soon as it is made.
+        The model being fitted; the table shows the time left once ``plan_`` exists.
     """
 
     def __init__(self, console: Console, model: Any) -> None:
@@ -112,24 +109,24 @@ class LiveTable:
         self._bytes, self._done, self._blocks = 0, 0, 1
 
     def tell(self, row: dict[str, Any]) -> None:
-        """A pass has ended."""
+        """Take the history row of a pass that has ended."""
         self._row = row
 
     def count(self, taken: int, blocks: int) -> None:
-        """A block was worked on, one of ``blocks`` in its pass."""
+        """Count a block of ``taken`` bytes, one of ``blocks`` in its pass."""
         with self._lock:
             self._bytes += taken
             self._done, self._blocks = self._done + 1, blocks
 
     def render(self) -> Group:
-        """The state as something to draw."""
+        """Return the state as a renderable of rich."""
         from rich.console import Group
         from rich.text import Text
 
         from primedpca._solve.history import counted_bounds
 
         row = dict(self._row)
-        table = empty_table(self.console, "variance", "bound now")
+        table = empty_table(self.console, "variance", "current bound")
         bounds, variances, tol = counted_bounds(row), row.get("variances", ()), self.model.tol
         shown = len(variances)
         room = max(3, self.console.height - 6)
@@ -152,7 +149,7 @@ class LiveTable:
         if self._bytes:
             words.append(f"{size(self._bytes / max(elapsed, 1e-3))}/s")
         if "change" in row:
-            words.append(f"changing by {angle(row['change'])}")
+            words.append(f"estimated change {angle(row['change'])}")
         done = row["passes"] + (self._done % self._blocks) / self._blocks
         plan = getattr(self.model, "plan_", None)
         if going and plan is not None and done and elapsed > 1:
