@@ -96,9 +96,8 @@ def _components(path: str, reading: Reading) -> tuple[Any, Any]:
         # Read the first line as a component: if it held names, the rows would not be orthonormal.
         return whole(open_data(path, replace(own, header=False))), None
     except (OSError, ValueError) as error:
-        kind = (
-            type(error) if isinstance(error, OSError) else ValueError
-        )  # subclasses take other arguments
+        # Subclasses of ValueError may take other arguments than a message.
+        kind = type(error) if isinstance(error, OSError) else ValueError
         raise kind(str(error).replace("`X`", "`components`")) from error
 
 

@@ -41,9 +41,7 @@ def open_like(path: str, model: Any, reading: Reading) -> DataSource:
     named = not (reading.columns or reading.exclude or reading.header is False)
     if names is not None and _is_table(path) and named:
         reading = replace(reading, columns=list(names))
-        if is_csv(
-            path
-        ):  # the model has names, so the first line holds names even if they are numbers
+        if is_csv(path):  # the first line holds these names, even if they are numbers
             reading = replace(reading, header=True)
     if model is not None:
         reading = replace(reading, map_rows=_map_for(model, reading.map_rows))

@@ -6,14 +6,13 @@ import shlex
 import sys
 import time
 import warnings
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from primedpca.cli import options as opt
 from primedpca.cli.errors import DONE, NOT_CONVERGED, Interrupted, in_words_of_the_command_line
 from primedpca.cli.files import MODEL, in_memory, open_data
-from primedpca.cli.groups import Output, Preparation, Reading, Search, flat
+from primedpca.cli.groups import FitOptions, flat
 from primedpca.cli.printing import duration, print_json, printable, say, to_terminal
 from primedpca.cli.writing import check_checkpoint, check_outputs
 
@@ -28,10 +27,7 @@ def fit(
     data: opt.Data,
     k: opt.Components,
     *,
-    search: Search,
-    reading: Reading,
-    preparation: Preparation,
-    output: Output,
+    options: FitOptions,
     as_json: opt.AsJson = False,
     debug: opt.Debug = False,
 ) -> int:
@@ -42,38 +38,39 @@ def fit(
 
     Example: primedpca fit flowers.csv -k 2 --id plant --label species -o model.safetensors
     """
-    check_written(output, search.checkpoint, data)
-    source = open_data(data, reading)
+    check_written(options, data)
+    source = open_data(data, options)
     from primedpca.estimator import PrimedPCA
 
-    model = PrimedPCA(k, **asdict(search), **asdict(preparation))
+    model = PrimedPCA(k, **options.parameters())
     begun = time.monotonic()
-    warned = _fitted(model, source if model.device is None else in_memory(source), output.verbose)
+    warned = _fitted(model, source if model.device is None else in_memory(source), options.verbose)
     seconds = time.monotonic() - begun
-    model.map_ = reading.map_rows  # a copy of the data in memory has lost the map's name
-    if output.out is not None:
-        model.save(output.out, overwrite=output.force)
-    if output.report is not None:
+    model.map_ = options.map_rows  # a copy of the data in memory has lost the map's name
+    if options.out is not None:
+        model.save(options.out, overwrite=options.force)
+    if options.report is not None:
         from primedpca.cli.report import write
 
-        write(model, output.report, source, data, output.out)
-    _show(model, source, data, seconds, output, warned, as_json)
+        write(model, options.report, source, data, options.out)
+    _show(model, source, data, seconds, options, warned, as_json)
     return DONE if model.converged_ or model.status_.name == "FINISHED" else NOT_CONVERGED
 
 
-def check_written(output: Output, checkpoint: Path | None, data: str) -> None:
+def check_written(options: FitOptions, data: str) -> None:
     """Check that all outputs can be written, before anything is read."""
-    check_outputs({"-o": output.out, "--report": output.report}, output.force, data)
-    if output.out is not None and output.out.suffix != MODEL:
+    out, report = options.out, options.report
+    check_outputs({"-o": out, "--report": report}, options.force, data)
+    if out is not None and out.suffix != MODEL:
         raise ValueError(
-            f"`-o` {output.out} must end in {MODEL}. Name the model {output.out.stem}{MODEL} "
-            "(use transform to write scores)."
+            f"`-o` {out} must end in {MODEL}. Name the model {out.stem}{MODEL} (use transform to "
+            "write scores)."
         )
-    check_checkpoint(checkpoint, data)
-    if output.report is not None:
+    check_checkpoint(options.checkpoint, data)
+    if report is not None:
         from primedpca.cli.report import check_page
 
-        check_page(output.report)
+        check_page(report)
 
 
 def _fitted(model: Any, source: DataSource, verbose: bool) -> list[str]:
@@ -103,7 +100,7 @@ def _show(
     source: DataSource,
     data: str,
     seconds: float,
-    output: Output,
+    options: FitOptions,
     warned: list[str],
     as_json: bool,
 ) -> None:
@@ -111,7 +108,7 @@ def _show(
 
     for words in warned:
         say(f"primedpca: warning: {words}", error=True)
-    out, report = output.out, output.report
+    out, report = options.out, options.report
     if as_json:
         found = model_json(model) | {"data": data, "seconds": seconds, "warnings": warned}
         paths = {"model": out, "report": report}

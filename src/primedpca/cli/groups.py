@@ -6,14 +6,14 @@ A command declares a group as one parameter; :func:`flat` replaces it by the gro
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import Any, get_type_hints
 
 from primedpca.cli import options as opt
 
-__all__ = ["Output", "Preparation", "Reading", "Search", "flat"]
+__all__ = ["FitOptions", "Output", "Preparation", "Reading", "Search", "flat"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Reading:
 
     def given(self) -> dict[str, Any]:
         """Return the options that were given, as arguments of ``as_source``."""
-        found = {name: value for name, value in asdict(self).items() if value is not None}
+        found = {name: value for name, value in _values(self, Reading).items() if value is not None}
         if "map_rows" in found:
             from primedpca.sources import maps
 
@@ -75,22 +75,32 @@ class Output:
     verbose: opt.Verbose = False
 
 
+@dataclass(frozen=True)
+class FitOptions(Output, Preparation, Reading, Search):
+    """All options of fit, which plan takes too; the help lists the last base first."""
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the options that are parameters of the estimator."""
+        return _values(self, Search) | _values(self, Preparation)
+
+
+def _values(options: Any, group: Any) -> dict[str, Any]:
+    return {field.name: getattr(options, field.name) for field in fields(group)}
+
+
 def flat(command: Callable[..., Any]) -> Callable[..., Any]:
     """Return the command with each group replaced by the options in it."""
     kinds = get_type_hints(command, include_extras=True)
+    groups = {name: kind for name, kind in kinds.items() if is_dataclass(kind)}
     parameters: list[Parameter] = []
-    groups: dict[str, Any] = {}
-    for name, parameter in signature(command).parameters.items():
-        kind = kinds[name]
-        if not is_dataclass(kind):
-            own = parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=kind)
-            parameters.append(own)
+    for name, own in signature(command).parameters.items():
+        if name not in groups:
+            parameters.append(own.replace(kind=Parameter.KEYWORD_ONLY, annotation=kinds[name]))
             continue
-        groups[name] = kind
-        within = get_type_hints(kind, include_extras=True)
-        for field in fields(kind):
-            own = Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default)
-            parameters.append(own.replace(annotation=within[field.name]))
+        within = get_type_hints(kinds[name], include_extras=True)
+        for field in fields(kinds[name]):
+            option = Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default)
+            parameters.append(option.replace(annotation=within[field.name]))
 
     @wraps(command)
     def called(**given: Any) -> Any:

@@ -150,169 +150,83 @@ Data = Annotated[
         "file.h5::dataset, or a folder of tables or images.",
     ),
 ]
-Components = Annotated[
-    Any,
-    typer.Option(
-        "-k",
-        "--components",
-        metavar="K",
-        parser=as_count,
-        show_default=False,
-        help="Number of components: 10, a fraction of the variance such as 0.95, or mle.",
-    ),
-]
-Tol = Annotated[
-    Any,
-    typer.Option(
-        metavar="ANGLE",
-        parser=as_angle,
-        help="Iterate until every component is proven within this angle: pi/1024, 0.1deg, 0.003 "
-        "(radians).",
-    ),
-]
-Priming = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        parser=_one_of("priming", *PRIMINGS),
-        help="Algorithm that finds the initial directions, which are then refined; auto takes the "
-        f"cheapest: {', '.join(PRIMINGS)}.",
-    ),
-]
-MaxPasses = Annotated[
-    int, typer.Option(metavar="N", parser=whole(), help="Maximum number of passes over the data.")
-]
+
+
+def _value(
+    metavar: str, parser: Any, text: str, *names: str, panel: str | None = None, **more: Any
+) -> Any:
+    """Return an option that takes a value, with its parser, help text and heading."""
+    more |= {"metavar": metavar, "parser": parser, "help": text, "rich_help_panel": panel}
+    return typer.Option(*names, **more)
+
+
+def _switch(text: str, *names: str, panel: str | None = None, **more: Any) -> Any:
+    """Return an option that takes no value."""
+    return typer.Option(*names, help=text, rich_help_panel=panel, **more)
+
+
+# The help texts below name types, units and effects; Typer adds the defaults.
+_COUNT = "Number of components: 10, a fraction of the variance such as 0.95, or mle."
+Components = Annotated[Any, _value("K", as_count, _COUNT, "-k", "--components", show_default=False)]
+_TOL = (
+    "Iterate until every component is proven within this angle: pi/1024, 0.1deg, 0.003 (radians)."
+)
+Tol = Annotated[Any, _value("ANGLE", as_angle, _TOL)]
+_PRIMING = (
+    "Algorithm that finds the initial directions, which are then refined; auto takes the cheapest: "
+    f"{', '.join(PRIMINGS)}."
+)
+Priming = Annotated[str, _value("NAME", _one_of("priming", *PRIMINGS), _PRIMING)]
+MaxPasses = Annotated[int, _value("N", whole(), "Maximum number of passes over the data.")]
 MaxMemory = Annotated[
-    str | None,
-    typer.Option(
-        metavar="SIZE", parser=as_memory, help="Memory limit besides the data, such as 2GB."
-    ),
+    str | None, _value("SIZE", as_memory, "Memory limit besides the data, such as 2GB.")
 ]
-ColumnNames = Annotated[
-    Any,
-    typer.Option(metavar="A,B,...", parser=as_names, rich_help_panel=TABLE, help="Columns to use."),
-]
-Exclude = Annotated[
-    Any,
-    typer.Option(
-        metavar="A,B,...", parser=as_names, rich_help_panel=TABLE, help="Columns to leave out."
-    ),
-]
+ColumnNames = Annotated[Any, _value("A,B,...", as_names, "Columns to use.", panel=TABLE)]
+Exclude = Annotated[Any, _value("A,B,...", as_names, "Columns to leave out.", panel=TABLE)]
 Id = Annotated[
-    str | None,
-    typer.Option(
-        "--id", metavar="COLUMN", rich_help_panel=TABLE, help="Column with the row names."
-    ),
+    str | None, _value("COLUMN", None, "Column with the row names.", "--id", panel=TABLE)
 ]
 Label = Annotated[
-    str | None,
-    typer.Option(
-        "--label", metavar="COLUMN", rich_help_panel=TABLE, help="Column with the class labels."
-    ),
+    str | None, _value("COLUMN", None, "Column with the class labels.", "--label", panel=TABLE)
 ]
 Delimiter = Annotated[
-    str | None,
-    typer.Option(
-        metavar="SIGN",
-        parser=as_sign,
-        rich_help_panel=TABLE,
-        help="CSV: character between fields.",
-    ),
+    str | None, _value("SIGN", as_sign, "CSV: character between fields.", panel=TABLE)
 ]
+_HEADER = "CSV: whether the first line holds column names; required if it holds numbers."
 Header = Annotated[
-    bool | None,
-    typer.Option(
-        "--header/--no-header",
-        rich_help_panel=TABLE,
-        show_default=False,
-        help="CSV: whether the first line holds column names; required if it holds numbers.",
-    ),
+    bool | None, _switch(_HEADER, "--header/--no-header", panel=TABLE, show_default=False)
 ]
-Shape = Annotated[
-    Any,
-    typer.Option(
-        metavar="N,D", parser=as_shape, rich_help_panel=RAW, help="Numbers of rows and columns."
-    ),
-]
-Dtype = Annotated[
-    Any,
-    typer.Option(
-        metavar="NAME",
-        parser=as_dtype,
-        rich_help_panel=RAW,
-        help="Type of the numbers: float32, >f4.",
-    ),
-]
+Shape = Annotated[Any, _value("N,D", as_shape, "Numbers of rows and columns.", panel=RAW)]
+Dtype = Annotated[Any, _value("NAME", as_dtype, "Type of the numbers: float32, >f4.", panel=RAW)]
 Offset = Annotated[
-    int | None,
-    typer.Option(
-        metavar="BYTES",
-        parser=whole(0),
-        rich_help_panel=RAW,
-        help="Bytes before the first number.",
-    ),
+    int | None, _value("BYTES", whole(0), "Bytes before the first number.", panel=RAW)
 ]
+_LINKS = "Follow links to other files. Only for data you trust."
 FollowLinks = Annotated[
-    bool | None,
-    typer.Option(
-        "--follow-links",
-        rich_help_panel=TREE,
-        show_default=False,
-        help="Follow links to other files. Only for data you trust.",
-    ),
+    bool | None, _switch(_LINKS, "--follow-links", panel=TREE, show_default=False)
 ]
-Map = Annotated[
-    str | None,
-    typer.Option(
-        "--map",
-        metavar="NAME",
-        parser=_one_of("map", *MAPS),
-        help=f"Function to apply to every row first: {', '.join(MAPS)}.",
-    ),
-]
-Scale = Annotated[
-    str | None,
-    typer.Option(
-        metavar="std",
-        parser=_one_of("scale", "std"),
-        help="Divide every column by its standard deviation.",
-    ),
-]
+_MAP = f"Function to apply to every row first: {', '.join(MAPS)}."
+Map = Annotated[str | None, _value("NAME", _one_of("map", *MAPS), _MAP, "--map")]
+_SCALE = "Divide every column by its standard deviation."
+Scale = Annotated[str | None, _value("std", _one_of("scale", "std"), _SCALE)]
+_MISSING = "Missing values (NaN): error raises an error, mean uses the mean of the column."
 Missing = Annotated[
-    str | None,
-    typer.Option(
-        metavar="RULE",
-        parser=_one_of("rule for missing values", "error", "mean"),
-        help="Missing values (NaN): error raises an error, mean uses the mean of the column.",
-    ),
+    str | None, _value("RULE", _one_of("rule for missing values", "error", "mean"), _MISSING)
 ]
 Seed = Annotated[
-    int | None,
-    typer.Option(
-        "--seed", metavar="N", parser=whole(0), help="Random seed, for bitwise identical results."
-    ),
+    int | None, _value("N", whole(0), "Random seed, for bitwise identical results.", "--seed")
 ]
-Checkpoint = Annotated[
-    Path | None,
-    typer.Option(metavar="FOLDER", help="Save every pass there, to resume after a crash."),
-]
-Device = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Device to compute on, such as cuda.")
-]
-Out = Annotated[
-    Path | None,
-    typer.Option(
-        "-o", "--out", metavar="MODEL", help="Save the model, for example to model.safetensors."
-    ),
-]
-Report = Annotated[Path | None, typer.Option(metavar="PAGE.html", help="Write an HTML report.")]
-Verbose = Annotated[
-    bool, typer.Option("-v", "--verbose", help="Print a line for every pass to standard error.")
-]
+_CHECKPOINT = "Save every pass there, to resume after a crash."
+Checkpoint = Annotated[Path | None, _value("FOLDER", None, _CHECKPOINT)]
+Device = Annotated[str | None, _value("NAME", None, "Device to compute on, such as cuda.")]
+_OUT = "Save the model, for example to model.safetensors."
+Out = Annotated[Path | None, _value("MODEL", None, _OUT, "-o", "--out")]
+Report = Annotated[Path | None, _value("PAGE.html", None, "Write an HTML report.")]
+_VERBOSE = "Print a line for every pass to standard error."
+Verbose = Annotated[bool, _switch(_VERBOSE, "-v", "--verbose")]
 Model = Annotated[
-    Path,
-    typer.Argument(metavar="MODEL", show_default=False, help="A model written by fit."),
+    Path, typer.Argument(metavar="MODEL", show_default=False, help="A model written by fit.")
 ]
-Force = Annotated[bool, typer.Option("--force", help="Replace existing files (never the data).")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+Force = Annotated[bool, _switch("Replace existing files (never the data).", "--force")]
+AsJson = Annotated[bool, _switch("Print one JSON object and nothing else.", "--json")]
+Debug = Annotated[bool, _switch("Show the traceback of an error.", "--debug")]

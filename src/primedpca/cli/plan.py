@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from primedpca.cli import options as opt
 from primedpca.cli.files import open_data
 from primedpca.cli.fit import check_written
-from primedpca.cli.groups import Output, Preparation, Reading, Search, flat
+from primedpca.cli.groups import FitOptions, flat
 from primedpca.cli.printing import duration, print_json, size, to_terminal
 
 __all__ = ["plan"]
@@ -19,10 +18,7 @@ def plan(
     data: opt.Data,
     k: opt.Components,
     *,
-    search: Search,
-    reading: Reading,
-    preparation: Preparation,
-    output: Output,
+    options: FitOptions,
     as_json: opt.AsJson = False,
     debug: opt.Debug = False,
 ) -> None:
@@ -33,14 +29,14 @@ def plan(
 
     Example: primedpca plan data.npy -k 10
     """
-    check_written(output, search.checkpoint, data)
-    source = open_data(data, reading)
+    check_written(options, data)
+    source = open_data(data, options)
     from primedpca._planning.plan import plan as planned
 
-    asked = asdict(search) | asdict(preparation)
-    if device := asked.pop("device"):
+    parameters = options.parameters()
+    if device := parameters.pop("device"):
         source = _as_if_on(source, device)
-    found = planned(source, k, **asked)
+    found = planned(source, k, **parameters)
     if as_json:
         ways = [_way(way) for way in found.ways]
         print_json({"shape": source.shape, "plan": str(found), "ways": ways})

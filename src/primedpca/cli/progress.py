@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from primedpca.cli.printing import angle, duration, size, to_terminal
@@ -31,19 +31,22 @@ def watched(model: Any, verbose: bool) -> Iterator[None]:
     from primedpca.engines.counted import CountedEngine
 
     console = to_terminal(stderr=True)
-    show: Any = nullcontext()
+    live = None
     if not (verbose or console.is_dumb_terminal) and console.is_terminal:
         from rich.live import Live
 
         table = LiveTable(console, model)
         model.set_params(verbose=table.tell, engine=CountedEngine(LocalEngine(), table.count))
         look: dict[str, Any] = {"transient": True, "refresh_per_second": 8}
-        show = Live(get_renderable=table.render, console=console, **look)
+        live = Live(get_renderable=table.render, console=console, **look)
     elif verbose or console.is_terminal:
         model.set_params(verbose=lambda row: print(line(row, model.tol), file=sys.stderr))
     try:
-        with show:
+        if live is None:
             yield
+        else:
+            with live:
+                yield
     finally:
         model.set_params(verbose=0, engine=None)
 
@@ -67,7 +70,7 @@ def read_through(source: Any) -> Iterator[Any]:
 
 
 class _Counted:
-    """A source that reports how many blocks of another source have been read."""
+    """Another source, which tells how many of its blocks have been read."""
 
     def __init__(self, source: Any, tell: Callable[[int], None]) -> None:
         self._source, self._tell = source, tell
@@ -77,14 +80,14 @@ class _Counted:
         return getattr(self._source, name)
 
     def read(self, i: int) -> Any:
-        """Return block ``i``."""
+        """A block."""
         block = self._source.read(i)
         self._seen.add(i)
         self._tell(len(self._seen))
         return block
 
     def scan(self, start: int = 0) -> Iterator[tuple[int, Any]]:
-        """Yield the blocks in order."""
+        """The blocks in order."""
         for i, block in self._source.scan(start):
             yield i, block
             self._seen.add(i)

@@ -153,9 +153,8 @@ def _bound_lines(ax: Any, rows: list[dict[str, Any]]) -> None:
 
     passes = np.array([row["passes"] for row in rows], dtype=np.float64)
     k = max(row["angle_bounds"].size for row in rows)
-    bounds = np.full(
-        (len(rows), k), np.nan
-    )  # with a fraction of the variance, k grows during the fit
+    # With a fraction of the variance, k grows during the fit: early rows have fewer bounds.
+    bounds = np.full((len(rows), k), np.nan)
     for at, row in enumerate(rows):
         own, counted = np.asarray(row["angle_bounds"]), np.asarray(counted_bounds(row))
         # A component without variance counts as 0, which would look like a very tight bound.
