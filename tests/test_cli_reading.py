@@ -1,6 +1,8 @@
 """What command lines read, in a real process: headers, maps, raw numbers, devices, models."""
 
+import dataclasses
 import gzip
+import inspect
 import json
 
 import numpy as np
@@ -10,6 +12,8 @@ from sklearn.datasets import load_iris
 from sklearn.decomposition import PCA
 
 from primedpca import PrimedPCA, as_source, load
+from primedpca.cli.groups import Preparation, Search
+from primedpca.cli.options import as_angle
 from primedpca.sources import maps
 
 X = load_iris().data
@@ -210,3 +214,11 @@ def test_transform_shows_how_far_it_is_on_a_terminal(folder):
     code, written = on_a_terminal(*words, "t.npy", cwd=folder, TERM="dumb")
     assert (code, written.strip()) == (0, "t.npy: 150 rows x 2 scores")
     np.testing.assert_array_equal(np.load(folder / "s.npy"), np.load(folder / "t.npy"))
+
+
+def test_options_have_the_defaults_of_the_estimator():
+    known = inspect.signature(PrimedPCA).parameters
+    for group in (Search, Preparation):
+        for field in dataclasses.fields(group):
+            default = as_angle(field.default) if field.name == "tol" else field.default
+            assert default == known[field.name].default, field.name

@@ -314,7 +314,7 @@ def test_tied_variances():
     pca = PrimedPCA(5, priming="block_krylov", random_state=0).fit(data(spectrum))
     html = report_html(pca)
     assert "Components 4 and 5 are not distinguished, but proven as a plane" in words_of(html)
-    assert html.count("(subspace)</td><td>4 to 5</td>") == 2
+    assert html.count("(span)</td><td>4 to 5</td>") == 2
     assert "true ones (components 4 and 5 only as a subspace)." in words_of(html)
     assert "° (components 4 and 5 only as a subspace)." in html  # of the plot
 

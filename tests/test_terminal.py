@@ -54,7 +54,7 @@ def test_a_live_table_counts_groups_and_components_without_variance(folder):
     assert code == 0
     live, _, last = written.rpartition("\x1b[?25h")
     for part in (live, last):
-        assert "(subspace)" in part
+        assert "(span)" in part
         assert "no variance" in part
     assert "8 of 8 proven" in live
 

@@ -72,6 +72,7 @@ def pca_anndata(
     named, mask = _mask(adata, mask_var)
     source: DataSource = _matrix(adata, layer, mask)
     pca = PrimedPCA(n_components, **options).fit(source)
+    # scanpy expects a row for every variable, also for those that the mask excludes.
     loadings = np.zeros((adata.n_vars, pca.n_components_), pca.components_.dtype)
     loadings[slice(None) if mask is None else mask] = pca.components_.T
     params = {

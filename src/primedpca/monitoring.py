@@ -159,6 +159,7 @@ def limits(
         )
     if calibration is not None and not isinstance(calibration, Statistics):
         calibration = statistics(model, calibration)
+    # Order statistics of held-out rows need no assumption about their distribution.
     if calibration is not None and not seen:
         place = math.ceil((calibration.spe.size + 1) * level)
         if place <= calibration.spe.size:

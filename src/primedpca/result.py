@@ -179,6 +179,7 @@ class Certificate:
         turned = np.minimum(self.angle_bounds + angle, np.pi / 2)
         runs = []
         for start, stop, bound in self.clusters:
+            # sqrt(m) * angle / 2, but not less than what is added for a single vector.
             more = angle * max(1.0, math.sqrt(stop - start) / 2)
             runs.append(Cluster(start, stop, min(bound + more, np.pi / 2)))
         return replace(self, angle_bounds=turned, clusters=runs)

@@ -1,6 +1,7 @@
 """The command line: parse the arguments, call the library, print the results.
 
-It computes nothing itself, may import everything, and is imported by nothing.
+It computes nothing itself, may import everything, and is imported by nothing.  Commands import
+NumPy, rich and the rest of the library inside their functions, so that ``--help`` answers at once.
 """
 
 from __future__ import annotations

@@ -59,6 +59,7 @@ def _map_for(model: Any, asked: str | None) -> str | None:
     if not hasattr(model, "map_"):
         return asked
     known: str | None = model.map_
+    # The model stores only the name of a map; a function of the user's cannot be found by name.
     if known is not None and known not in MAPS:
         raise ValueError(
             f"the model was fitted with the map {known}, which the command line does not have. "

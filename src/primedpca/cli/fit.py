@@ -54,6 +54,7 @@ def fit(
 
         write(model, options.report, source, data, options.out)
     _show(model, source, data, seconds, options, warned, as_json)
+    # A priming that ran to its own end without a certificate did what was requested.
     return DONE if model.converged_ or model.status_.name == "FINISHED" else NOT_CONVERGED
 
 
@@ -84,6 +85,7 @@ def _fitted(model: Any, source: DataSource, verbose: bool) -> list[str]:
                 model.fit(source)
         except KeyboardInterrupt:
             raise Interrupted(_how_to_resume(model.checkpoint)) from None
+    # The printed status and the exit code already say that a fit has not converged.
     found = [warning for warning in caught if warning.category.__name__ != "ConvergenceWarning"]
     return [in_words_of_the_command_line(str(warning.message)) for warning in found]
 

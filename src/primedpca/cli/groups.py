@@ -48,6 +48,7 @@ class Reading:
 class Search:
     """Options for finding the components."""
 
+    # Defaults are those of the estimator, which a test compares: importing it would take a second.
     tol: opt.Tol = "pi/1024"
     priming: opt.Priming = "auto"
     max_passes: opt.MaxPasses = 60
@@ -108,6 +109,7 @@ def flat(command: Callable[..., Any]) -> Callable[..., Any]:
             given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
         return command(**given)
 
+    # Typer reads the options from the signature and the annotations.
     called.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     called.__annotations__ = {own.name: own.annotation for own in parameters}
     return called

@@ -55,6 +55,7 @@ def _as_if_on(source: Any, device: str) -> Any:
     if is_sparse(next(iter(source.scan()))[1]):
         raise ValueError(f"`device`={device!r} needs dense data, got {source!r}. Omit `device`.")
     torch_on(device)
+    # One zero, broadcast to the full shape, takes no memory.
     held = DenseSource(np.broadcast_to(np.zeros((), source.dtype), source.shape))
     held.device = device
     return held

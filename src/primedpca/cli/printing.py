@@ -49,6 +49,7 @@ def print_json(value: dict[str, Any]) -> None:
     text = json.dumps(value, default=_as_json)
     plain = json.loads(text, parse_constant=lambda name: None)
     text = json.dumps(plain, allow_nan=False, ensure_ascii=False)
+    # Readable in any language, but control characters stay escaped on a terminal.
     print(CONTROLS.sub(lambda match: json.dumps(match[0])[1:-1], text))
 
 

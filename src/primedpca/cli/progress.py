@@ -35,6 +35,7 @@ def watched(model: Any, verbose: bool) -> Iterator[None]:
     if not (verbose or console.is_dumb_terminal) and console.is_terminal:
         from rich.live import Live
 
+        # The engine counts blocks, so that the table moves within a long pass, too.
         table = LiveTable(console, model)
         model.set_params(verbose=table.tell, engine=CountedEngine(LocalEngine(), table.count))
         look: dict[str, Any] = {"transient": True, "refresh_per_second": 8}
@@ -117,7 +118,7 @@ class LiveTable:
 
     def count(self, taken: int, blocks: int) -> None:
         """Count a block of ``taken`` bytes, one of ``blocks`` in its pass."""
-        with self._lock:
+        with self._lock:  # called by the threads that work on blocks
             self._bytes += taken
             self._done, self._blocks = self._done + 1, blocks
 
@@ -128,11 +129,11 @@ class LiveTable:
 
         from primedpca._solve.history import counted_bounds
 
-        row = dict(self._row)
+        row = dict(self._row)  # the fit may replace the row while this thread draws
         table = empty_table(self.console, "variance", "current bound")
         bounds, variances, tol = counted_bounds(row), row.get("variances", ()), self.model.tol
         shown = len(variances)
-        room = max(3, self.console.height - 6)
+        room = max(3, self.console.height - 6)  # a taller table would scroll and leave traces
         cells = bound_cells(row.get("angle_bounds"), bounds, tol, min(shown, room))
         for i, cell in enumerate(cells):
             table.add_row(str(i + 1), f"{variances[i]:.4g}", cell)
@@ -155,7 +156,7 @@ class LiveTable:
             words.append(f"estimated change {angle(row['change'])}")
         done = row["passes"] + (self._done % self._blocks) / self._blocks
         plan = getattr(self.model, "plan_", None)
-        if going and plan is not None and done and elapsed > 1:
+        if going and plan is not None and done and elapsed > 1:  # an earlier guess would jump
             planned = plan.ways[0].passes if plan.ways else 0.0
             word, passes = "about", planned
             if done >= planned:

@@ -125,6 +125,6 @@ def _bound_cell(own: float, counted: float, tol: float) -> Any:
     from rich.text import Text
 
     words = angle(counted)
-    if counted < own:
-        words = "no variance" if counted == 0 else f"{words} (subspace)"
+    if counted < own:  # the component meets ``tol`` as part of a cluster, or without variance
+        words = "no variance" if counted == 0 else f"{words} (span)"
     return Text(words, "green" if counted <= tol else "dim" if words == "not proven" else "yellow")

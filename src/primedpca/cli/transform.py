@@ -72,6 +72,7 @@ def _write(pca: Any, source: Any, out: Path, beside: dict[str | None, str]) -> t
     """Write the scores to a temporary file, then in one step to ``out``."""
     from primedpca._io.score_table import write_table
 
+    # On the same file system as ``out``, so that the last step is a rename.
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder:
         draft = Path(folder) / "scores.npy"
         with read_through(source) as shown:

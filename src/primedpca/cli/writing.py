@@ -21,7 +21,7 @@ def check_outputs(named: Mapping[str, Path | None], force: bool, *inputs: str | 
         if path is None:
             continue
         check_output(path, option, force, *inputs)
-        real = os.path.realpath(path)
+        real = os.path.realpath(path)  # two names may be links to one file
         if real in taken:
             raise ValueError(f"`{taken[real]}` and `{option}` are both {path}. Name two files.")
         taken[real] = option
@@ -40,6 +40,7 @@ def check_output(path: Path, option: str, force: bool, *inputs: str | Path) -> N
                 raise FileExistsError(f"`{option}` {path} is an input. Name another file.")
     if path.exists() and not force:
         raise FileExistsError(f"{path} already exists. Name another file, or add `--force`.")
+    # Permissions do not tell everything (a read-only file system, a full disk): try it.
     try:
         tempfile.TemporaryFile(dir=path.parent).close()
     except OSError as error:
@@ -70,5 +71,6 @@ def _files_of(given: str | Path) -> list[Path]:
     name = split_part(given)[0]
     if glob.has_magic(name) and not os.path.exists(name):
         return [Path(found) for found in glob.glob(name)]
+    # A PLINK .bed file is useless without its two tables, so they are inputs as well.
     ends = (".bim", ".fam") if is_plink(name) else ()
     return [Path(name), *(Path(name).with_suffix(end) for end in ends)]

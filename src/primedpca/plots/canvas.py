@@ -14,7 +14,7 @@ from primedpca._core.wording import count_words
 
 __all__ = [
     *("BLUE", "GREEN", "PURPLE", "RED", "SETTINGS"),
-    *("canvas", "check_component", "feature_names", "fitted", "ink", "is_scaled"),
+    *("canvas", "check_component", "colours", "feature_names", "fitted", "ink", "is_scaled"),
     *("legend_above", "literals", "name_of_angle", "new_figure", "number_components", "percent"),
     *("plain", "style", "write_out"),
 ]
@@ -70,12 +70,15 @@ def style(ground: str = "white") -> Iterator[None]:
     """
     if ground not in GROUNDS:
         raise ValueError(f"`ground`={ground!r} must be one of {', '.join(map(repr, GROUNDS))}.")
-    behind, text = GROUNDS[ground]
-    names = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
-    colours = dict.fromkeys((*names, "grid.color", "legend.labelcolor"), text)
-    colours |= dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), behind)
-    with _matplotlib().rc_context(SETTINGS | colours):
+    with _matplotlib().rc_context(SETTINGS | colours(*GROUNDS[ground])):
         yield
+
+
+def colours(behind: str, text: str) -> dict[str, Any]:
+    """Return the settings of Matplotlib for a background and a text colour."""
+    found = dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), behind)
+    names = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+    return found | dict.fromkeys((*names, "grid.color", "legend.labelcolor"), text)
 
 
 def canvas(ax: Any, width: float = 5.6, height: float = 3.4) -> Any:

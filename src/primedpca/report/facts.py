@@ -99,6 +99,7 @@ def key_numbers(model: Any) -> list[tuple[str, str]]:
 
 def component_rows(model: Any) -> list[ComponentRow]:
     """Return the table, at most :data:`MOST_ROWS` rows of it."""
+    # In float64, so that the sums of many float32 ratios do not drift.
     variances = model.explained_variance_.astype(np.float64)
     ratios = model.explained_variance_ratio_.astype(np.float64)
     sums, proof = np.cumsum(ratios), model.certificate_
@@ -115,7 +116,7 @@ def component_rows(model: Any) -> list[ComponentRow]:
                 "–" if proof is None else _interval(low, high),
                 f"{_percent(ratios[i])} %" if known else "–",
                 f"{_percent(sums[i])} %" if known else "–",
-                bound_words(nearest) + (" (subspace)" if span is not None else ""),
+                bound_words(nearest) + (" (span)" if span is not None else ""),
                 cluster,
                 (i + 1, variances[i], low, ratios[i], sums[i], nearest, first),
             )

@@ -109,6 +109,7 @@ def report_html(
     known = check_inputs(model, data, scores, labels, names)
     style, script = (_read(name) for name in ("page.css", "page.js"))
     kind, sentence = verdict(model)
+    # The page's security policy allows this one script, by its hash, and no other.
     return template.render(
         title=title or _title(known),
         style=style,

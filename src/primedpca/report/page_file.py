@@ -48,6 +48,7 @@ def check_page_path(path: str | os.PathLike[str], data: Any = None) -> Path:
 
 def write_page(page: Path, html: str) -> None:
     """Write ``html`` to ``page`` in one step; a symbolic link is followed and stays a link."""
+    # ``atomic_write`` replaces links, so resolve the link first.
     with atomic_write(os.path.realpath(page), overwrite=True) as draft:
         text = html.encode("utf-8", errors="backslashreplace")  # names may hold lone surrogates
         draft.write_bytes(text)

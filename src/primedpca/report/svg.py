@@ -21,12 +21,9 @@ def drawing(salt: str) -> Iterator[None]:
     """Context in which figures are transparent and keep text as text."""
     from matplotlib import rc_context
 
-    from primedpca.plots import style
+    from primedpca.plots.canvas import colours, style
 
-    clear = ("figure.facecolor", "axes.facecolor", "savefig.facecolor")
-    inked = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
-    settings: Any = dict.fromkeys(clear, "none")
-    settings |= dict.fromkeys((*inked, "grid.color", "legend.labelcolor"), INK)
+    settings: Any = colours("none", INK)
     settings |= {"svg.fonttype": "none", "svg.hashsalt": salt, "savefig.dpi": 150}
     settings["font.sans-serif"] = ["DejaVu Sans", "Verdana"]
     with style(), rc_context(settings), warnings.catch_warnings():
@@ -56,10 +53,12 @@ def inline_svg(figure: Any, alt: str, prefix: str) -> str:
     figure.savefig(held, format="svg", metadata=nothing)
     text = held.getvalue()
     text = text[text.index("<svg") :]
+    # Styles and identifiers would apply to all plots of the page, so drop or prefix them.
     text = re.sub(r"<style[^>]*>.*?</style>", "", text, count=1, flags=re.S)
     text = re.sub(r'(\sid=")([^"]*")', rf"\1{prefix}\2", text)
     text = re.sub(r'(xlink:href="#|url\(#)', rf"\1{prefix}", text)
     text = text.replace(INK, "currentColor")
+    # Without width and height the page decides the size; the view box keeps the proportions.
     box = re.search(r'viewBox="([^"]*)"', text)
     assert box is not None
     head = f'<svg role="img" aria-label="{escape(alt)}" viewBox="{box[1]}">'
