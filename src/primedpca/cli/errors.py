@@ -95,7 +95,7 @@ def _usage(error: BaseException, words: Sequence[str]) -> str:
     path = " ".join(["primedpca", *command]) if context is None else context.command_path
     takes = [] if context is None else [parameter.name for parameter in context.command.params]
     if "unexpected extra argument" in text and "data" in takes:
-        text += " (quote a pattern or a name with spaces)"
+        text += " (put a pattern or a name with spaces in quotes)"
     return f"{text}{' See' if text.endswith('?') else '; see'} {path} --help."
 
 
