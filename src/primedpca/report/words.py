@@ -16,17 +16,7 @@ __all__ = ["certificate_sentences", "certificate_words", "how_proven", "verdict"
 
 
 def certificate_words(certificate: Certificate | None, tol: float | None = None) -> str:
-    """Return all of :func:`certificate_sentences` as one text.
-
-    Parameters
-    ----------
-    certificate : Certificate or None
-    tol : float, optional
-        Requested angle in radians; components that miss it get a sentence of their own.
-
-    Returns
-    -------
-    str
+    """Return all of :func:`certificate_sentences`, which has the same parameters, as one text.
 
     Examples
     --------
