@@ -1,4 +1,4 @@
-"""Command lines that are refused: one helpful sentence, the right exit code, valid JSON."""
+"""Invalid command lines: one helpful sentence, the right exit code, valid JSON."""
 
 import json
 
@@ -46,9 +46,9 @@ def folder(tmp_path_factory):
 
 
 FIT = ("fit", "x.npy", "-k", "2")
-#: Words, exit code, and what the sentence has to say.
+#: Arguments, exit code, and a part of the expected message.
 LINES = [
-    # -- words that cannot be parsed
+    # -- usage errors
     (("dance",), 2, "No such command 'dance'"),
     (("fitt", "x.npy"), 2, "Did you mean 'fit'?"),
     (("fit",), 2, "'DATA'"),
@@ -83,7 +83,7 @@ LINES = [
     (("certify", "x.npy"), 2, "'COMPONENTS'"),
     (("report", "model.safetensors", "x.npy"), 2, "'-o'"),
     (("plan", "x.npy", "-k", "2", "--tol", "pi*2"), 2, "angle: 'pi*2'"),
-    # -- data that are not there, or no data
+    # -- data that are missing or invalid
     (("fit", "none.npy", "-k", "2"), 1, "'none.npy' is not there; check the path"),
     (("fit", "words.xyz", "-k", "2"), 1, "has a suffix that is not read; known are .npy"),
     (("fit", "nothing", "-k", "2"), 1, "without anything that is read"),
@@ -111,7 +111,7 @@ LINES = [
     (("fit", "x.npy", "-k", "2", "--columns", "a"), 1, "`--columns` is no option of x.npy"),
     (("fit", "x.npy::part", "-k", "2"), 1, "has no parts"),
     (("fit", "nan.npy", "-k", "2"), 1, "row 3, column 4; use `--missing mean`"),
-    # -- requests that cannot be met
+    # -- invalid requests
     (("plan", "x.npy", "-k", "0"), 1, "`-k`=0 must lie between 1 and"),
     (("plan", "x.npy", "-k", "-3"), 1, "`-k`=-3"),
     (("plan", "x.npy", "-k", "9"), 1, "=8; lower it or add data"),
@@ -128,7 +128,7 @@ LINES = [
     (("certify", "x.npy", "oblique.npy"), 1, "orthonormal"),
     (("certify", "x.npy", "words.xyz"), 1, "COMPONENTS='words.xyz' has a suffix"),
     ((*FIT, "--checkpoint", "x.npy/kept"), 1, "cannot be made: Not a directory; name a folder"),
-    # -- files that cannot be written, or must not be
+    # -- outputs that cannot or must not be written
     ((*FIT, "-o", "no/folder/model.safetensors"), 1, "folder not found"),
     ((*FIT, "-o", "nothing"), 1, "is a folder. Name a file"),
     ((*FIT, "-o", "x.npy"), 1, "is an input. Name another file"),
@@ -153,7 +153,7 @@ LINES = [
     (("inspect", "newer.safetensors"), 1, "install a newer one"),
     (("transform", "wide.npy", "model.safetensors", "-o", "s.npy"), 1, "9 columns, but the model"),
     (("report", "x.npy", "model.safetensors", "-o", "page.html"), 1, "x.npy is not a model"),
-    # -- the others
+    # -- other commands
     (("datasets", "--download", "nope", "--data-dir", "."), 1, "'nope' is no data set"),
     (("datasets", "--data-dir", "no/folder"), 1, "no/folder"),
     (("reproduce", "table-9"), 1, "'table-9' is not known"),

@@ -74,7 +74,7 @@ def test_names_may_be_numbers(folder):
     words = ("fit", "years.csv", "-k", "2", "--header", "-o", "m.safetensors")
     assert answer(*words, cwd=folder)["n_samples"] == len(X)
     assert tuple(load(folder / "m.safetensors").feature_names_in_) == years
-    # The model knows them, so it need not be said again.
+    # The model has these names, so the option is not needed again.
     words = ("transform", "years.csv", "m.safetensors", "-o", "s.npy")
     assert answer(*words, cwd=folder)["shape"] == [len(X), 2]
 
@@ -86,7 +86,7 @@ def test_components_in_csv_are_all_audited(folder):
     found = answer("certify", "x.npy", *words, cwd=folder)
     assert found["met"] is True
     assert len(found["certificate"]["angle_bounds"]) == 2
-    # Data with names beside components without them.
+    # Data with column names, components without.
     write_csv(folder / "x.csv", "abcd", delimiter=";")
     found = answer("certify", "x.csv", "c.csv", "--delimiter", ";", cwd=folder)
     assert len(found["certificate"]["angle_bounds"]) == 2
@@ -140,11 +140,11 @@ def doubled(rows):
     return 2 * rows
 
 
-# -- the rest of what a line may say -----------------------------------------------------------
+# -- other options -----------------------------------------------------------------------------
 
 
 def test_a_device_takes_data_in_memory_and_nothing_else_has_to(folder):
-    # One that every machine has, and that has to be brought to PyTorch.
+    # A device that every machine has, and that still needs PyTorch.
     words = ("fit", "x.npy", "-k", "2", "--map", "log1p", "--device", "cpu:0")
     answer(*words, "-o", "m.safetensors", "--report", "page.html", cwd=folder)
     assert "cpu:0" in (folder / "page.html").read_text()
@@ -153,7 +153,7 @@ def test_a_device_takes_data_in_memory_and_nothing_else_has_to(folder):
     np.testing.assert_allclose(np.load(folder / "s.npy"), wanted, atol=1e-6)
     answer("report", "m.safetensors", "x.npy", "-o", "again.html", cwd=folder)
     parameters = answer("inspect", "m.safetensors", cwd=folder)["parameters"]
-    assert parameters["device"] is None  # a place is not part of a model
+    assert parameters["device"] is None  # the device is not part of a model
 
 
 def test_a_model_says_how_its_columns_are_prepared(folder):

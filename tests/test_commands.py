@@ -56,7 +56,7 @@ def test_from_a_table_to_scores_and_a_page(folder):
     model = load(folder / "m.safetensors")
     assert list(model.feature_names_in_) == ["a", "b", "c", "d"]
     assert (model.verbose, model.engine) == (0, None)
-    # The model knows its columns, so they need not be named again.
+    # The model has the names of its columns, so --id is not needed again.
     words = ("transform", "flowers.csv", "m.safetensors", "-o", "s.csv", "--label", "species")
     assert answer(*words, cwd=folder)["shape"] == [150, 2]
     with open(folder / "s.csv", newline="") as file:
@@ -100,7 +100,7 @@ def test_scores_in_every_format(suffix, folder):
     else:
         found = np.loadtxt(out, delimiter="\t", skiprows=1)
     np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
-    # Not again without being asked to, and then in one step.
+    # An existing file is replaced only with --force.
     assert answer(*words, cwd=folder, code=1)["exit_code"] == 1
     assert answer(*words, "--force", cwd=folder)["shape"] == [150, 2]
     assert not list(folder.glob(".*"))
@@ -168,7 +168,7 @@ def test_what_is_not_proven_ends_with_3_and_is_kept(folder):
     ],
 )
 def test_a_tie_is_met_by_its_span_and_audited_if_all_of_it_is_there(size, k, status, words, folder):
-    np.save(folder / "eye.npy", np.eye(size))  # all variances are tied, but for one that is zero
+    np.save(folder / "eye.npy", np.eye(size))  # all variances are tied, except one that is zero
     found = answer("fit", "eye.npy", "-k", k, "-o", "m.safetensors", cwd=folder)
     assert found["status"] == status
     assert found["converged"]
@@ -226,7 +226,7 @@ def test_bench_races_on_any_data(folder):
     assert len(rows) == 5
     assert all(row["seconds"] > 0 for row in rows)
     assert [row["proves"] for row in rows] == [True] + [False] * 4
-    assert max(row["bound"] for row in rows) < 1e-3  # four columns are easy for everybody
+    assert max(row["bound"] for row in rows) < 1e-3  # four columns are easy for every solver
     done = primedpca("bench", "flowers.npy", "-k", "2", "--repeats", "1", cwd=folder)
     assert "scikit-learn, randomized" in done.stdout
 
@@ -260,13 +260,13 @@ def test_help_has_an_example(name):
 
 
 def test_the_examples_of_the_help_run(folder):
-    """Those on data, one after another, as someone would who begins with the first."""
+    """The examples on data, one after another, as a new user would run them."""
     np.save(folder / "data.npy", np.random.default_rng(0).normal(size=(60, 12)))
     np.save(folder / "components.npy", np.eye(12)[:2])
     for name in ("fit", "transform", "certify", "plan", "inspect", "report"):
         (line,) = re.findall(r"Example: primedpca (.*)", cli.COMMANDS[name].__doc__)
         done = primedpca(*shlex.split(line), cwd=folder)
-        wanted = 3 if name == "certify" else 0  # those components are no principal ones
+        wanted = 3 if name == "certify" else 0  # these components are not principal components
         assert done.returncode == wanted, f"{line}: {done.stderr}"
 
 

@@ -1,4 +1,4 @@
-"""In and out: names of columns, AnnData as scanpy fills it, xarray, pipelines."""
+"""Interoperability: column names, AnnData as scanpy fills it, xarray, pipelines."""
 
 import anndata
 import numpy as np

@@ -27,7 +27,7 @@ COUNTS = (1, 2, 16, 200)
 
 
 def image_rows(n=420, side=16):
-    """Rows of smooth images, 16 x 16, whose variances fall slowly."""
+    """Return rows of smooth images, 16 x 16, whose variances decay slowly."""
     rng = np.random.default_rng(0)
     waves = np.cos(np.pi * np.outer(np.arange(side) + 0.5, np.arange(side)) / side)
     fall = 0.97 ** np.add.outer(np.arange(side), np.arange(side))
@@ -49,7 +49,7 @@ def iris():
 
 
 def rendered(ax):
-    """``ax`` after a real drawing, which finds what only then goes wrong."""
+    """Draw ``ax`` for real, because some errors occur only then, and return it."""
     with np.errstate(all="ignore"):
         ax.figure.canvas.draw()
     return ax
@@ -60,7 +60,7 @@ def legend(ax):
 
 
 def proof(bounds, clusters=(), zero=(), width=0.1):
-    """A certificate by hand, of variances k, k - 1, ..., 1."""
+    """Return a certificate for the variances k, k - 1, ..., 1."""
     bounds = np.asarray(bounds, dtype=float)
     values = np.arange(bounds.size, 0.0, -1)
     flags = np.isin(np.arange(bounds.size), zero)
@@ -68,11 +68,11 @@ def proof(bounds, clusters=(), zero=(), width=0.1):
     return Certificate(bounds, ends, [Cluster(*c) for c in clusters], "deterministic", 0.0, flags)
 
 
-# -- what every picture promises -------------------------------------------------------------
+# -- properties of all plots -----------------------------------------------------------------
 
 
 def every_picture(model, scores):
-    """Each function with its model, as ``name, call(ax)``."""
+    """Yield each function with its model, as ``name, call(ax)``."""
     yield "scree", lambda ax: plots.scree(model, ax)
     yield "certificate", lambda ax: plots.certificate(model, ax)
     yield "convergence", lambda ax: plots.convergence(model, ax)
@@ -369,7 +369,7 @@ def test_convergence_counts_the_span_of_what_is_not_told_apart():
     rows = rng.normal(size=(200, 20))
     rows = np.linalg.qr(rows - rows.mean(axis=0))[0] * np.sqrt(spectrum)
     pca = PrimedPCA(4, random_state=0).fit(rows)
-    assert np.degrees(pca.angle_bounds_[1]) == 90  # alone it is nothing
+    assert np.degrees(pca.angle_bounds_[1]) == 90  # nothing is proven about the single vector
     ax = rendered(plots.convergence(pca))
     last = [line.get_ydata()[-1] for line in ax.lines[:4]]
     np.testing.assert_allclose(last, np.degrees(pca.certificate_.counted_bounds()), rtol=1e-6)
@@ -531,7 +531,7 @@ def test_long_names_are_told_apart():
     words = [text.get_text() for text in plots.loadings(pca, names=names).get_yticklabels()]
     assert len(set(words)) == 4
     assert max(map(len, words)) <= 28
-    ends = [f"the sample of the last year, {i}" for i in range(4)]  # told apart without a mark
+    ends = [f"the sample of the last year, {i}" for i in range(4)]  # distinct without a mark
     words = [text.get_text() for text in plots.loadings(pca, names=ends).get_yticklabels()]
     assert sorted(word[-1] for word in words) == ["0", "1", "2", "3"]
     assert all(word.startswith("the sample of") for word in words)
@@ -573,7 +573,7 @@ def test_bad_scores_are_refused(iris):
 
 
 def drawn_biplot(ax):
-    """Points and heads of all named arrows, in the units that R gives them."""
+    """Return the points and the heads of all named arrows, in the units of R."""
     ratio = 1 / ax.child_axes[0]._functions[1](1.0)
     points = np.asarray(ax.collections[0].get_offsets())
     heads = np.array([text.xy for text in ax.texts if getattr(text, "arrow_patch", None)])
@@ -655,8 +655,10 @@ def test_loadings_are_the_largest_entries_with_their_error(iris):
     np.testing.assert_allclose(np.ptp(whiskers, axis=1), 4 * np.sin(1e-2))
     assert ax.get_title() == "component 2: 5.3 % of the variance\n3 largest of 4 loadings"
     signs = {bar.get_hatch() for bar in ax.patches if bar.get_width() < 0}
-    assert signs == {"///"}  # not told by colour alone
-    assert not plots.loadings(model, 2).collections  # nothing useful proven, no whisker
+    assert signs == {"///"}  # the sign does not depend on colour alone
+    assert not plots.loadings(
+        model, 2
+    ).collections  # nothing useful is proven, so there is no error bar
 
 
 def test_of_many_loadings_some_are_named(models):
@@ -729,7 +731,7 @@ def test_monitor_marks_what_passes_its_limits(models):
         shown = float(f"{limit:.3g}")
         assert legend(ax)[1] == f"limit for 99.9 %, if normal: {shown:g}"
     assert 7 in axes[0].collections[1].get_offsets()[:, 0]
-    assert axes[0].get_yscale() == "log"  # one row lies very far out
+    assert axes[0].get_yscale() == "log"  # one row is a far outlier
     own = Figure().subplots(1, 2)
     calibrated = limits(model, 0.95, X)
     assert plots.monitor(model, found, axes=own, known=calibrated)[1] is own[1]

@@ -1,4 +1,4 @@
-"""The report page: what it says is true, whole, escaped, and written where it was asked to be."""
+"""The report page: it is correct, complete, escaped, and written to the right place."""
 
 import math
 import re
@@ -27,7 +27,7 @@ SPECTRUM = 1 / np.arange(1.0, 41)
 
 
 def data(spectrum=SPECTRUM, n=300):
-    """Rows whose variances are exactly these."""
+    """Return rows whose variances are exactly ``spectrum``."""
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(n, len(spectrum)))
     rows = np.linalg.qr(rows - rows.mean(axis=0))[0] * np.sqrt(n - 1)
@@ -39,7 +39,7 @@ X = data()
 
 
 def words_of(html):
-    """What a reader of the page reads."""
+    """Return the visible text of the page."""
     body = re.sub(r"<(style|script|svg)\b.*?</\1>", " ", html, flags=re.S)
     return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", body)))
 
@@ -135,7 +135,7 @@ def test_a_group_is_not_said_to_be_tied():
 
 
 def judged(certificate, tol=1e-3):
-    """A model that is as right as that."""
+    """Return a stand-in for a model with this certificate."""
     k = certificate.angle_bounds.size
     known = {"certificate_": certificate, "n_components_": k, "tol": tol, "certificate": "auto"}
     return SimpleNamespace(**known)
@@ -228,7 +228,7 @@ def test_rows_of_the_table_hold_the_numbers():
 def test_the_page_needs_no_other_file():
     html = report_html(PrimedPCA(2, random_state=0).fit(X), data=X)
     for address in re.findall(r"\w+://[^\s\"'<)]+", html):
-        assert address.startswith("http://www.w3.org/"), address  # names of XML, not places
+        assert address.startswith("http://www.w3.org/"), address  # names of XML, not addresses
     links = re.findall(r"""(?:src|href)\s*=\s*["']([^"']*)""", html)
     assert all(link.startswith(("#", "data:")) for link in links)
 
@@ -399,12 +399,12 @@ def test_rows_that_went_through_a_map(tmp_path, monkeypatch):
 
 
 def test_the_engine_that_was_used_is_named():
-    ranks = PrimedPCA(2, engine="torch_distributed").fit(X)  # a single one, without torchrun
+    ranks = PrimedPCA(2, engine="torch_distributed").fit(X)  # a single rank, without torchrun
     for model, where in ((ranks, "torch_distributed"), (PrimedPCA(2).fit(X), "this machine")):
         assert f"Computed on {where} Status" in words_of(report_html(model))
 
 
-# -- what is refused -------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -465,7 +465,7 @@ def test_data_and_model_are_never_overwritten(tmp_path):
     for path in (rows, model):
         with pytest.raises(FileExistsError, match=path.name):
             write_report(pca, path)
-    # Even where the data are in a file that looks like a page.
+    # Not even if the file of the data looks like a page.
     table.write_text("<!doctype html>")
     with pytest.raises(FileExistsError, match="holds the data"):
         check_page_path(table, table)
@@ -478,7 +478,7 @@ def test_a_path_that_cannot_be_written_is_named(tmp_path):
         write_report(pca, tmp_path)
     with pytest.raises(FileNotFoundError, match="nowhere"):
         write_report(pca, tmp_path / "nowhere" / "page.html")
-    if Path("/proc").is_dir():  # where not even root makes a file
+    if Path("/proc").is_dir():  # where not even root can make a file
         with pytest.raises(OSError, match="/proc"):
             write_report(pca, "/proc/page.html")
 

@@ -1,4 +1,4 @@
-"""Certificates: what counts, and what they say of themselves."""
+"""Certificates: the counted bounds, and the sentences."""
 
 import math
 
@@ -25,7 +25,7 @@ def solution(certificate, status):
     return Solution(found, status, 1.0, [], certificate)
 
 
-# -- what counts -----------------------------------------------------------------------------
+# -- counted bounds --------------------------------------------------------------------------
 
 
 def test_the_bounds_that_count():

@@ -29,7 +29,7 @@ def folder(tmp_path_factory):
 
 
 QUICK = ("fit", "quick.npy", "-k", "3", "--priming", "block_krylov", "--seed", "0")
-#: Noise has no gaps: it goes on to the end of `--max-passes`, and cannot be proven before.
+#: Noise has no gaps: the fit runs until `--max-passes` without a proof.
 SLOW = ("fit", "slow.npy", "-k", "10", "--priming", "block_krylov", "--tol", "1e-9", "--seed", "0")
 
 
@@ -37,7 +37,7 @@ def test_a_terminal_has_colour_and_a_live_table(folder):
     code, written = on_a_terminal(*QUICK, cwd=folder)
     assert code == 0
     assert COLOUR.search(written)
-    live, _, last = written.rpartition("\x1b[?25h")  # the cursor comes back after the table
+    live, _, last = written.rpartition("\x1b[?25h")  # the cursor is shown again after the table
     assert "current bound" in live
     assert "of 3 proven" in live
     assert "B/s" in live
@@ -104,7 +104,7 @@ def test_ctrl_c_on_a_terminal(folder):
 
 
 def interrupted(words, cwd, ready):
-    """Start, send SIGINT as soon as ``ready()``, and wait for the end."""
+    """Start a command, send SIGINT as soon as ``ready()``, and wait for its end."""
     process = subprocess.Popen(
         [*COMMAND, *words],
         cwd=cwd,
