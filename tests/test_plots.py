@@ -656,9 +656,7 @@ def test_loadings_are_the_largest_entries_with_their_error(iris):
     assert ax.get_title() == "component 2: 5.3 % of the variance\n3 largest of 4 loadings"
     signs = {bar.get_hatch() for bar in ax.patches if bar.get_width() < 0}
     assert signs == {"///"}  # the sign does not depend on colour alone
-    assert not plots.loadings(
-        model, 2
-    ).collections  # nothing useful is proven, so there is no error bar
+    assert not plots.loadings(model, 2).collections  # not proven: no error bar
 
 
 def test_of_many_loadings_some_are_named(models):

@@ -153,7 +153,7 @@ class LiveTable:
         if self._bytes:
             words.append(f"{size(self._bytes / max(elapsed, 1e-3))}/s")
         if "change" in row:
-            words.append(f"estimated change {angle(row['change'])}")
+            words.append(f"change {angle(row['change'])}")
         done = row["passes"] + (self._done % self._blocks) / self._blocks
         plan = getattr(self.model, "plan_", None)
         if going and plan is not None and done and elapsed > 1:  # an earlier guess would jump
