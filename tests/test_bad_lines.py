@@ -83,7 +83,7 @@ LINES = [
     (("certify", "x.npy"), 2, "'COMPONENTS'"),
     (("report", "model.safetensors", "x.npy"), 2, "'-o'"),
     (("plan", "x.npy", "-k", "2", "--tol", "pi*2"), 2, "angle: 'pi*2'"),
-    # -- data that are missing or invalid
+    # -- data that are not there, or no data
     (("fit", "none.npy", "-k", "2"), 1, "'none.npy' is not there; check the path"),
     (("fit", "words.xyz", "-k", "2"), 1, "has a suffix that is not read; known are .npy"),
     (("fit", "nothing", "-k", "2"), 1, "without anything that is read"),
