@@ -14,7 +14,7 @@ __all__ = ["DONE", "INTERRUPTED", "NOT_CONVERGED", "Interrupted", "run"]
 DONE, INVALID, USAGE, NOT_CONVERGED, INTERRUPTED = 0, 1, 2, 3, 130
 #: Some versions of Typer bundle their own copy of click.
 UsageError = typer.BadParameter.__base__
-#: Names of the library's arguments, and the options that set them here.
+#: Names of the library's arguments, and the options that set them here; longer ones come first.
 WORDS = {
     "`n_components`": "`-k`",
     "`X`": "DATA",
@@ -27,11 +27,11 @@ WORDS = {
     "`header`=False": "`--no-header`",
     "`header`=True": "`--header`",
     "`header`": "`--header`",
-    "pass `shape`=(n, d) and `dtype`": "pass `--shape N,D` and `--dtype`",
+    "`shape`=(n, d)": "`--shape N,D`",
     "`shape`": "`--shape`",
     "`dtype`": "`--dtype`",
     "`offset`": "`--offset`",
-    "Pass `follow_links`=True": "Add `--follow-links`",
+    "`follow_links`=True": "`--follow-links`",
     "`follow_links`": "`--follow-links`",
     "`map`": "`--map`",
     "`tol`": "`--tol`",
@@ -46,7 +46,7 @@ WORDS = {
     "`random_state`": "`--seed`",
     "`components`": "COMPONENTS",
     "'mle' or None": "or mle",
-    "pass `overwrite`=True": "add `--force`",
+    "`overwrite`=True": "`--force`",
     "`out`": "`-o`",
 }
 
