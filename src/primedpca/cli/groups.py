@@ -92,7 +92,7 @@ def _values(options: Any, group: Any) -> dict[str, Any]:
 def flat(command: Callable[..., Any]) -> Callable[..., Any]:
     """Return the command with each group replaced by the options in it."""
     kinds = get_type_hints(command, include_extras=True)
-    groups = {name: kind for name, kind in kinds.items() if is_dataclass(kind)}
+    groups: dict[str, Any] = {name: kind for name, kind in kinds.items() if is_dataclass(kind)}
     parameters: list[Parameter] = []
     for name, own in signature(command).parameters.items():
         if name not in groups:
