@@ -327,7 +327,7 @@ class Snapshot:
     Attributes
     ----------
     step : int
-        Number of the step, counted from 1.
+        Number of steps taken so far.
     passes : float
         Number of passes over the data; a mini-batch counts as its fraction of the rows.
     seconds : float
