@@ -29,7 +29,7 @@ print(one.certificate_)
 
 for start, stop, angle in one.certificate_.clusters:
     near = f"{round_up(angle):.1e} rad"  # a bound is never rounded down
-    print(f"components {start} to {stop - 1}: their span is within {near} of the truth")
+    print(f"components {start + 1} to {stop}: their span is within {near} of the true one")
 
 # %%
 # The same rows in another order round otherwise, which is enough to turn vectors in their planes.

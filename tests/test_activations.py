@@ -617,7 +617,7 @@ def test_the_example(folder, tmp_path_factory):
     assert done.returncode == 0, done.stderr
     dimension = resnet.activation_dimension(resnet.DEPTHS["resnet50"], 32)
     assert f"16 blocks, 4 images x {dimension}" in done.stdout
-    assert "2 of 2 components are proven" in done.stdout
+    assert "Components 1 and 2 are each proven" in done.stdout
     layers = np.loadtxt(out / "run" / "layers.csv", delimiter=",", skiprows=1, usecols=range(1, 4))
     assert layers[:, 0].sum() == dimension
     np.testing.assert_allclose(layers[:, 1:].sum(axis=0), 1, atol=1e-3)

@@ -1,4 +1,4 @@
-"""Command lines that are refused: one helpful sentence, the right exit code, valid JSON."""
+"""Invalid command lines: one helpful sentence, the right exit code, valid JSON."""
 
 import json
 
@@ -46,39 +46,43 @@ def folder(tmp_path_factory):
 
 
 FIT = ("fit", "x.npy", "-k", "2")
-#: Words, exit code, and what the sentence has to say.
+#: Arguments, exit code, and a part of the expected message.
 LINES = [
-    # -- words that cannot be parsed
+    # -- usage errors
     (("dance",), 2, "No such command 'dance'"),
     (("fitt", "x.npy"), 2, "Did you mean 'fit'?"),
     (("fit",), 2, "'DATA'"),
     (("fit", "x.npy"), 2, "'-k'"),
-    (("fit", "x.npy", "-k", "ten"), 2, "'ten' is no number of components"),
+    (("fit", "x.npy", "-k", "ten"), 2, "number of components: 'ten'"),
     (("fit", "x.npy", "wide.npy", "-k", "2"), 2, "quotes"),
     ((*FIT, "--loud"), 2, "--loud"),
-    ((*FIT, "--tol", "narrow"), 2, "'narrow' is no angle; write it as pi/1024"),
-    ((*FIT, "--tol", "pi/0"), 2, "'pi/0' is no angle"),
-    ((*FIT, "--tol", "-1deg"), 2, "'-1deg' is no angle"),
+    ((*FIT, "--tol", "narrow"), 2, "angle: 'narrow'. Write pi/1024"),
+    ((*FIT, "--tol", "pi/0"), 2, "angle: 'pi/0'"),
+    ((*FIT, "--tol", "-1deg"), 2, "angle: '-1deg'"),
     ((*FIT, "--tol"), 2, "requires an argument"),
-    ((*FIT, "--max-memory", "lots"), 2, "'lots' is no amount of memory; write it as 500MB"),
-    ((*FIT, "--max-memory", "-2GB"), 2, "'-2GB' is no amount of memory"),
-    ((*FIT, "--priming", "magic"), 2, "'magic' is no priming; choose from auto, exact"),
-    ((*FIT, "--map", "tan"), 2, "'tan' is no map; choose from log1p"),
-    ((*FIT, "--scale", "large"), 2, "'large' is no scale"),
-    ((*FIT, "--missing", "drop"), 2, "choose from error, mean"),
-    ((*FIT, "--seed", "x"), 2, "'--seed': 'x' is no whole number from 0 on"),
-    ((*FIT, "--seed", "-1"), 2, "'--seed': '-1' is no whole number from 0 on"),
-    ((*FIT, "--max-passes", "many"), 2, "'--max-passes': 'many' is no whole number"),
+    ((*FIT, "--max-memory", "lots"), 2, "size: 'lots'. Write 500MB"),
+    ((*FIT, "--max-memory", "-2GB"), 2, "size: '-2GB'"),
+    ((*FIT, "--priming", "magic"), 2, "priming: 'magic'. Use one of auto, exact"),
+    ((*FIT, "--map", "tan"), 2, "map: 'tan'. Use one of log1p"),
+    ((*FIT, "--scale", "large"), 2, "scale: 'large'"),
+    ((*FIT, "--missing", "drop"), 2, "Use one of error, mean"),
+    ((*FIT, "--seed", "x"), 2, "'--seed': 'x' is not an integer of at least 0"),
+    ((*FIT, "--seed", "-1"), 2, "'--seed': '-1' is not an integer of at least 0"),
+    ((*FIT, "--max-passes", "many"), 2, "'--max-passes': 'many' is not an integer"),
     (("fit", "x.npy", "-k"), 2, "requires an argument; see primedpca fit --help"),
-    (("fit", "semicolons.csv", "-k", "1", "--delimiter", "ab"), 2, "'ab' is no single character"),
-    (("plan", "x.npy"), 2, "how many components: 10, a share"),
+    (
+        ("fit", "semicolons.csv", "-k", "1", "--delimiter", "ab"),
+        2,
+        "'ab' is not a single character",
+    ),
+    (("plan", "x.npy"), 2, "number of components: 10, a fraction"),
     (("inspect", "model.safetensors", "x.npy"), 2, "extra argument(s) (x.npy); see"),
-    ((*FIT, "--columns", "a,,b"), 2, "'a,,b' has an empty name"),
+    ((*FIT, "--columns", "a,,b"), 2, "Empty name in 'a,,b'"),
     (("transform", "x.npy", "model.safetensors"), 2, "'-o'"),
     (("transform", "x.npy"), 2, "'MODEL'"),
     (("certify", "x.npy"), 2, "'COMPONENTS'"),
     (("report", "model.safetensors", "x.npy"), 2, "'-o'"),
-    (("plan", "x.npy", "-k", "2", "--tol", "pi*2"), 2, "no angle"),
+    (("plan", "x.npy", "-k", "2", "--tol", "pi*2"), 2, "angle: 'pi*2'"),
     # -- data that are not there, or no data
     (("fit", "none.npy", "-k", "2"), 1, "'none.npy' is not there; check the path"),
     (("fit", "words.xyz", "-k", "2"), 1, "has a suffix that is not read; known are .npy"),
@@ -107,7 +111,7 @@ LINES = [
     (("fit", "x.npy", "-k", "2", "--columns", "a"), 1, "`--columns` is no option of x.npy"),
     (("fit", "x.npy::part", "-k", "2"), 1, "has no parts"),
     (("fit", "nan.npy", "-k", "2"), 1, "row 3, column 4; use `--missing mean`"),
-    # -- requests that cannot be met
+    # -- invalid requests
     (("plan", "x.npy", "-k", "0"), 1, "`-k`=0 must lie between 1 and"),
     (("plan", "x.npy", "-k", "-3"), 1, "`-k`=-3"),
     (("plan", "x.npy", "-k", "9"), 1, "=8; lower it or add data"),
@@ -124,32 +128,32 @@ LINES = [
     (("certify", "x.npy", "oblique.npy"), 1, "orthonormal"),
     (("certify", "x.npy", "words.xyz"), 1, "COMPONENTS='words.xyz' has a suffix"),
     ((*FIT, "--checkpoint", "x.npy/kept"), 1, "cannot be made: Not a directory; name a folder"),
-    # -- files that cannot be written, or must not be
-    ((*FIT, "-o", "no/folder/model.safetensors"), 1, "is no folder; make it first"),
-    ((*FIT, "-o", "nothing"), 1, "is a folder; name a file"),
-    ((*FIT, "-o", "x.npy"), 1, "is what is read; name another file"),
-    ((*FIT, "-o", "x.npy", "--force"), 1, "is what is read; name another file"),
-    ((*FIT, "-o", "model.safetensors"), 1, "is there already; name another file, or add `--force`"),
+    # -- outputs that cannot or must not be written
+    ((*FIT, "-o", "no/folder/model.safetensors"), 1, "folder not found"),
+    ((*FIT, "-o", "nothing"), 1, "is a folder. Name a file"),
+    ((*FIT, "-o", "x.npy"), 1, "is an input. Name another file"),
+    ((*FIT, "-o", "x.npy", "--force"), 1, "is an input. Name another file"),
+    ((*FIT, "-o", "model.safetensors"), 1, "already exists. Name another file, or add `--force`"),
     ((*FIT, "--report", "no/folder/page.html"), 1, "`--report` no/folder/page.html"),
     ((*FIT, "--report", "/proc/page.html"), 1, "`--report` /proc/page.html cannot be written"),
-    ((*FIT, "--report", "x.npy", "--force"), 1, "is what is read"),
-    ((*FIT, "--report", "page.pdf"), 1, "is to be an HTML page; name it page.html"),
-    ((*FIT, "-o", "scores.csv"), 1, "is to be a model; name it scores.safetensors"),
-    (("transform", "x.npy", "model.safetensors", "-o", "s.xlsx"), 1, "known are .npy, .csv"),
-    (("transform", "x.npy", "model.safetensors", "-o", "nan.npy"), 1, "is there already"),
+    ((*FIT, "--report", "x.npy", "--force"), 1, "is an input"),
+    ((*FIT, "--report", "page.pdf"), 1, "must end in .html. Name it page.html"),
+    ((*FIT, "-o", "scores.csv"), 1, "Name the model scores.safetensors"),
+    (("transform", "x.npy", "model.safetensors", "-o", "s.xlsx"), 1, "Use one of .npy, .csv"),
+    (("transform", "x.npy", "model.safetensors", "-o", "nan.npy"), 1, "already exists"),
     (("transform", "x.npy", "model.safetensors", "-o", "s.npy", "--id", "a"), 1, "numbers only"),
     # -- models
-    (("fit", "model.safetensors", "-k", "2"), 1, "is a model, not data; MODEL stands after DATA"),
-    (("transform", "model.safetensors", "x.npy", "-o", "s.npy"), 1, "x.npy is no model"),
+    (("fit", "model.safetensors", "-k", "2"), 1, "is a model, not data. MODEL comes after DATA"),
+    (("transform", "model.safetensors", "x.npy", "-o", "s.npy"), 1, "x.npy is not a model"),
     (("certify", "model.safetensors", "x.npy"), 1, "'model.safetensors' is a model, not data"),
     (("inspect", "none.safetensors"), 1, "none.safetensors is not there; check the path"),
-    (("inspect", "x.npy"), 1, "x.npy is no model"),
+    (("inspect", "x.npy"), 1, "x.npy is not a model"),
     (("inspect", "damaged.safetensors"), 1, "is damaged"),
     (("inspect", "cut.safetensors"), 1, "is damaged"),
     (("inspect", "newer.safetensors"), 1, "install a newer one"),
     (("transform", "wide.npy", "model.safetensors", "-o", "s.npy"), 1, "9 columns, but the model"),
-    (("report", "x.npy", "model.safetensors", "-o", "page.html"), 1, "x.npy is no model"),
-    # -- the others
+    (("report", "x.npy", "model.safetensors", "-o", "page.html"), 1, "x.npy is not a model"),
+    # -- other commands
     (("datasets", "--download", "nope", "--data-dir", "."), 1, "'nope' is no data set"),
     (("datasets", "--data-dir", "no/folder"), 1, "no/folder"),
     (("reproduce", "table-9"), 1, "'table-9' is not known"),

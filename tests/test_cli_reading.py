@@ -1,6 +1,8 @@
 """What command lines read, in a real process: headers, maps, raw numbers, devices, models."""
 
+import dataclasses
 import gzip
+import inspect
 import json
 
 import numpy as np
@@ -10,6 +12,8 @@ from sklearn.datasets import load_iris
 from sklearn.decomposition import PCA
 
 from primedpca import PrimedPCA, as_source, load
+from primedpca.cli.groups import Preparation, Search
+from primedpca.cli.options import as_angle
 from primedpca.sources import maps
 
 X = load_iris().data
@@ -70,7 +74,7 @@ def test_names_may_be_numbers(folder):
     words = ("fit", "years.csv", "-k", "2", "--header", "-o", "m.safetensors")
     assert answer(*words, cwd=folder)["n_samples"] == len(X)
     assert tuple(load(folder / "m.safetensors").feature_names_in_) == years
-    # The model knows them, so it need not be said again.
+    # The model has these names, so the option is not needed again.
     words = ("transform", "years.csv", "m.safetensors", "-o", "s.npy")
     assert answer(*words, cwd=folder)["shape"] == [len(X), 2]
 
@@ -82,7 +86,7 @@ def test_components_in_csv_are_all_audited(folder):
     found = answer("certify", "x.npy", *words, cwd=folder)
     assert found["met"] is True
     assert len(found["certificate"]["angle_bounds"]) == 2
-    # Data with names beside components without them.
+    # Data with column names, components without.
     write_csv(folder / "x.csv", "abcd", delimiter=";")
     found = answer("certify", "x.csv", "c.csv", "--delimiter", ";", cwd=folder)
     assert len(found["certificate"]["angle_bounds"]) == 2
@@ -106,22 +110,22 @@ def test_a_model_keeps_its_map(folder):
     assert answer(*words, cwd=folder)["map"] == "log1p"
     answer("report", "m.safetensors", "x.npy", "-o", "page.html", cwd=folder)
     page = (folder / "page.html").read_text()
-    assert "each through log1p first" in page
+    assert "log1p, applied to each row" in page
     assert "as_source(X, map=maps.log1p)" in page
     answer("transform", "x.npy", "m.safetensors", "-o", "s.npy", cwd=folder)
     scores = np.load(folder / "s.npy")
     np.testing.assert_allclose(scores, logs.transform(np.log1p(X)), atol=1e-9)
     found = answer("certify", "x.npy", "m.safetensors", "--tol", "pi/1024", cwd=folder)
     assert found["met"] is True
-    assert "Rows: each through log1p" in primedpca("inspect", "m.safetensors", cwd=folder).stdout
+    assert "Map: log1p" in primedpca("inspect", "m.safetensors", cwd=folder).stdout
     words = ("transform", "x.npy", "m.safetensors", "-o", "t.npy", "--map", "sqrt")
-    assert "fitted with: rows with --map log1p; leave it out" in error(*words, cwd=folder)
+    assert "`--map` sqrt: the model was fitted with --map log1p" in error(*words, cwd=folder)
 
 
 def test_models_of_python_have_theirs(folder):
     PrimedPCA(2).fit(X).save(folder / "plain.safetensors")
     words = ("x.npy", "plain.safetensors", "-o", "s.npy", "--map", "log1p")
-    assert "rows as they are; leave it out" in error("transform", *words, cwd=folder)
+    assert "fitted without a map" in error("transform", *words, cwd=folder)
     mapped = as_source(folder / "x.npy", map=maps.sqrt)
     model = PrimedPCA(2).fit(mapped)
     model.save(folder / "sqrt.safetensors")
@@ -129,18 +133,18 @@ def test_models_of_python_have_theirs(folder):
     np.testing.assert_array_equal(np.load(folder / "s.npy"), model.transform(mapped))
     PrimedPCA(2).fit(as_source(X, map=doubled)).save(folder / "own.safetensors")
     words = ("transform", "x.npy", "own.safetensors", "-o", "t.npy")
-    assert "went through <doubled>, which is not known here" in error(*words, cwd=folder)
+    assert "fitted with the map <doubled>" in error(*words, cwd=folder)
 
 
 def doubled(rows):
     return 2 * rows
 
 
-# -- the rest of what a line may say -----------------------------------------------------------
+# -- other options -----------------------------------------------------------------------------
 
 
 def test_a_device_takes_data_in_memory_and_nothing_else_has_to(folder):
-    # One that every machine has, and that has to be brought to PyTorch.
+    # A device that every machine has, and that still needs PyTorch.
     words = ("fit", "x.npy", "-k", "2", "--map", "log1p", "--device", "cpu:0")
     answer(*words, "-o", "m.safetensors", "--report", "page.html", cwd=folder)
     assert "cpu:0" in (folder / "page.html").read_text()
@@ -149,14 +153,16 @@ def test_a_device_takes_data_in_memory_and_nothing_else_has_to(folder):
     np.testing.assert_allclose(np.load(folder / "s.npy"), wanted, atol=1e-6)
     answer("report", "m.safetensors", "x.npy", "-o", "again.html", cwd=folder)
     parameters = answer("inspect", "m.safetensors", cwd=folder)["parameters"]
-    assert parameters["device"] is None  # a place is not part of a model
+    assert parameters["device"] is None  # the device is not part of a model
 
 
 def test_a_model_says_how_its_columns_are_prepared(folder):
     answer("fit", "x.npy", "-k", "2", "--scale", "std", "-o", "m.safetensors", cwd=folder)
     words = ("certify", "x.npy", "m.safetensors")
-    assert "`--scale` std is the model's" in error(*words, "--scale", "std", cwd=folder)
-    assert "`--missing` error is the model's" in error(*words, "--missing", "error", cwd=folder)
+    assert "`--scale` std is set by the model" in error(*words, "--scale", "std", cwd=folder)
+    assert "`--missing` error is set by the model" in error(
+        *words, "--missing", "error", cwd=folder
+    )
 
 
 def test_a_line_of_fit_is_planned_by_changing_the_word(folder):
@@ -169,7 +175,7 @@ def test_a_line_of_fit_is_planned_by_changing_the_word(folder):
     answer("fit", *words, cwd=folder)
     found = answer("plan", "x.npy", "-k", "2", "--device", "cpu:0", cwd=folder)
     assert found["shape"] == [150, 4]
-    assert "there already" in error("plan", "x.npy", "-k", "2", "-o", "m.safetensors", cwd=folder)
+    assert "already exists" in error("plan", "x.npy", "-k", "2", "-o", "m.safetensors", cwd=folder)
 
 
 def test_bench_reads_as_fit_does(folder):
@@ -194,7 +200,7 @@ def test_raw_numbers(folder):
     for option, value in (("--shape", "150"), ("--dtype", "real")):
         done = primedpca("fit", "x.raw", "-k", "2", option, value, cwd=folder)
         assert done.returncode == 2
-        assert f"'{value}' is no" in done.stderr
+        assert f": '{value}'. Write" in done.stderr
 
 
 def test_transform_shows_how_far_it_is_on_a_terminal(folder):
@@ -208,3 +214,11 @@ def test_transform_shows_how_far_it_is_on_a_terminal(folder):
     code, written = on_a_terminal(*words, "t.npy", cwd=folder, TERM="dumb")
     assert (code, written.strip()) == (0, "t.npy: 150 rows x 2 scores")
     np.testing.assert_array_equal(np.load(folder / "s.npy"), np.load(folder / "t.npy"))
+
+
+def test_options_have_the_defaults_of_the_estimator():
+    known = inspect.signature(PrimedPCA).parameters
+    for group in (Search, Preparation):
+        for field in dataclasses.fields(group):
+            default = as_angle(field.default) if field.name == "tol" else field.default
+            assert default == known[field.name].default, field.name

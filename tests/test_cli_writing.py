@@ -16,7 +16,7 @@ from primedpca import PrimedPCA
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Data of every kind that is more than one file."""
+    """Data of every kind that consists of several files."""
     folder = tmp_path_factory.mktemp("written")
     rng = np.random.default_rng(0)
     x = rng.normal(size=(40, 4))
@@ -40,8 +40,8 @@ def folder(tmp_path_factory):
     return folder
 
 
-READ, INSIDE = "is what is read; name another file", "which is read; name another place"
-#: Words, and what the sentence has to say.
+READ, INSIDE = "is an input. Name another file", "an input. Name another place"
+#: Command lines, and a part of the expected error message.
 LINES = [
     ("fit tables -k 2 -o tables/a.parquet --force", INSIDE),
     ("fit tables -k 2 -o tables/model.safetensors", INSIDE),
@@ -58,10 +58,10 @@ LINES = [
     ("transform x.npy m.safetensors -o x.npy --force", READ),
     ("report m.safetensors s.zarr -o s.zarr/c/0/0 --force", INSIDE),
     ("plan g.bed -k 2 -o g.bim --force", READ),
-    # Of data that cannot be read nothing is heard: what is written comes first.
-    ("fit junk.npy -k 2 --report notes.txt --force", "no HTML page; name another file"),
+    # Outputs are checked first, so that unreadable data raise no error here.
+    ("fit junk.npy -k 2 --report notes.txt --force", "is not an HTML page. Name another file"),
     ("fit junk.npy -k 2 -o a.html --report ./a.html", "`-o` and `--report` are both a.html"),
-    ("report junk.npy x.npy -o notes.txt --force", "no HTML page; name another file"),
+    ("report junk.npy x.npy -o notes.txt --force", "is not an HTML page. Name another file"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Every command of docs/command_line.md runs, in the order in which it stands there."""
+"""Every command of docs/command_line.md runs, in the order of the page."""
 
 import os
 import re

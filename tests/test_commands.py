@@ -52,11 +52,11 @@ def test_from_a_table_to_scores_and_a_page(folder):
     assert done.stderr == ""
     assert "\x1b" not in done.stdout
     assert "92.46 %" in done.stdout
-    assert "Components 1 and 2 are each within 0.000001° of the exact ones." in done.stdout
+    assert "Components 1 and 2 are each proven to be within 0.000001°" in done.stdout
     model = load(folder / "m.safetensors")
     assert list(model.feature_names_in_) == ["a", "b", "c", "d"]
     assert (model.verbose, model.engine) == (0, None)
-    # The model knows its columns, so they need not be named again.
+    # The model has the names of its columns, so --id is not needed again.
     words = ("transform", "flowers.csv", "m.safetensors", "-o", "s.csv", "--label", "species")
     assert answer(*words, cwd=folder)["shape"] == [150, 2]
     with open(folder / "s.csv", newline="") as file:
@@ -69,7 +69,7 @@ def test_from_a_table_to_scores_and_a_page(folder):
     page = answer("report", "m.safetensors", *TABLE, "-o", "page.html", cwd=folder)["page"]
     html = (folder / page).read_text()
     assert "setosa" in html
-    assert "Components 1 and 2 are each within" in html
+    assert "Components 1 and 2 are each proven to be within" in html
 
 
 @pytest.mark.parametrize("data", ["flowers.npy", "flowers.h5::garden/flowers"])
@@ -100,7 +100,7 @@ def test_scores_in_every_format(suffix, folder):
     else:
         found = np.loadtxt(out, delimiter="\t", skiprows=1)
     np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
-    # Not again without being asked to, and then in one step.
+    # An existing file is replaced only with --force.
     assert answer(*words, cwd=folder, code=1)["exit_code"] == 1
     assert answer(*words, "--force", cwd=folder)["shape"] == [150, 2]
     assert not list(folder.glob(".*"))
@@ -153,7 +153,7 @@ def test_what_is_not_proven_ends_with_3_and_is_kept(folder):
     assert load(folder / "m.safetensors").components_.shape == (4, 300)
     done = primedpca("fit", *words, "-v", cwd=folder)
     assert done.returncode == 3
-    assert "`--max-passes` were used up" in done.stdout
+    assert "`--max-passes` was reached" in done.stdout
     assert done.stderr.count("primedpca: step") == 2
     assert "0 of 4 proven within" in done.stderr
 
@@ -161,14 +161,14 @@ def test_what_is_not_proven_ends_with_3_and_is_kept(folder):
 @pytest.mark.parametrize(
     ("size", "k", "status", "words"),
     [
-        (10, 1, "certified", "As components 2 to 9 were not kept, ask for 9 components"),
+        (10, 1, "certified", "Components 2 to 9 were not kept; request 9 components"),
         (30, 3, "exact", "Nothing useful is proven about components 1 to 3."),
-        (10, 9, "certified", "Components 1 to 9 form a group of 9 whose common space is certified"),
-        (10, 10, "certified", "Component 10 has no variance to speak of."),
+        (10, 9, "certified", "Components 1 to 9 are not distinguished, but proven as a subspace"),
+        (10, 10, "certified", "Component 10 has no variance above rounding error."),
     ],
 )
 def test_a_tie_is_met_by_its_span_and_audited_if_all_of_it_is_there(size, k, status, words, folder):
-    np.save(folder / "eye.npy", np.eye(size))  # all variances are tied, but for one that is zero
+    np.save(folder / "eye.npy", np.eye(size))  # all variances are tied, except one that is zero
     found = answer("fit", "eye.npy", "-k", k, "-o", "m.safetensors", cwd=folder)
     assert found["status"] == status
     assert found["converged"]
@@ -226,7 +226,7 @@ def test_bench_races_on_any_data(folder):
     assert len(rows) == 5
     assert all(row["seconds"] > 0 for row in rows)
     assert [row["proves"] for row in rows] == [True] + [False] * 4
-    assert max(row["bound"] for row in rows) < 1e-3  # four columns are easy for everybody
+    assert max(row["bound"] for row in rows) < 1e-3  # four columns are easy for every solver
     done = primedpca("bench", "flowers.npy", "-k", "2", "--repeats", "1", cwd=folder)
     assert "scikit-learn, randomized" in done.stdout
 
@@ -260,13 +260,13 @@ def test_help_has_an_example(name):
 
 
 def test_the_examples_of_the_help_run(folder):
-    """Those on data, one after another, as someone would who begins with the first."""
+    """The examples on data, one after another, as a new user would run them."""
     np.save(folder / "data.npy", np.random.default_rng(0).normal(size=(60, 12)))
     np.save(folder / "components.npy", np.eye(12)[:2])
     for name in ("fit", "transform", "certify", "plan", "inspect", "report"):
         (line,) = re.findall(r"Example: primedpca (.*)", cli.COMMANDS[name].__doc__)
         done = primedpca(*shlex.split(line), cwd=folder)
-        wanted = 3 if name == "certify" else 0  # those components are no principal ones
+        wanted = 3 if name == "certify" else 0  # these components are not principal components
         assert done.returncode == wanted, f"{line}: {done.stderr}"
 
 

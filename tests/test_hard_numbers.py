@@ -265,7 +265,7 @@ def test_distances_of_sparse_rows_far_from_zero():
         assert pca.score(form(X)) == pytest.approx(pca.score(X), rel=1e-4)
 
 
-@pytest.mark.filterwarnings("ignore:`max_passes` were used up")
+@pytest.mark.filterwarnings("ignore:`max_passes`")
 @pytest.mark.parametrize("form", [sp.csr_array, sp.csc_array])
 def test_thin_columns_are_not_looked_at_twice(form):
     X = form(sp.random(2000, 300, 0.005, random_state=0))
@@ -370,7 +370,7 @@ def test_rounding_larger_than_the_variances_proves_nothing():
     X = np.column_stack([1e9 + ROWS[:, 0], ROWS[:, 1], ROWS[:, 2]])
     weight = np.ones(300)
     X[0], weight[0] = 0.0, 1e-30
-    with pytest.warns(Warning, match="Rounding was reached"):
+    with pytest.warns(Warning, match="Rounding error"):
         pca = PrimedPCA(2).fit(sp.csr_array(X), sample_weight=weight)
     assert not pca.converged_
     assert not pca.certificate_.zero.any()

@@ -69,7 +69,7 @@ def test_the_sentence():
 def test_plans_for_all_and_for_the_likeliest_number():
     assert plan(PROBLEMS[0].X, "mle").n_components == 24
     assert plan(PROBLEMS[0].X).n_components == 24
-    assert str(plan(PROBLEMS[0].X, 0.9)).startswith("The fewest components that hold 90 %")
+    assert str(plan(PROBLEMS[0].X, 0.9)).startswith("Fewest components that explain 90 %")
 
 
 def test_a_way_has_its_price():

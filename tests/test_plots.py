@@ -1,4 +1,4 @@
-"""Pictures: that they show what the model holds, refuse what they cannot, and leave no trace."""
+"""Plots: they show what the model holds, reject invalid input, and have no side effects."""
 
 import math
 import subprocess
@@ -27,7 +27,7 @@ COUNTS = (1, 2, 16, 200)
 
 
 def image_rows(n=420, side=16):
-    """Rows of smooth images, 16 x 16, whose variances fall slowly."""
+    """Return rows of smooth images, 16 x 16, whose variances decay slowly."""
     rng = np.random.default_rng(0)
     waves = np.cos(np.pi * np.outer(np.arange(side) + 0.5, np.arange(side)) / side)
     fall = 0.97 ** np.add.outer(np.arange(side), np.arange(side))
@@ -49,7 +49,7 @@ def iris():
 
 
 def rendered(ax):
-    """``ax`` after a real drawing, which finds what only then goes wrong."""
+    """Draw ``ax`` for real, because some errors occur only then, and return it."""
     with np.errstate(all="ignore"):
         ax.figure.canvas.draw()
     return ax
@@ -60,7 +60,7 @@ def legend(ax):
 
 
 def proof(bounds, clusters=(), zero=(), width=0.1):
-    """A certificate by hand, of variances k, k - 1, ..., 1."""
+    """Return a certificate for the variances k, k - 1, ..., 1."""
     bounds = np.asarray(bounds, dtype=float)
     values = np.arange(bounds.size, 0.0, -1)
     flags = np.isin(np.arange(bounds.size), zero)
@@ -68,11 +68,11 @@ def proof(bounds, clusters=(), zero=(), width=0.1):
     return Certificate(bounds, ends, [Cluster(*c) for c in clusters], "deterministic", 0.0, flags)
 
 
-# -- what every picture promises -------------------------------------------------------------
+# -- properties of all plots -----------------------------------------------------------------
 
 
 def every_picture(model, scores):
-    """Each function with its model, as ``name, call(ax)``."""
+    """Yield each function with its model, as ``name, call(ax)``."""
     yield "scree", lambda ax: plots.scree(model, ax)
     yield "certificate", lambda ax: plots.certificate(model, ax)
     yield "convergence", lambda ax: plots.convergence(model, ax)
@@ -229,7 +229,7 @@ def test_scree_shows_variances_intervals_and_their_sum(models, k):
     assert ax.get_ylim()[1] > model.certificate_.eigenvalue_bounds.max()
     width = np.ptp(model.certificate_.eigenvalue_bounds, axis=1).max()
     first, certified, last = legend(ax)
-    assert (first, last) == ("variance", "sum of shares (right)")
+    assert (first, last) == ("variance", "cumulative ratio (right)")
     assert width <= float(certified.removeprefix("certified, to ")) <= 2 * width
 
 
@@ -253,7 +253,7 @@ def test_bounds_in_pictures_are_never_rounded_down(iris):
 def test_scree_without_a_certificate_or_any_variance():
     assert legend(plots.scree(PrimedPCA(2).partial_fit(X[:1])))  # no component yet
     assert "certified" in legend(plots.scree(PrimedPCA(2).fit(np.ones((9, 4)))))[1]
-    assert legend(plots.scree(PCA(3).fit(X))) == ["variance", "sum of shares (right)"]
+    assert legend(plots.scree(PCA(3).fit(X))) == ["variance", "cumulative ratio (right)"]
 
 
 def test_scree_with_zeros_and_open_intervals(models):
@@ -264,7 +264,7 @@ def test_scree_with_zeros_and_open_intervals(models):
     model = PrimedPCA(3).fit(X)
     model.certificate_.eigenvalue_bounds[2, 1] = np.inf
     ax = rendered(plots.scree(model))
-    assert "at least this" in legend(ax)
+    assert "lower bound" in legend(ax)
     assert len(ax.collections[0].get_segments()) == 2
     assert plots.scree(PrimedPCA(2, scale="std").fit(X)).get_ylabel() == "variance (of scaled data)"
 
@@ -320,18 +320,18 @@ def test_certificate_tells_groups_apart_by_their_marks():
     }
     assert marks == {
         "proven within tol": ("o", [1, 6]),
-        "their span proven within tol": ("s", [2, 3, 7]),
-        "no variance: nothing to find": ("d", [5]),
+        "subspace proven within tol": ("s", [2, 3, 7]),
+        "no variance": ("d", [5]),
         "not proven within tol": ("X", [4]),
     }
-    span = next(line for line in ax.lines if line.get_label() == "not told apart")
+    span = next(line for line in ax.lines if line.get_label() == "not distinguished")
     assert tuple(span.get_xdata()) == (2, 3)
     np.testing.assert_allclose(span.get_ydata(), np.degrees(2e-4))
     beyond = next(line for line in ax.lines if tuple(line.get_xdata()) == (7, 8))
     np.testing.assert_allclose(beyond.get_ydata(), np.degrees(3e-4))  # past the components kept
     assert min(y for line in ax.lines for y in line.get_ydata()) > 0
-    names = ["proven", "their span proven", "no variance: nothing to find"]
-    assert legend(plots.certificate(found)) == [*names, "not told apart"]  # without tol
+    names = ["proven", "subspace proven", "no variance"]
+    assert legend(plots.certificate(found)) == [*names, "not distinguished"]  # without tol
     assert legend(plots.certificate(proof([np.pi / 2]))) == ["not proven"]
 
 
@@ -358,7 +358,7 @@ def test_convergence_follows_the_history():
             wanted = [np.degrees(row["angle_bounds"][i]) for row in model.history_]
             np.testing.assert_allclose(line.get_ydata(), wanted)
             np.testing.assert_allclose(line.get_xdata(), [r["passes"] for r in model.history_])
-        assert legend(ax)[-2:] == ["change still expected", "tol = 0.18°"]
+        assert legend(ax)[-2:] == ["estimated change", "tol = 0.18°"]
         assert ("component 3" in legend(ax)) == (k == 3)
         assert len(ax.figure.axes) == 1 + (k == 16)  # a colour bar for many
 
@@ -369,7 +369,7 @@ def test_convergence_counts_the_span_of_what_is_not_told_apart():
     rows = rng.normal(size=(200, 20))
     rows = np.linalg.qr(rows - rows.mean(axis=0))[0] * np.sqrt(spectrum)
     pca = PrimedPCA(4, random_state=0).fit(rows)
-    assert np.degrees(pca.angle_bounds_[1]) == 90  # alone it is nothing
+    assert np.degrees(pca.angle_bounds_[1]) == 90  # nothing is proven about the single vector
     ax = rendered(plots.convergence(pca))
     last = [line.get_ydata()[-1] for line in ax.lines[:4]]
     np.testing.assert_allclose(last, np.degrees(pca.certificate_.counted_bounds()), rtol=1e-6)
@@ -379,7 +379,7 @@ def test_convergence_counts_the_span_of_what_is_not_told_apart():
 def test_convergence_without_bounds_or_without_anything():
     model = PrimedPCA(2, certificate="none", priming="subspace_iteration", random_state=0).fit(X)
     ax = rendered(plots.convergence(model))
-    assert legend(ax) == ["change still expected", "tol = 0.18°"]
+    assert legend(ax) == ["estimated change", "tol = 0.18°"]
     with pytest.raises(ValueError, match=r"neither bounds nor changes.*`certificate`='auto'"):
         plots.convergence(PrimedPCA(2, certificate="none").fit(X))
     share = PrimedPCA(0.5, priming="block_krylov", random_state=0).fit(X)
@@ -412,7 +412,7 @@ def test_looks_of_eight_thresholds_all_differ():
 
 
 def test_bad_streaks_are_refused():
-    with pytest.raises(ValueError, match="holds no step"):
+    with pytest.raises(ValueError, match="`run` is empty"):
         plots.streaks([], np.eye(2))
     with pytest.raises(ValueError, match=r"`threshold`=3.*\(0, pi/2\)"):
         plots.streaks([np.eye(2)], np.eye(2), 3)
@@ -447,7 +447,7 @@ def test_numbers_get_a_colour_bar_and_few_whole_ones_a_legend(iris):
     assert legend(plots.scores(scores, labels=scores[:, 0] > 0)) == ["False", "True"]
     gaps = np.where(np.arange(150) < 9, np.nan, 1.5)
     ax = plots.scores(scores, labels=gaps)
-    assert legend(ax) == ["not known"]
+    assert legend(ax) == ["unknown"]
     assert [len(c.get_offsets()) for c in ax.collections] == [9, 141]
 
 
@@ -531,7 +531,7 @@ def test_long_names_are_told_apart():
     words = [text.get_text() for text in plots.loadings(pca, names=names).get_yticklabels()]
     assert len(set(words)) == 4
     assert max(map(len, words)) <= 28
-    ends = [f"the sample of the last year, {i}" for i in range(4)]  # told apart without a mark
+    ends = [f"the sample of the last year, {i}" for i in range(4)]  # distinct without a mark
     words = [text.get_text() for text in plots.loadings(pca, names=ends).get_yticklabels()]
     assert sorted(word[-1] for word in words) == ["0", "1", "2", "3"]
     assert all(word.startswith("the sample of") for word in words)
@@ -562,18 +562,18 @@ def test_bad_scores_are_refused(iris):
         plots.scores(scores, (0, 3))
     with pytest.raises(ValueError, match=r"`components`=1 must be two"):
         plots.scores(scores, 1)
-    with pytest.raises(ValueError, match=r"`labels` have shape \(7,\), but there are 150 rows"):
+    with pytest.raises(ValueError, match=r"`labels` has shape \(7,\), but there are 150 rows"):
         plots.scores(scores, labels=np.arange(7))
-    with pytest.raises(ValueError, match=r"have 2 columns, but the model has 3.*`transform`"):
+    with pytest.raises(ValueError, match=r"`scores` has 2 columns, but the model has 3"):
         plots.scores(scores[:, :2], model=model)
-    with pytest.raises(ValueError, match="not finite in row 4"):
+    with pytest.raises(ValueError, match=r"`scores`\[4\]"):
         plots.scores(np.where(np.arange(150)[:, None] == 4, np.nan, scores))
     with pytest.raises(ValueError, match=r"shape \(n, k\).*got \(150,\)"):
         plots.scores(scores[:, 0])
 
 
 def drawn_biplot(ax):
-    """Points and heads of all named arrows, in the units that R gives them."""
+    """Return the points and the heads of all named arrows, in the units of R."""
     ratio = 1 / ax.child_axes[0]._functions[1](1.0)
     points = np.asarray(ax.collections[0].get_offsets())
     heads = np.array([text.xy for text in ax.texts if getattr(text, "arrow_patch", None)])
@@ -629,9 +629,9 @@ def test_bad_biplots_are_refused(iris, models):
     scores = model.transform(data.data)
     with pytest.raises(ValueError, match=r"`scale`=2 must lie in \[0, 1\]"):
         plots.biplot(model, scores, scale=2)
-    with pytest.raises(ValueError, match="`names` are 2, but the model has 4 features"):
+    with pytest.raises(ValueError, match="`names` has 2 entries, but the model has 4 features"):
         plots.biplot(model, scores, names=["a", "b"])
-    with pytest.raises(ValueError, match="needs two components, and the model has 1"):
+    with pytest.raises(ValueError, match="needs two components, but the model has 1"):
         plots.biplot(models[1], models[1].transform(X))
     line = PrimedPCA(2).fit(np.outer(np.arange(9.0), np.ones(4)))
     line.explained_variance_[1] = 0.0
@@ -653,10 +653,10 @@ def test_loadings_are_the_largest_entries_with_their_error(iris):
     assert [text.get_text() for text in ax.get_yticklabels()] == wanted
     whiskers = np.array([part[:, 0] for part in ax.collections[0].get_segments()])
     np.testing.assert_allclose(np.ptp(whiskers, axis=1), 4 * np.sin(1e-2))
-    assert ax.get_title() == "component 2: 5.3 % of the variance\n3 largest of 4 entries"
+    assert ax.get_title() == "component 2: 5.3 % of the variance\n3 largest of 4 loadings"
     signs = {bar.get_hatch() for bar in ax.patches if bar.get_width() < 0}
-    assert signs == {"///"}  # not told by colour alone
-    assert not plots.loadings(model, 2).collections  # nothing useful proven, no whisker
+    assert signs == {"///"}  # the sign does not depend on colour alone
+    assert not plots.loadings(model, 2).collections  # not proven: no error bar
 
 
 def test_of_many_loadings_some_are_named(models):
@@ -671,7 +671,7 @@ def test_bad_loadings_are_refused(iris):
         plots.loadings(model, 3)
     with pytest.raises(ValueError, match="`component`=-1"):
         plots.loadings(model, -1)
-    with pytest.raises(ValueError, match="`n_largest`=0 must be a whole number, at least 1"):
+    with pytest.raises(ValueError, match="`n_largest`=0"):
         plots.loadings(model, n_largest=0)
 
 
@@ -708,7 +708,7 @@ def test_bad_images_are_refused(models):
         plots.component_images(model, (16, 16), [2])
     with pytest.raises(ValueError, match="`components` is empty"):
         plots.component_images(model, (16, 16), [])
-    with pytest.raises(ValueError, match=r"`axes` have shape \(2, 3\).*need \(2, 2\)"):
+    with pytest.raises(ValueError, match=r"`axes` has shape \(2, 3\).*need \(2, 2\)"):
         plots.component_images(model, (16, 16), axes=Figure().subplots(2, 3))
 
 
@@ -729,13 +729,13 @@ def test_monitor_marks_what_passes_its_limits(models):
         shown = float(f"{limit:.3g}")
         assert legend(ax)[1] == f"limit for 99.9 %, if normal: {shown:g}"
     assert 7 in axes[0].collections[1].get_offsets()[:, 0]
-    assert axes[0].get_yscale() == "log"  # one row lies very far out
+    assert axes[0].get_yscale() == "log"  # one row is a far outlier
     own = Figure().subplots(1, 2)
     calibrated = limits(model, 0.95, X)
     assert plots.monitor(model, found, axes=own, known=calibrated)[1] is own[1]
     assert own[1].lines[0].get_ydata()[0] == calibrated.spe
     assert legend(own[1])[1].startswith("limit for 95 % of new rows: ")
-    with pytest.raises(ValueError, match="`axes` are 3, but two are needed"):
+    with pytest.raises(ValueError, match="`axes` has 3"):
         plots.monitor(model, X, axes=Figure().subplots(3))
 
 
@@ -749,5 +749,5 @@ def test_plans_show_every_way_and_which_was_chosen():
     assert f"{found.ways[0].passes:.0f} passes" in prices[0]
     assert all("MB" in price for price in prices)
     asked = plan(X, 2, priming="oja")
-    with pytest.raises(ValueError, match=r"weighed nothing.*`priming`='auto'"):
+    with pytest.raises(ValueError, match=r"compared no methods.*`priming`='auto'"):
         plots.plans(asked)

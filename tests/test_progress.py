@@ -46,7 +46,7 @@ def test_what_a_group_and_no_variance_count_for_is_counted(capsys):
         assert pca.status_ is Status.CERTIFIED
         last = capsys.readouterr().out.splitlines()[-2]
         assert f"{k} of {k} proven within 0.0031 rad, all within " in last
-        assert pca.angle_bounds_.max() == np.pi / 2  # although not each by itself
+        assert pca.angle_bounds_.max() == np.pi / 2  # but not for each component alone
         counted = pca.history_[-1]["counted_bounds"]
         assert (counted <= pca.tol).all()
 
@@ -92,7 +92,7 @@ def test_counting_blocks_changes_nothing():
 
 
 class Log:
-    """A callback that writes down what it is told."""
+    """A callback that records its calls."""
 
     def __init__(self, stop_after=None):
         self.events, self.rows, self.models, self.stop_after = [], [], [], stop_after
@@ -167,7 +167,7 @@ def test_callbacks_of_scikit_learn_work(capsys):
     assert "PrimedPCA - fit" in capsys.readouterr().out
     logged = [row["score"] for row in monitor.get_logs().data]
     assert logged[-1] == pytest.approx(pca.score(X))
-    assert len(logged) == len(pca.history_) + 1  # the fit as a whole is the last
+    assert len(logged) == len(pca.history_) + 1  # the last one is for the whole fit
 
 
 @callbacks

@@ -1,4 +1,4 @@
-"""The report page: what it says is true, whole, escaped, and written where it was asked to be."""
+"""The report page: it is correct, complete, escaped, and written to the right place."""
 
 import math
 import re
@@ -16,9 +16,10 @@ from sklearn.exceptions import ConvergenceWarning
 
 import primedpca
 from primedpca import PrimedPCA, as_source, load
+from primedpca._core.wording import angle_words, bound_words, certainty_words
 from primedpca.priming import REGISTRY
 from primedpca.report import certificate_sentences, check_page_path, report_html, write_report
-from primedpca.report.words import angle_words, bound_words, certainty_words, verdict
+from primedpca.report.words import verdict
 from primedpca.result import Certificate, Cluster
 from primedpca.sources import maps
 
@@ -26,7 +27,7 @@ SPECTRUM = 1 / np.arange(1.0, 41)
 
 
 def data(spectrum=SPECTRUM, n=300):
-    """Rows whose variances are exactly these."""
+    """Return rows whose variances are exactly ``spectrum``."""
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(n, len(spectrum)))
     rows = np.linalg.qr(rows - rows.mean(axis=0))[0] * np.sqrt(n - 1)
@@ -38,7 +39,7 @@ X = data()
 
 
 def words_of(html):
-    """What a reader of the page reads."""
+    """Return the visible text of the page."""
     body = re.sub(r"<(style|script|svg)\b.*?</\1>", " ", html, flags=re.S)
     return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", body)))
 
@@ -74,7 +75,7 @@ def test_certainty_is_never_rounded_up(failure):
 
 def test_a_certainty_beyond_all_reason_is_still_said():
     said = certificate_sentences(proof([1e-4], failure=1e-300), 1e-3)
-    assert f"with certainty 99.{'9' * 30} %, " in said[-1]
+    assert f"with probability 99.{'9' * 30} % or more" in said[-1]
     pca = PrimedPCA(1, failure_probability=1e-30, random_state=0).fit(X)
     pca.certificate_ = proof([1e-4], failure=1e-30)
     assert f"99.{'9' * 28} % or more" in words_of(report_html(pca))
@@ -83,23 +84,27 @@ def test_a_certainty_beyond_all_reason_is_still_said():
 def test_the_certificate_in_words():
     bounds = [0.0003] * 14 + [math.pi / 2] * 2
     said = certificate_sentences(proof(bounds, [(14, 16, 0.0004)]), 0.003)
-    assert said[0] == "Components 1 to 14 are each within 0.018° of the exact ones."
-    assert said[1].startswith("Components 15 and 16 form a pair whose plane is certified, within ")
-    assert "with certainty 99.9999 %" in said[2]
+    assert said[0] == "Components 1 to 14 are each proven to be within 0.018° of the true ones."
+    assert said[1].startswith("Components 15 and 16 are not distinguished, but proven as a plane, ")
+    assert "with probability 99.9999 % or more" in said[2]
 
 
 @pytest.mark.parametrize(
     ("certificate", "tol", "words"),
     [
-        (proof([1e-4, 0.1]), 1e-3, ["Component 1 is within 0.0058°", "Component 2 is within 5.8°"]),
+        (proof([1e-4, 0.1]), 1e-3, ["Component 1 is proven to be within 0.0058°", "2 is"]),
         (proof([1e-4, 1.5, 1e-4]), 1e-3, ["Components 1 and 3 are", "about component 2."]),
-        (proof([1e-4, 1.5], [(1, 3, 1e-4)]), 1e-3, ["As component 3 was not kept, ask for 3"]),
-        (proof([1.5] * 4, [(0, 6, 1e-4)]), 1e-3, ["group of six", "components 5 and 6 were not"]),
-        (proof([1.5] * 9, [(0, 9, 1e-4)]), 1e-3, ["group of 9 whose common space is certified"]),
-        (proof([1.5, 1.5], [(0, 2, 1.5)]), 1e-3, ["pair whose plane is not proven"]),
+        (proof([1e-4, 1.5], [(1, 3, 1e-4)]), 1e-3, ["Component 3 was not kept; request 3"]),
+        (
+            proof([1.5] * 4, [(0, 6, 1e-4)]),
+            1e-3,
+            ["Components 1 to 6 are not", "Components 5 and 6 were not"],
+        ),
+        (proof([1.5] * 9, [(0, 9, 1e-4)]), 1e-3, ["but proven as a subspace, within 0.0058°"]),
+        (proof([1.5, 1.5], [(0, 2, 1.5)]), 1e-3, ["nothing useful is proven about their"]),
         (proof([1e-4, 1.5], zero=[1]), 1e-3, ["Component 2 has no variance"]),
-        (proof([1e-4], kind="deterministic"), 1e-3, ["This holds for certain"]),
-        (proof([1e-4], kind="exact"), 1e-3, ["rounding is counted in"]),
+        (proof([1e-4], kind="deterministic"), 1e-3, ["are certain: no probability"]),
+        (proof([1e-4], kind="exact"), 1e-3, ["full decomposition, include rounding"]),
         (None, 1e-3, ["Nothing is proven"]),
     ],
 )
@@ -111,13 +116,13 @@ def test_what_else_there_is_to_say(certificate, tol, words):
 def test_many_groups_share_a_sentence():
     runs = [(4 * i, 4 * i + 4, 1e-4 if i < 20 else 1.5) for i in range(25)]
     said = certificate_sentences(proof([1.5] * 101, [*runs, (100, 103, 1e-5)]), 1e-3)
-    assert said[0].startswith("Components 1 to 80 form 20 groups whose common spaces are each cert")
-    assert "within 0.0058° of the exact ones" in said[0]
-    assert said[1].startswith("Components 101 to 103 form a trio")
-    assert said[1].endswith("ask for 103 components to have all of it.")
+    assert said[0].startswith("Components 1 to 80 form 20 groups")
+    assert "each group is proven as a subspace, within 0.0058°" in said[0]
+    assert said[1].startswith("Components 101 to 103 are not distinguished")
+    assert said[1].endswith("request 103 components to have the whole subspace.")
     assert [line for line in said[2:] if line.startswith("Component")] == [
-        f"Components {4 * i + 1} to {4 * i + 4} form a group of four whose common space is not "
-        "proven: this certificate does not tell them apart."
+        f"Components {4 * i + 1} to {4 * i + 4} are not distinguished, but nothing useful is "
+        "proven about their common subspace."
         for i in range(20, 25)
     ]
 
@@ -125,12 +130,12 @@ def test_many_groups_share_a_sentence():
 def test_a_group_is_not_said_to_be_tied():
     for angle in (1e-4, 1.5):
         said = certificate_sentences(proof([1.5, 1.5], [(0, 2, angle)]), 1e-3)[0]
-        assert said.endswith(": this certificate does not tell them apart.")
+        assert said.startswith("Components 1 and 2 are not distinguished")
         assert "variances" not in said
 
 
 def judged(certificate, tol=1e-3):
-    """A model that is as right as that."""
+    """Return a stand-in for a model with this certificate."""
     k = certificate.angle_bounds.size
     known = {"certificate_": certificate, "n_components_": k, "tol": tol, "certificate": "auto"}
     return SimpleNamespace(**known)
@@ -139,30 +144,34 @@ def judged(certificate, tol=1e-3):
 @pytest.mark.parametrize(
     ("certificate", "kind", "words"),
     [
-        (proof([1e-4, 1e-5]), "certified", "Both components are proven to be right"),
-        (proof([1e-4] * 3), "certified", "All 3 components are proven to be right"),
-        (proof([1e-4, 0.1]), "partly", "1 of 2 components is proven to be right"),
-        (proof([0.1, 0.1]), "unproven", "Neither component is proven to be right within the"),
+        (
+            proof([1e-4, 1e-5]),
+            "certified",
+            "Both components are proven to be within the requested 0.058° of the true ones.",
+        ),
+        (proof([1e-4] * 3), "certified", "All 3 components are proven"),
+        (proof([1e-4, 0.1]), "partly", "1 of 2 components is proven"),
+        (proof([0.1, 0.1]), "unproven", "Neither component is proven to be within the requested"),
         (
             proof([1e-4, 1.5, 1.5, 1.5], [(1, 3, 1e-4)], zero=[3]),
             "certified",
-            "as asked (components 2 and 3 only in their common span; component 4 has no variance).",
+            "(components 2 and 3 only as a subspace; component 4 has no variance).",
         ),
         (
             proof([1.5] * 4, [(0, 2, 1e-4), (2, 4, 1e-4)]),
             "certified",
-            "(components 1 to 4 only in their common spans).",
+            "(components 1 to 4 only as subspaces).",
         ),
         (
             proof([1.5, 1.5, 0.1], [(0, 2, 1e-4)]),
             "partly",
-            "2 of 3 components are proven to be right within 0.058°, as asked "
-            "(components 1 and 2 only in their common span); the rest not.",
+            "2 of 3 components are proven to be within the requested 0.058° of the true ones "
+            "(components 1 and 2 only as a subspace).",
         ),
         (
             proof([1e-4, 1.5], [(1, 3, 1e-4)]),
             "certified",
-            "2 only in the span of its group; the group of components 2 and 3 is not kept whole)",
+            "(component 2 only as part of a subspace; component 3 of it was not kept)",
         ),
         (proof([1.5], [(0, 9, 1.0)]), "unproven", "The component is not proven"),
     ],
@@ -178,6 +187,7 @@ def test_the_verdict_tells_spans_from_components(certificate, kind, words):
 def test_where_nothing_is_proven_no_certainty_is_claimed():
     said = " ".join(certificate_sentences(proof([1.5, 1.5], [(0, 2, 1.5)]), 1e-3))
     assert "certain" not in said
+    assert "probability" not in said
 
 
 # -- the page --------------------------------------------------------------------------------
@@ -191,7 +201,7 @@ def test_the_page_says_what_was_asked_done_and_proven():
         *certificate_sentences(pca.certificate_, pca.tol),
         *("300 rows × 40 columns", "float64", "0.36° (pi/500 radians)", "99.9999 % or more"),
         *(str(pca.plan_), f"the data were read {pca.n_passes_:.3g} times"),
-        *("'block_krylov' instead of 'auto'", "Seed 7", f"primedpca {primedpca.__version__}"),
+        *("'block_krylov' default: 'auto'", "Seed 7", f"primedpca {primedpca.__version__}"),
         f"numpy {np.__version__}",
     ):
         assert part in said, part
@@ -218,7 +228,7 @@ def test_rows_of_the_table_hold_the_numbers():
 def test_the_page_needs_no_other_file():
     html = report_html(PrimedPCA(2, random_state=0).fit(X), data=X)
     for address in re.findall(r"\w+://[^\s\"'<)]+", html):
-        assert address.startswith("http://www.w3.org/"), address  # names of XML, not places
+        assert address.startswith("http://www.w3.org/"), address  # names of XML, not addresses
     links = re.findall(r"""(?:src|href)\s*=\s*["']([^"']*)""", html)
     assert all(link.startswith(("#", "data:")) for link in links)
 
@@ -265,15 +275,15 @@ def test_any_number_of_components(k):
     assert html.count("<tr data-keys") == k
     what = "The component is" if k == 1 else f"All {k} components are"
     assert f"{what} proven" in words_of(html)
-    assert not re.search(r"\b1 (components|extra directions)\b|one component.*Together they", html)
+    assert not re.search(r"\b1 (components|extra directions)\b|1 component:.*Together they", html)
 
 
 def test_above_a_hundred_thousand_rows_it_is_said_that_cells_are_drawn():
     pca = PrimedPCA(2, random_state=0).fit(X)
     scores = np.random.default_rng(0).normal(size=(100_001, 2))
     said = words_of(report_html(pca, scores=scores, labels=np.arange(100_001) % 3))
-    assert "lie, each cell coloured by the labels in it." in said
-    assert "Each of 100" not in said
+    assert "rows, each cell coloured by the labels of its rows." in said
+    assert "Scores of 100" not in said
 
 
 def test_a_long_table_is_cut_and_says_so():
@@ -303,10 +313,10 @@ def test_tied_variances():
     spectrum[3] = spectrum[4]
     pca = PrimedPCA(5, priming="block_krylov", random_state=0).fit(data(spectrum))
     html = report_html(pca)
-    assert "Components 4 and 5 form a pair whose plane is certified" in words_of(html)
+    assert "Components 4 and 5 are not distinguished, but proven as a plane" in words_of(html)
     assert html.count("(span)</td><td>4 to 5</td>") == 2
-    assert "as asked (components 4 and 5 only in their common span)." in words_of(html)
-    assert "asked for (components 4 and 5 only in their common span)." in html  # of the picture
+    assert "true ones (components 4 and 5 only as a subspace)." in words_of(html)
+    assert "° (components 4 and 5 only as a subspace)." in html  # of the plot
 
 
 def test_not_proven_says_why_and_what_to_try():
@@ -314,7 +324,7 @@ def test_not_proven_says_why_and_what_to_try():
         pca = PrimedPCA(6, priming="block_krylov", max_passes=1, random_state=0).fit(X)
     said = words_of(report_html(pca))
     assert "Not certified. None of the 6 components is proven" in said
-    assert "raise max_passes" in said
+    assert "Increase max_passes" in said
 
 
 def test_a_stream_and_one_row_of_it(tmp_path, monkeypatch):
@@ -339,7 +349,7 @@ def test_a_stream_and_one_row_of_it(tmp_path, monkeypatch):
 def test_a_share_of_the_rows():
     pca = PrimedPCA(3, priming="subspace_iteration", refine_share=0.5, random_state=0).fit(X)
     assert verdict(pca)[0] == "none"
-    assert "a share of the rows gives no certificate" in words_of(report_html(pca, data=X))
+    assert "a part of the rows gives no certificate" in words_of(report_html(pca, data=X))
 
 
 def test_images_are_drawn_as_images(tmp_path):
@@ -351,7 +361,7 @@ def test_images_are_drawn_as_images(tmp_path):
     pca = PrimedPCA(3, random_state=0).fit(tmp_path)
     html = report_html(pca, data=tmp_path)
     assert "Components as images" in html
-    assert "Entries of component" not in html
+    assert "Loadings of component" not in html
 
 
 def code_of(html):
@@ -378,23 +388,23 @@ def test_rows_that_went_through_a_map(tmp_path, monkeypatch):
     pca = PrimedPCA(3).fit(roots)
     pca.save("model.safetensors")
     html = report_html(pca, model_path="model.safetensors")
-    assert "Rows each through sqrt first" in words_of(html)
+    assert "Map sqrt, applied to each row" in words_of(html)
     code = unescape(re.search(r"<pre[^>]*><code>(.*?)</code>", html, re.S)[1])
     names = {"X": X**2}
     exec(compile(code, "page", "exec"), names)
     np.testing.assert_array_equal(names["scores"], pca.transform(roots))
     own = words_of(report_html(PrimedPCA(3).fit(as_source(X, map=np.tanh))))
-    assert "each through your own <" in own
+    assert "after your own map <" in own
     assert "primedpca transform" not in own
 
 
 def test_the_engine_that_was_used_is_named():
-    ranks = PrimedPCA(2, engine="torch_distributed").fit(X)  # a single one, without torchrun
+    ranks = PrimedPCA(2, engine="torch_distributed").fit(X)  # a single rank, without torchrun
     for model, where in ((ranks, "torch_distributed"), (PrimedPCA(2).fit(X), "this machine")):
-        assert f"Where {where} Ended" in words_of(report_html(model))
+        assert f"Computed on {where} Status" in words_of(report_html(model))
 
 
-# -- what is refused -------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -403,7 +413,7 @@ def test_the_engine_that_was_used_is_named():
         ({"data": X[:, :5]}, "`data` has 5 columns"),
         ({"scores": np.ones((4, 9))}, "`scores` must have shape"),
         ({"scores": np.ones(4)}, "`scores` must have shape"),
-        ({"labels": [1, 2]}, "give `data` or `scores`"),
+        ({"labels": [1, 2]}, "pass `data` or `scores`"),
         ({"data": X, "labels": [1, 2]}, "one entry for each of the 300 rows"),
         ({"names": ["a"]}, "one name for each of the 40 columns"),
     ],
@@ -455,7 +465,7 @@ def test_data_and_model_are_never_overwritten(tmp_path):
     for path in (rows, model):
         with pytest.raises(FileExistsError, match=path.name):
             write_report(pca, path)
-    # Even where the data are in a file that looks like a page.
+    # Not even if the file of the data looks like a page.
     table.write_text("<!doctype html>")
     with pytest.raises(FileExistsError, match="holds the data"):
         check_page_path(table, table)
@@ -468,7 +478,7 @@ def test_a_path_that_cannot_be_written_is_named(tmp_path):
         write_report(pca, tmp_path)
     with pytest.raises(FileNotFoundError, match="nowhere"):
         write_report(pca, tmp_path / "nowhere" / "page.html")
-    if Path("/proc").is_dir():  # where not even root makes a file
+    if Path("/proc").is_dir():  # where not even root can make a file
         with pytest.raises(OSError, match="/proc"):
             write_report(pca, "/proc/page.html")
 
@@ -501,5 +511,5 @@ def test_without_the_extra_it_is_named(missing):
         "report_html(pca)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert "are each within" in done.stdout  # words need no picture
+    assert "are each proven" in done.stdout  # words need no plot
     assert "primedpca[plots]" in done.stderr.splitlines()[-1]

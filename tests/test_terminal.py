@@ -29,7 +29,7 @@ def folder(tmp_path_factory):
 
 
 QUICK = ("fit", "quick.npy", "-k", "3", "--priming", "block_krylov", "--seed", "0")
-#: Noise has no gaps: it goes on to the end of `--max-passes`, and cannot be proven before.
+#: Noise has no gaps: the fit runs until `--max-passes` without a proof.
 SLOW = ("fit", "slow.npy", "-k", "10", "--priming", "block_krylov", "--tol", "1e-9", "--seed", "0")
 
 
@@ -37,11 +37,11 @@ def test_a_terminal_has_colour_and_a_live_table(folder):
     code, written = on_a_terminal(*QUICK, cwd=folder)
     assert code == 0
     assert COLOUR.search(written)
-    live, _, last = written.rpartition("\x1b[?25h")  # the cursor comes back after the table
-    assert "bound now" in live
+    live, _, last = written.rpartition("\x1b[?25h")  # the cursor is shown again after the table
+    assert "current bound" in live
     assert "of 3 proven" in live
     assert "B/s" in live
-    assert "bound now" not in last
+    assert "current bound" not in last
     assert "proven within" in last
 
 
@@ -99,12 +99,12 @@ def test_a_pipe_is_plain(folder):
 def test_ctrl_c_on_a_terminal(folder):
     code, written = on_a_terminal(*SLOW, cwd=folder, until="pass 1")
     assert code == 130
-    assert "interrupted; nothing was kept (--checkpoint FOLDER would let it go on)" in written
+    assert "interrupted; nothing was saved (use --checkpoint FOLDER" in written
     assert "Traceback" not in written
 
 
 def interrupted(words, cwd, ready):
-    """Start, send SIGINT as soon as ``ready()``, and wait for the end."""
+    """Start a command, send SIGINT as soon as ``ready()``, and wait for its end."""
     process = subprocess.Popen(
         [*COMMAND, *words],
         cwd=cwd,
@@ -123,14 +123,14 @@ def interrupted(words, cwd, ready):
 
 def test_ctrl_c_leaves_a_checkpoint_and_says_how_to_go_on(folder, tmp_path):
     kept, model = tmp_path / "kept", tmp_path / "m.safetensors"
-    # Few passes, so that what is gone on with ends soon.
+    # Few passes, so that the resumed fit ends soon.
     words = [*SLOW, "--max-passes", "8", "--checkpoint", str(kept), "-o", str(model)]
     code, out, err = interrupted(words, folder, lambda: list(kept.glob("pass-000002*")))
     assert code == 130, err
     assert out == ""
     assert not model.exists()
-    said, _, command = err.partition("Go on with: ")
-    assert f"what was found is kept in {kept}" in said
+    said, _, command = err.partition("Resume with: ")
+    assert f"saved in {kept}" in said
     assert command.split() == ["primedpca", *words]
     assert list(kept.glob("pass-*"))
     done = primedpca(*command.split()[1:], cwd=folder)
@@ -148,4 +148,4 @@ def test_json_after_ctrl_c(folder, tmp_path):
     assert code == 130, err
     found = json.loads(out)
     assert found["exit_code"] == 130
-    assert "Go on with: primedpca fit slow.npy" in found["error"]
+    assert "Resume with: primedpca fit slow.npy" in found["error"]

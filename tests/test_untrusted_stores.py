@@ -184,7 +184,7 @@ def test_the_command_line_follows_links_if_asked(tmp_path):
     given = external_link(tmp_path)
     done = primedpca("fit", given, "-k", "1")
     assert done.returncode == 1
-    assert "Add `--follow-links` if you trust" in done.stderr
+    assert "`--follow-links` if you trust" in done.stderr
     assert primedpca("fit", given, "-k", "1", "--follow-links").returncode == 0
 
 

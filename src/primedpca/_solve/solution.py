@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from primedpca._core.outward_rounding import round_up
+from primedpca._core.wording import numbered
 from primedpca.result import Certificate, Decomposition, Status
 
 __all__ = ["Solution"]
@@ -43,14 +44,13 @@ class Solution:
         return replace(self, certificate=self.certificate.first(k))
 
     def shortfall(self, tol: float) -> str:
-        """The status, and the components that are not proven."""
+        """Return the status and the components that are not proven, counted from 1."""
         if self.certificate is None:
             return str(self.status)
-        short = np.flatnonzero(~self.certificate.met(tol))
-        if short.size == 0:
+        short = ~self.certificate.met(tol)
+        if not short.any():
             return f"{self.status} How many components are needed is not proven."
-        names = ", ".join(map(str, short[:8])) + (" ..." if short.size > 8 else "")
-        words = f"{self.status} Not proven: component(s) {names}, counted from 0."
+        words = f"{self.status} Not proven: {numbered(short, most=8).lower()}"
         bound = float(self.certificate.counted_bounds()[short].max())
-        near = f"{words} They are within {round_up(bound):.2g} rad."
-        return near if bound < np.pi / 2 else words
+        near = f", only to be within {round_up(bound):.2g} rad" if bound < np.pi / 2 else ""
+        return f"{words}{near}."

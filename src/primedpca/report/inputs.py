@@ -1,4 +1,4 @@
-"""What the caller knows beside the model: data, their scores, labels and names; all checked."""
+"""Inputs of a report besides the model: data, scores, labels and names, all checked."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ import numpy as np
 from primedpca._core.arrays import dtype_name, is_dense, to_numpy
 from primedpca.sources import as_source
 
-__all__ = ["Given", "data_paths", "given"]
+__all__ = ["Inputs", "check_inputs", "data_paths"]
 
-SHOWN = 4  # components whose scores are drawn, two to a picture
+SHOWN = 4  # components whose scores are plotted, two to a plot
 
 
 @dataclass(frozen=True)
-class Given:
-    """Of the data that a model was fitted to, what is known; ``None`` where nothing is.
+class Inputs:
+    """Description of the data that a model was fitted to; ``None`` where not known.
 
     Attributes
     ----------
     name, dtype : str or None
     is_file : bool
-        Whether the name is that of a file or folder.
+        Whether ``name`` is the name of a file or folder.
     shape : tuple of int or None
     image_shape : tuple of int or None
-        Rows, columns and channels, where a row of the data is an image.
+        Height, width and channels, if each row of the data is an image.
     scores : ndarray of shape (n, <= k) or None
     labels : ndarray of shape (n,) or None
     names : ndarray of shape (d,) or None
+        Names of the columns.
     """
 
     name: str | None = None
@@ -45,16 +46,16 @@ class Given:
     names: np.ndarray | None = None
 
 
-def given(model: Any, data: Any, scores: Any, labels: Any, names: Any) -> Given:
-    """Check what goes with a fitted model; scores not given are worked out, in one pass."""
+def check_inputs(model: Any, data: Any, scores: Any, labels: Any, names: Any) -> Inputs:
+    """Check the inputs against a fitted model; missing scores are computed in one pass."""
     d = model.n_features_in_
     known: dict[str, Any] = {}
     if data is not None:
         source: Any = as_source(data)
         if source.shape[1] != d:
             raise ValueError(
-                f"`data` has {source.shape[1]} columns, but the model was fitted to {d}; give the "
-                "data it was fitted to."
+                f"`data` has {source.shape[1]} columns, but the model was fitted to {d}. Pass the "
+                "data that it was fitted to."
             )
         known = {"name": _name(data), "is_file": bool(data_paths(data))}
         known |= {"shape": source.shape, "dtype": dtype_name(source.dtype)}
@@ -73,11 +74,11 @@ def given(model: Any, data: Any, scores: Any, labels: Any, names: Any) -> Given:
         raise ValueError(
             f"`names` must have one name for each of the {d} columns, got shape {names.shape}."
         )
-    return Given(scores=scores, labels=labels, names=names, **known)
+    return Inputs(scores=scores, labels=labels, names=names, **known)
 
 
 def data_paths(data: Any) -> list[Path]:
-    """The files or folders that ``data`` stand in, as far as that can be seen."""
+    """Return the files or folders that hold ``data``, as far as ``data`` name them."""
     if isinstance(data, (str, os.PathLike)):
         return [Path(os.fspath(data).split("::")[0])]
     source = getattr(data, "source", data)
@@ -98,9 +99,9 @@ def _name(data: Any) -> str:
 
 
 def _first_scores(model: Any, data: Any) -> Any:
-    """Scores of the first components only: of long data all of them might not fit."""
-    near = copy(model)
-    near.device = None  # which takes data in memory only; one pass is made where they lie
+    """Compute the scores of the first components: all of them might not fit into memory."""
+    # A device would need all data in memory; one pass is cheap enough where the data are.
+    near = copy(model).set_params(device=None)
     seen = near._seen(data)
     weights = (model.components_ / model._stretch())[:SHOWN]
     return seen.forward(seen.like.asarray(weights.T))
@@ -119,7 +120,7 @@ def _checked_scores(model: Any, scores: Any) -> np.ndarray:
 def _checked_labels(labels: Any, shape: tuple[int, ...] | None) -> np.ndarray:
     found = np.asarray(labels)
     if shape is None:
-        raise ValueError("`labels` colour the scores; give `data` or `scores` as well.")
+        raise ValueError("`labels` colour the scores: pass `data` or `scores` as well.")
     if found.shape != shape[:1]:
         raise ValueError(
             f"`labels` must have one entry for each of the {shape[0]} rows, got shape "

@@ -1,21 +1,22 @@
-"""The ways to a decomposition that were priced before it was made."""
+"""Expected costs of the methods that the planner compared."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from primedpca._core.wording import duration, size
 from primedpca.plots.canvas import BLUE, canvas, ink
 
 __all__ = ["plans"]
 
 
 def plans(plan: Any, ax: Any = None) -> Any:
-    """Draw what each way that was weighed would take: seconds, passes and memory.
+    """Draw the expected time, passes and memory of each method that the planner compared.
 
     Parameters
     ----------
     plan : Plan or PrimedPCA
-        What :func:`primedpca.plan` returned, or a fitted model, whose ``plan_`` is drawn.
+        Result of :func:`primedpca.plan`, or a fitted model, whose ``plan_`` is drawn.
     ax : matplotlib.axes.Axes, optional
 
     Returns
@@ -33,8 +34,8 @@ def plans(plan: Any, ax: Any = None) -> Any:
     ways = getattr(getattr(plan, "plan_", plan), "ways", None)
     if not ways:
         raise ValueError(
-            "this plan weighed nothing: its priming was asked for, or a share of the variance "
-            "was, or its file does not hold it; draw that of `plan(X, n_components)` with "
+            "This plan compared no methods: a priming or a fraction of the variance was requested, "
+            "or the model's file does not hold them. Draw `plan(X, n_components)` with "
             "`priming`='auto'."
         )
     ax = canvas(ax, 6.4, 0.9 + 0.42 * len(ways))
@@ -54,19 +55,9 @@ def plans(plan: Any, ax: Any = None) -> Any:
 
 def _price(way: Any) -> str:
     passes = f"{way.passes:.0f} pass" + "es" * (round(way.passes) != 1)
-    return f"{_seconds(way.seconds)}, {passes}, {_bytes(way.memory)}"
-
-
-def _seconds(seconds: float) -> str:
-    if seconds >= 120:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds:.2g} s" if seconds >= 0.1 else f"{1000 * seconds:.2g} ms"
-
-
-def _bytes(count: float) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+    return f"{duration(way.seconds)}, {passes}, {size(way.memory)}"
 
 
 def _wrapped(name: str) -> str:
-    """What comes after ``with`` on a line of its own."""
+    """Break a name before ``with``."""
     return name.replace(" with ", "\nwith ")

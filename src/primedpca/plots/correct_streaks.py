@@ -1,4 +1,4 @@
-"""How right components were along a run, as the figures of the paper show it."""
+"""Longest correct streaks along a run, as in the figures of the paper."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ def streaks(
     *,
     unit: str = "passes",
 ) -> Any:
-    """Draw how many leading components were right, at every step of a run.
+    """Draw the number of correct leading components at every step of a run.
 
     Parameters
     ----------
     run : iterable of Snapshot, mapping of step to components, or sequence of components
-        What :func:`primedpca.prime` yields, or arrays of shape (k, d); of more than there are
-        references the first count.
+        Snapshots from :func:`primedpca.prime`, or arrays of shape (k, d); components beyond those
+        of ``reference`` are ignored.
     reference : array of shape (k, d)
         The true components, such as those of an exact fit.
-    thresholds : float or sequence of float
-        The paper's ``V``: the angles, in radians, within which a component is right.
+    thresholds : float or sequence of float, default=(pi/8, pi/128, pi/1024)
+        The paper's ``V``: angles in radians within which a component is correct.
     ax : matplotlib.axes.Axes, optional
-    unit : {"passes", "step", "seconds"}
-        What snapshots are drawn along.
+    unit : {"passes", "step", "seconds"}, default="passes"
+        Horizontal axis for snapshots.
 
     Returns
     -------
@@ -66,7 +66,7 @@ def streaks(
         where.append(step)
         found.append(_streaks_of(to_numpy(components), reference, levels))
     if not where:
-        raise ValueError("`run` holds no step; give at least one set of components.")
+        raise ValueError("`run` is empty. Pass at least one set of components.")
     return _draw(canvas(ax), np.array(where), np.array(found), levels, reference.shape[0], label)
 
 
@@ -89,7 +89,7 @@ def _draw(
     for i, level in enumerate(levels):
         line, mark = LOOKS[(i + i // 4) % 4]
         look = {"linestyle": line, "marker": mark, "color": COLOURS[i % 4]}
-        # By distance on the page where there are many, and not all at the same places.
+        # With many steps, space the marks evenly and shift them from line to line.
         marks = {"markersize": 4.5, "markevery": (0.03 * i, 0.15) if where.size > 25 else None}
         ax.plot(where, found[:, i], label=f"V = {name_of_angle(level)}", **look, **marks)
     if where.min() > 0 and where.max() > 50 * where.min():

@@ -1,4 +1,4 @@
-"""How a command gets on, on a terminal: components and bounds, passes, speed, time left."""
+"""Progress of a command on a terminal: components and bounds, passes, speed, time left."""
 
 from __future__ import annotations
 
@@ -20,42 +20,43 @@ __all__ = ["read_through", "watched"]
 
 @contextmanager
 def watched(model: Any, verbose: bool) -> Iterator[None]:
-    """Show how the fit of ``model`` goes, on the error stream: a table, lines, or nothing.
+    """Show the progress of the fit of ``model`` on standard error: a table, lines, or nothing.
 
-    A terminal that can be drawn on gets a live table; ``verbose`` prints a line for every pass
-    anywhere else.  The model is left as it was.
+    A terminal that can move its cursor shows a live table.  Elsewhere, ``verbose`` or a terminal
+    gets a line for every pass.  The parameters of the model are the defaults again afterwards,
+    because a saved model must not refer to this process.
     """
     from primedpca._solve.history import line
     from primedpca.engines import LocalEngine
     from primedpca.engines.counted import CountedEngine
 
     console = to_terminal(stderr=True)
-    if verbose or console.is_dumb_terminal or not console.is_terminal:
-        quiet = not (verbose or console.is_terminal)
-        model.verbose = 0 if quiet else lambda row: print(line(row, model.tol), file=sys.stderr)
-        try:
-            yield
-        finally:
-            model.verbose = 0
-        return
-    from rich.live import Live
+    live = None
+    if not (verbose or console.is_dumb_terminal) and console.is_terminal:
+        from rich.live import Live
 
-    table = LiveTable(console, model)
-    model.verbose, model.engine = table.tell, CountedEngine(LocalEngine(), table.count)
+        # The engine counts blocks, so that the table moves within a long pass, too.
+        table = LiveTable(console, model)
+        model.set_params(verbose=table.tell, engine=CountedEngine(LocalEngine(), table.count))
+        look: dict[str, Any] = {"transient": True, "refresh_per_second": 8}
+        live = Live(get_renderable=table.render, console=console, **look)
+    elif verbose or console.is_terminal:
+        model.set_params(verbose=lambda row: print(line(row, model.tol), file=sys.stderr))
     try:
-        with Live(
-            get_renderable=table.render, console=console, transient=True, refresh_per_second=8
-        ):
+        if live is None:
             yield
+        else:
+            with live:
+                yield
     finally:
-        model.verbose, model.engine = 0, None
+        model.set_params(verbose=0, engine=None)
 
 
 @contextmanager
 def read_through(source: Any) -> Iterator[Any]:
-    """The source, with a bar on the error stream while its blocks are read once.
+    """Yield the source, with a progress bar on standard error while its blocks are read once.
 
-    Where there is no terminal that can be drawn on, it is the source itself.
+    Without a terminal that can move its cursor, there is no bar.
     """
     console = to_terminal(stderr=True)
     if console.is_dumb_terminal or not console.is_terminal:
@@ -95,13 +96,13 @@ class _Counted:
 
 
 class LiveTable:
-    """What is known by now, drawn whenever it is asked for.
+    """The state of a fit, drawn on request.
 
     Parameters
     ----------
     console : Console
     model : PrimedPCA
-        Being fitted; its plan is looked at as soon as it is made.
+        The model being fitted; the table shows the time left once ``plan_`` exists.
     """
 
     def __init__(self, console: Console, model: Any) -> None:
@@ -112,27 +113,27 @@ class LiveTable:
         self._bytes, self._done, self._blocks = 0, 0, 1
 
     def tell(self, row: dict[str, Any]) -> None:
-        """A pass has ended."""
+        """Take the history row of a pass that has ended."""
         self._row = row
 
     def count(self, taken: int, blocks: int) -> None:
-        """A block was worked on, one of ``blocks`` in its pass."""
-        with self._lock:
+        """Count a block of ``taken`` bytes, one of ``blocks`` in its pass."""
+        with self._lock:  # called by the threads that work on blocks
             self._bytes += taken
             self._done, self._blocks = self._done + 1, blocks
 
     def render(self) -> Group:
-        """The state as something to draw."""
+        """Return the state as a renderable of rich."""
         from rich.console import Group
         from rich.text import Text
 
         from primedpca._solve.history import counted_bounds
 
-        row = dict(self._row)
-        table = empty_table(self.console, "variance", "bound now")
+        row = dict(self._row)  # the fit may replace the row while this thread draws
+        table = empty_table(self.console, "variance", "current bound")
         bounds, variances, tol = counted_bounds(row), row.get("variances", ()), self.model.tol
         shown = len(variances)
-        room = max(3, self.console.height - 6)
+        room = max(3, self.console.height - 6)  # a taller table would scroll and leave traces
         cells = bound_cells(row.get("angle_bounds"), bounds, tol, min(shown, room))
         for i, cell in enumerate(cells):
             table.add_row(str(i + 1), f"{variances[i]:.4g}", cell)
@@ -152,10 +153,10 @@ class LiveTable:
         if self._bytes:
             words.append(f"{size(self._bytes / max(elapsed, 1e-3))}/s")
         if "change" in row:
-            words.append(f"changing by {angle(row['change'])}")
+            words.append(f"change {angle(row['change'])}")
         done = row["passes"] + (self._done % self._blocks) / self._blocks
         plan = getattr(self.model, "plan_", None)
-        if going and plan is not None and done and elapsed > 1:
+        if going and plan is not None and done and elapsed > 1:  # an earlier guess would jump
             planned = plan.ways[0].passes if plan.ways else 0.0
             word, passes = "about", planned
             if done >= planned:

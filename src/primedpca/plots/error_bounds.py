@@ -1,4 +1,4 @@
-"""What is proven of the components: at the end, and after every pass."""
+"""Proven bounds of the components: at the end, and after every pass."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from primedpca._core.wording import degrees
 from primedpca._solve.history import counted_bounds
 from primedpca.plots.canvas import (
     BLUE,
     GREEN,
     RED,
     canvas,
-    degrees,
     fitted,
     ink,
     legend_above,
@@ -23,24 +23,25 @@ from primedpca.result import Certificate
 
 __all__ = ["certificate", "convergence"]
 
-LEAST = 1e-12  # degrees; what is drawn of an angle of zero on a logarithmic axis
-PROVEN = "angle to the true component,\nat most (degrees)"
-FEW = 8  # lines up to here are numbered one by one, more have a colour bar
+LEAST = 1e-12  # degrees; stands for an angle of zero on a logarithmic axis
+PROVEN = "bound on the angle to\nthe true component (degrees)"
+FEW = 8  # lines with a legend entry each; more get a colour bar
 
 
 def certificate(model: Any, ax: Any = None, *, tol: float | None = None) -> Any:
-    """Draw how far each component is from the true one, at most, in degrees.
+    """Draw the proven bound on the angle between each component and the true one, in degrees.
 
-    Dots are components proven within ``tol``, crosses those that fall short.  Components that the
-    certificate does not tell apart are joined, at the height of their span; squares are those of
-    them that are all here.
+    Dots are components proven within ``tol``, and crosses are components that are not.
+    Components that the certificate does not distinguish are joined by a bar at the bound of
+    their subspace; squares are those of them whose subspace is proven within ``tol``.
 
     Parameters
     ----------
     model : PrimedPCA or Certificate
+        Fitted with a certificate, or the result of :func:`primedpca.certify`.
     ax : matplotlib.axes.Axes, optional
     tol : float, optional
-        The angle asked for, in radians; that of the model by default.
+        Requested angle in radians, default=that of the model.
 
     Returns
     -------
@@ -64,8 +65,8 @@ def certificate(model: Any, ax: Any = None, *, tol: float | None = None) -> Any:
     size = 5.5 if bounds.size <= 40 else 3.0
     groups = (
         (met & ~tied & ~proof.zero, f"proven{within}", BLUE, "o"),
-        (met & tied & ~proof.zero, f"their span proven{within}", GREEN, "s"),
-        (proof.zero, "no variance: nothing to find", ink(ax), "d"),
+        (met & tied & ~proof.zero, f"subspace proven{within}", GREEN, "s"),
+        (proof.zero, "no variance", ink(ax), "d"),
         (~met & ~proof.zero, f"not proven{within}", RED, "X"),
     )
     for chosen, label, colour, mark in groups:
@@ -88,17 +89,17 @@ def _proof(model: Any, tol: float | None) -> tuple[Certificate, float | None]:
     found = getattr(fitted(model), "certificate_", None)
     if found is None:
         raise ValueError(
-            "this model has no certificate to draw; fit it with `certificate`='auto', or draw "
-            "what `primedpca.certify(X, model.components_)` returns."
+            "This model has no certificate to draw. Fit it with `certificate`='auto', or draw "
+            "`primedpca.certify(X, model.components_)`."
         )
     return found, model.tol if tol is None else tol
 
 
 def _join_clusters(ax: Any, proof: Certificate, k: int) -> None:
-    label: str | None = "not told apart"
+    label: str | None = "not distinguished"
     for start, stop, angle in proof.clusters:
         height = max(math.degrees(angle), LEAST)
-        # Beyond the components that were kept, as far as the picture goes.
+        # A cluster that reaches past the last component is drawn to the edge of the axes.
         ends = (start + 1, min(stop, k + 1))
         look: dict[str, Any] = {"color": GREEN, "linewidth": 5, "alpha": 0.4, "zorder": 1}
         ax.plot(ends, (height, height), solid_capstyle="round", label=label, **look)
@@ -106,14 +107,14 @@ def _join_clusters(ax: Any, proof: Certificate, k: int) -> None:
 
 
 def convergence(model: Any, ax: Any = None) -> Any:
-    """Draw what was proven of each component after every pass over the data.
+    """Draw the proven bound of each component after every pass over the data.
 
-    Of components that were not told apart by then, that is the bound of the span they make.
+    Components that were not distinguished by then have the bound of their subspace.
 
     Parameters
     ----------
     model : PrimedPCA
-        Where nothing was proven, the change that the priming still expected is drawn.
+        Fitted.  Without a certificate, the estimated remaining change is drawn.
     ax : matplotlib.axes.Axes, optional
 
     Returns
@@ -125,8 +126,8 @@ def convergence(model: Any, ax: Any = None) -> Any:
     expected = [row for row in rows if np.isfinite(row.get("change", np.nan))]
     if not proven and not expected:
         raise ValueError(
-            "the history of this model holds neither bounds nor changes (a stream, or a full "
-            "decomposition without a certificate); fit it with `certificate`='auto'."
+            "The history of this model has neither bounds nor changes (a stream, or a full "
+            "decomposition without a certificate). Fit it with `certificate`='auto'."
         )
     ax = canvas(ax)
     if proven:
@@ -135,14 +136,14 @@ def convergence(model: Any, ax: Any = None) -> Any:
         passes = [row["passes"] for row in expected]
         changes = np.maximum(np.degrees([row["change"] for row in expected]), LEAST)
         look: dict[str, Any] = {"color": ink(ax), "linestyle": ":", "marker": ".", "markersize": 4}
-        ax.plot(passes, changes, label="change still expected", **look)
+        ax.plot(passes, changes, label="estimated change", **look)
     line = {"color": ink(ax), "linestyle": "--", "linewidth": 1}
     ax.axhline(math.degrees(model.tol), label=f"tol = {degrees(model.tol)}", **line)
     from matplotlib.ticker import MaxNLocator
 
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     ax.set_xlabel("passes over the data")
-    _angle_axis(ax, PROVEN if proven else "change still expected (degrees)")
+    _angle_axis(ax, PROVEN if proven else "estimated change (degrees)")
     legend_above(ax, 4)
     return ax
 
@@ -152,10 +153,11 @@ def _bound_lines(ax: Any, rows: list[dict[str, Any]]) -> None:
 
     passes = np.array([row["passes"] for row in rows], dtype=np.float64)
     k = max(row["angle_bounds"].size for row in rows)
-    bounds = np.full((len(rows), k), np.nan)  # how many a share takes is found on the way
+    # With a fraction of the variance, k grows during the fit: early rows have fewer bounds.
+    bounds = np.full((len(rows), k), np.nan)
     for at, row in enumerate(rows):
         own, counted = np.asarray(row["angle_bounds"]), np.asarray(counted_bounds(row))
-        # Of no variance 0 counts, which would seem proven to a hair.
+        # A component without variance counts as 0, which would look like a very tight bound.
         bounds[at, : own.size] = np.where(counted == 0, own, counted)
     bounds = np.maximum(np.degrees(bounds), LEAST)
     colours = colormaps["viridis"](np.linspace(0.0, 0.85, k))
@@ -179,7 +181,7 @@ def _component_bar(ax: Any, k: int) -> None:
 
 def _angle_axis(ax: Any, label: str) -> None:
     ax.set_yscale("log")
-    # Lines across the axes count too; at least three decades, so that the ticks are powers.
+    # Include horizontal lines, and span at least three decades, so that ticks are powers of ten.
     levels = [float(y) for line in ax.lines for y in line.get_ydata()]
     low, high = min(levels) / 2.5, min(2.5 * max(levels), 250.0)
     ax.set_ylim(min(low, high / 1e3), high)
