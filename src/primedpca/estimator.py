@@ -239,8 +239,6 @@ class PrimedPCA(
         if hasattr(source, "of_all"):  # rows on several ranks, each with weights of its own
             sample_weight = source.of_all(sample_weight)
         preparation["sample_weight"] = sample_weight
-        if self.engine is None:  # a Dask array goes to the client in scope
-            options["engine"] = getattr(source, "client", None)
         rows, self.history_ = source.shape[0], []
         with (
             begun_fit(source, options, sample_weight, start) as fit,

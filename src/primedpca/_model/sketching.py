@@ -11,12 +11,12 @@ import numpy as np
 
 from primedpca._certify.sketch_bounds import sketch_certificate
 from primedpca._core.arrays import check_whole_numbers, is_sparse, to_numpy, work_dtype
+from primedpca._core.blas import one_blas_thread
 from primedpca._operator import statistics as frames
 from primedpca._operator.one_pass import stream
 from primedpca._operator.operator import Centred
 from primedpca._operator.preparation import stored_means
 from primedpca._solve.refine import decomposition
-from primedpca.engines.local import one_blas_thread
 from primedpca.priming import FrequentDirections
 from primedpca.priming.sketch import ROOM, SketchState, take_in
 from primedpca.protocols import DataSource

@@ -10,13 +10,13 @@ import numpy as np
 
 from primedpca._core.allocator import keep_freed
 from primedpca._core.arrays import to_numpy
+from primedpca._core.blas import one_blas_thread
 from primedpca._core.parameters import check_options
 from primedpca._core.threads import lock_of
 from primedpca._core.units import as_bytes
 from primedpca._model.attributes import attributes, map_of
 from primedpca._model.sketching import Stream, as_weights, found_by, same_scale, taken_in, worked_in
 from primedpca._operator.operator import Centred
-from primedpca.engines.local import one_blas_thread
 from primedpca.priming import FrequentDirections
 from primedpca.priming.sketch import merge
 from primedpca.protocols import DataSource

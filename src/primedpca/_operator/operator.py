@@ -25,7 +25,7 @@ from primedpca._operator.wide_rows import (
     by_slices,
     gram_of_rows,
 )
-from primedpca.engines import LocalEngine, as_engine, batches_of
+from primedpca.engines import LocalEngine, as_engine
 from primedpca.protocols import Array, DataSource, Engine, Like, Parts
 from primedpca.sources import as_source
 from primedpca.sources.base import OneBlock
@@ -79,8 +79,9 @@ class Centred:
     ) -> None:
         if missing not in ("error", "mean"):
             raise ValueError(f"`missing`={missing!r} must be 'error' or 'mean'.")
-        self.source: DataSource = as_source(x)
-        self.engine = as_engine(engine, self.source)
+        source = as_source(x)
+        self.engine = as_engine(engine, source)
+        self.source: DataSource = self.engine.view(source)
         if missing == "error" and getattr(self.source, "missing", None) == "mean":
             missing = "mean"  # the custom of this kind of data
         self.center, self.missing = center, missing
@@ -209,7 +210,8 @@ class Centred:
     ) -> Iterator[Centred]:
         """Mini-batches as small operators that share mean and scale; every row once an epoch."""
         self.learn()
-        for i, (index, block) in enumerate(batches_of(self, size, seed, epoch, start), start):
+        batches = self.source.batches(size, seed, epoch, start)
+        for i, (index, block) in enumerate(batches, start):
             self.passes += len(index) / self.shape[0]
             self.position = (epoch, i + 1)
             part = self.part(OneBlock(block), index, LocalEngine(1))

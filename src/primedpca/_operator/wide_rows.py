@@ -17,8 +17,8 @@ import numpy as np
 
 from primedpca._core.arrays import namespace
 from primedpca._operator import kernels
-from primedpca.engines.local import cut
-from primedpca.engines.recorded import recorded
+from primedpca.engines.journal import recorded
+from primedpca.engines.tree import cut
 from primedpca.protocols import Array, Block, is_spread
 from primedpca.sources.base import BlockSource, cut_evenly
 from primedpca.sources.memory.dense import block_length
@@ -35,7 +35,7 @@ PIECE_BYTES = 2**26  # of a long result that is added to
 
 def are_wide_rows(data: Centred) -> bool:
     """Whether the data are dense, wide and read in rows that this process can hold."""
-    near = not getattr(data.engine, "remote", False)
+    near = not data.engine.traits.remote
     return near and data.source.axis == 0 and not data.sparse and data.shape[0] < data.shape[1]
 
 

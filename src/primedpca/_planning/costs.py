@@ -80,8 +80,7 @@ class Load:
         entries = n * d if counted is None else int(counted)
         size = int(getattr(source.dtype, "itemsize", 8))
         item = 8 if proven or "64" in dtype_name(data.like.dtype) else 4
-        engine: Any = data.engine
-        workers, remote = getattr(engine, "workers", 1), getattr(engine, "remote", False)
+        workers, remote = data.engine.traits.workers, data.engine.traits.remote
         stored = entries * (size + 4 * data.sparse)
         cache = getattr(source, "cache_bytes", 0)
         in_memory = held is not None or cache >= stored
@@ -100,8 +99,7 @@ class Load:
             math.inf if in_memory else rate,
             CORE if source.device in (None, "cpu") else DEVICE,
             cache,
-            # One more than threads: the sum that a part is added to.
-            min(engine.threads + 1 if remote else workers, len(source.blocks)),
+            min(data.engine.blocks_in_memory(), len(source.blocks)),
             remote,
         )
 

@@ -16,7 +16,7 @@ from primedpca._session.checkpoint import TYPES, Checkpoint
 from primedpca._solve.history import Find, Listener, Row
 from primedpca._solve.solution import Solution
 from primedpca.engines import as_engine
-from primedpca.engines.recorded import RecordedEngine
+from primedpca.engines.journal import RecordedEngine
 from primedpca.protocols import DataSource, Engine
 from primedpca.result import Plan
 
@@ -55,7 +55,6 @@ class SharedFit:
     Parameters
     ----------
     engine : Engine
-        With the methods ``share`` and ``ranks``.
     source : DataSource
     kept : Checkpoint or None
         On rank 0, where the fit is kept.
@@ -64,14 +63,14 @@ class SharedFit:
     """
 
     def __init__(
-        self, engine: Any, source: DataSource, kept: Checkpoint | None, keeping: bool
+        self, engine: Engine, source: DataSource, kept: Checkpoint | None, keeping: bool
     ) -> None:
         self._inner, self._kept = engine, kept
         self._like = like_block(next(iter(source.scan()))[1], source.shape[1])
         self._depth = 0
         self.history: list[dict[str, Any]] = [] if kept is None else kept.history
         self.engine: Engine = RecordedEngine(engine, self) if keeping else engine
-        self.speaks = engine.ranks.rank == 0
+        self.speaks = engine.traits.rank == 0
 
     def _share(self, make: Callable[[Any], Any]) -> Any:
         """What ``make(checkpoint)`` gives on rank 0, its arrays in this rank's own library."""
@@ -158,10 +157,10 @@ def begun_fit(
     start : array of shape (d, q), optional
         Directions to start from.
     """
-    engine: Any = as_engine(options["engine"], source)
-    folder = options["checkpoint"]
-    ranks: Any = getattr(engine, "ranks", None)
-    alone = ranks is None or ranks.size == 1
+    engine = as_engine(options["engine"], source)
+    source = engine.view(source)
+    folder, traits = options["checkpoint"], engine.traits
+    alone = traits.ranks == 1
     # Where there is a budget, what is freed does not stay with the process.
     memory = reusing_memory(options["max_memory"] is None)
     if alone and folder is None:
@@ -173,7 +172,7 @@ def begun_fit(
     if not alone:
         _compare(engine, about, options)
         keeping = engine.share(lambda: keeping)
-    if not (alone or (keeping and ranks.rank == 0)):
+    if not (alone or (keeping and traits.rank == 0)):
         with memory:
             yield SharedFit(engine, source, None, keeping)
         return
@@ -182,7 +181,7 @@ def begun_fit(
         yield kept if alone else SharedFit(engine, source, kept, keeping)
 
 
-def _compare(engine: Any, about: Mapping[str, Mapping[str, Any]], options: Any) -> None:
+def _compare(engine: Engine, about: Mapping[str, Mapping[str, Any]], options: Any) -> None:
     """Refuse ranks that differ in their data, parameters or libraries."""
     facts = [*about["data"].items(), *about["options"].items(), *about["versions"].items()]
     facts += [(name, options[name]) for name in SEEN]

@@ -11,11 +11,11 @@ import numpy as np
 
 from primedpca._certify.certifiers import certified_exact, certified_krylov
 from primedpca._core.arrays import to_numpy
+from primedpca._core.blas import one_blas_thread
 from primedpca._core.orthonormal import complete
 from primedpca._operator.operator import Centred
 from primedpca._planning.plan import make_plan
 from primedpca._solve.prime import as_seed
-from primedpca.engines.local import one_blas_thread
 from primedpca.metrics import angles
 from primedpca.priming import BlockKrylov, Exact
 from primedpca.protocols import Array

@@ -13,6 +13,7 @@ import numpy as np
 from primedpca._certify.certifiers import certified_exact, certified_krylov
 from primedpca._certify.sketch_bounds import missed_by, refined_certificate, sketch_certificate
 from primedpca._core.arrays import work_dtype
+from primedpca._core.blas import one_blas_thread
 from primedpca._core.orthonormal import basis_of, complete
 from primedpca._core.parameters import DEFAULTS
 from primedpca._operator.operator import Centred
@@ -21,8 +22,6 @@ from primedpca._solve.history import Listener, Record, silent
 from primedpca._solve.prime import prime
 from primedpca._solve.refine import decomposition, in_unit_of_data, refine_span
 from primedpca._solve.solution import Solution
-from primedpca.engines.local import one_blas_thread
-from primedpca.engines.recorded import journal_of
 from primedpca.priming import BlockKrylov, Exact, FrequentDirections, Given, SubspaceIteration
 from primedpca.protocols import Array
 from primedpca.result import Certificate, Decomposition, Plan, Snapshot, Status
@@ -49,7 +48,7 @@ def solve(
     With ``wide``, the same data multiplied in float64, also prove how wrong each may be: exact
     and block Krylov run on it from the start, anything else is followed by block Krylov.
     """
-    journal = journal_of(data.engine)
+    journal = data.engine.journal
     history: list[dict[str, Any]] = [] if journal is None else journal.history
     record = Record(history, progress, rarely=plan.priming.visits == "batches")
     for seen in (data, wide):

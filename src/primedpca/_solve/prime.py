@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 
 from primedpca._core.arrays import is_dense, namespace
+from primedpca._core.blas import one_blas_thread
 from primedpca._core.orthonormal import random_basis
 from primedpca._operator.one_pass import stream
 from primedpca._operator.operator import Centred
-from primedpca.engines.local import one_blas_thread
-from primedpca.engines.recorded import journal_of
 from primedpca.priming import BlockKrylov, Exact, Given, as_priming, check_directions
 from primedpca.priming.stochastic import fitting_rate
 from primedpca.protocols import Array, Priming, State
@@ -106,7 +105,7 @@ def _loop(
     data.position = None
     # What these hold is what their passes gave, and that is kept already.
     own = isinstance(priming, (BlockKrylov, Exact, Given))
-    keeper = None if own else journal_of(data.engine)
+    keeper = None if own else data.engine.journal
     if keeper is not None and not hasattr(state, "_fields"):
         raise TypeError(
             f"the state of {type(priming).__name__} is a {type(state).__name__}, and a checkpoint "

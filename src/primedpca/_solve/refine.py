@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from primedpca._core.arrays import describe
+from primedpca._core.blas import one_blas_thread
 from primedpca._core.orthonormal import as_components, basis_of, complete, small_eigh
 from primedpca._operator.operator import Centred
 from primedpca._solve.prime import as_seed
-from primedpca.engines.local import one_blas_thread
 from primedpca.priming import check_directions
 from primedpca.protocols import Array
 from primedpca.result import Decomposition

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from primedpca._core.arrays import dtype_name, namespace, to_numpy
-from primedpca.engines.recorded import recorded
+from primedpca.engines.journal import recorded
 from primedpca.protocols import Array, Like
 
 __all__ = ["FromFunction", "Given"]

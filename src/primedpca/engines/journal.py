@@ -1,0 +1,58 @@
+"""The journal of passes: results that are kept, so that no pass is made twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from primedpca.engines.base import EngineWrapper, kernel_name
+from primedpca.protocols import DataSource, Engine, Journal, Kernel, Parts
+
+__all__ = ["RecordedEngine", "recorded"]
+
+
+class RecordedEngine(EngineWrapper):
+    """An engine that makes every pass once, however often the fit is resumed.
+
+    The algebra between passes is recomputed from their results, so only these are kept.
+
+    Parameters
+    ----------
+    engine : Engine
+        The engine that makes the passes.
+    journal : Journal
+    """
+
+    def __init__(self, engine: Engine, journal: Journal) -> None:
+        super().__init__(engine)
+        self._journal = journal
+
+    @property
+    def journal(self) -> Journal:
+        """The record of passes."""
+        return self._journal
+
+    def sweep(
+        self,
+        source: DataSource,
+        kernel: Kernel,
+        whole: Mapping[str, Any],
+        mine: Mapping[str, Any],
+    ) -> Parts:
+        """Make one pass over all blocks, or return the kept result."""
+        found: Parts = self._journal.once(
+            kernel_name(kernel),
+            {**whole, **mine},
+            lambda: self.engine.sweep(source, kernel, whole, mine),
+        )
+        return found
+
+
+def recorded(
+    engine: Engine, name: str, operands: Mapping[str, Any], make: Callable[[], Any]
+) -> Any:
+    """Return ``make()``, kept as a whole in the engine's journal if it has one.
+
+    For work that holds data in memory between sweeps: the sweeps inside are not kept separately.
+    """
+    return make() if engine.journal is None else engine.journal.once(name, operands, make)
