@@ -20,11 +20,10 @@ from distributed import Client
 from sklearn.base import clone
 
 from primedpca import PrimedPCA, as_source, certify, plan, prime
+from primedpca._core import dask_cluster
 from primedpca._core.arrays import to_numpy
 from primedpca._operator.operator import Centred
 from primedpca.engines import LocalEngine, as_engine
-from primedpca.engines.dask import engine as dask_module
-from primedpca.engines.dask import waiting as dask_waiting
 from primedpca.engines.dask.engine import DaskEngine
 from primedpca.priming import FrequentDirections, MuEigenGame, Oja
 from primedpca.report.page import report_html
@@ -113,7 +112,7 @@ PRODUCTS = {
 @pytest.mark.parametrize(("name", "spread"), [("rows", True), ("rows", False), ("csr", True)])
 def test_every_product_has_the_bits_of_the_local_engine(client, monkeypatch, name, spread):
     if not spread:  # each part is added to the sum before it
-        monkeypatch.setattr(dask_module, "SPREAD_BYTES", 0)
+        monkeypatch.setattr(dask_cluster, "SPREAD_BYTES", 0)
     x = ARRAYS[name]()
     weights = np.random.default_rng(2).integers(0, 4, x.shape[0])
     rng = np.random.default_rng(3)
@@ -130,9 +129,9 @@ def test_every_product_has_the_bits_of_the_local_engine(client, monkeypatch, nam
 @pytest.mark.parametrize("span", [1, 16, 256])
 @pytest.mark.parametrize("spread", [True, False])
 def test_runs_of_blocks_add_up_to_the_same_bits(client, tmp_path, monkeypatch, span, spread):
-    monkeypatch.setattr(dask_module, "span_of", lambda count, threads: span)
+    monkeypatch.setattr(dask_cluster, "span_of", lambda count, threads: span)
     if not spread:
-        monkeypatch.setattr(dask_module, "SPREAD_BYTES", 0)
+        monkeypatch.setattr(dask_cluster, "SPREAD_BYTES", 0)
     path, rng = tmp_path / "x.npy", np.random.default_rng(3)
     np.save(path, low_rank(9000, 40))
     right = rng.standard_normal((40, 3))
@@ -178,7 +177,7 @@ def test_mini_batches_are_those_of_this_machine(client, monkeypatch, name, primi
 def test_mini_batches_of_a_file_and_a_mapped_file(client, tmp_path):
     np.save(tmp_path / "x.npy", TALL)
     for source in (as_source(tmp_path / "x.npy"), as_source(tmp_path / "x.npy", map=np.square)):
-        held = DaskEngine(client).gathering(source)
+        held = DaskEngine(client).view(source)
         for (i, here), (j, there) in zip(source.batches(50, 3), held.batches(50, 3), strict=True):
             np.testing.assert_array_equal(i, j)
             np.testing.assert_array_equal(here, there)
@@ -469,8 +468,8 @@ def test_engines_that_are_none(monkeypatch):
         PrimedPCA(2, engine="dusk").fit(TALL)
     with pytest.raises(TypeError, match=r"distributed\.Client"):
         DaskEngine(3)
-    monkeypatch.setattr(dask_module, "ANSWER", 0.3)
-    with pytest.raises(ConnectionError, match="no Dask scheduler answers"):
+    monkeypatch.setattr(dask_cluster, "ANSWER", 0.3)
+    with pytest.raises(ConnectionError, match="no Dask scheduler answered within 0.3 s"):
         as_engine("tcp://127.0.0.1:9")
 
 
@@ -520,7 +519,7 @@ def test_a_chunk_that_always_fails_is_named(client):
 
 @pytest.mark.usefixtures("many_blocks")
 def test_a_chunk_that_fails_is_named_while_others_are_worked_on(client, monkeypatch):
-    monkeypatch.setattr(dask_waiting, "LOOK", 0.2)
+    monkeypatch.setattr(dask_cluster, "LOOK", 0.2)
 
     def slow(chunk, block_info=None):
         if block_info and block_info[0]["chunk-location"][0] == 4:
@@ -547,8 +546,8 @@ def test_a_damaged_file_is_named(client, tmp_path, monkeypatch):
 
 
 def test_no_worker_is_not_waited_for_for_ever(tmp_path, monkeypatch):
-    monkeypatch.setattr(dask_waiting, "LOOK", 0.2)
-    monkeypatch.setattr(dask_waiting, "ANSWER", 2.0)
+    monkeypatch.setattr(dask_cluster, "LOOK", 0.2)
+    monkeypatch.setattr(dask_cluster, "ANSWER", 2.0)
     np.save(tmp_path / "x.npy", TALL)
     with cluster(0) as client:
         for x in (tmp_path / "x.npy", ARRAYS["rows"]()):
@@ -557,7 +556,7 @@ def test_no_worker_is_not_waited_for_for_ever(tmp_path, monkeypatch):
 
 
 def test_a_task_that_hangs_is_named(client, monkeypatch):
-    monkeypatch.setattr(dask_waiting, "LOOK", 0.2)
+    monkeypatch.setattr(dask_cluster, "LOOK", 0.2)
 
     def hang(chunk, block_info=None):
         if block_info and block_info[0]["chunk-location"][0] == 5:
@@ -565,7 +564,10 @@ def test_a_task_that_hangs_is_named(client, monkeypatch):
         return chunk
 
     x = ARRAYS["rows"]().map_blocks(hang, dtype=np.float32)
-    with dask.config.set(scheduler="synchronous"), pytest.raises(TimeoutError, match="not come to"):
+    with (
+        dask.config.set(scheduler="synchronous"),
+        pytest.raises(TimeoutError, match="block 5 has not finished within 1.5 s"),
+    ):
         Centred(x, DaskEngine(client, timeout=1.5)).forward(np.ones((40, 1), np.float32))
 
 

@@ -198,6 +198,12 @@ class Engine(Protocol):
         tree that depends on the number of blocks alone; ``stacks`` are joined in block order.
         """
 
+    def once(self, name: str, operands: Mapping[str, Any], make: Callable[[], Any]) -> Any:
+        """Return ``make()``, kept as a whole if results are kept.
+
+        For work that holds data in memory between passes: its own passes are not kept one by one.
+        """
+
     def view(self, source: DataSource) -> DataSource:
         """Return the source as this engine reads single blocks and rows of it."""
 

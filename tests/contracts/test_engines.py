@@ -17,10 +17,11 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from primedpca import PrimedPCA, as_source
 from primedpca._core.arrays import to_numpy
+from primedpca._core.blas import one_blas_thread
 from primedpca._operator.operator import Centred
 from primedpca.engines import LocalEngine, as_engine
-from primedpca.engines.local import FixedTree, one_blas_thread
 from primedpca.engines.torch.engine import TorchDistributed
+from primedpca.engines.tree import FixedTree
 from primedpca.priming import SubspaceIteration
 from primedpca.protocols import Engine, Parts
 

@@ -17,7 +17,6 @@ import numpy as np
 
 from primedpca._core.arrays import namespace
 from primedpca._operator import kernels
-from primedpca.engines.journal import recorded
 from primedpca.engines.tree import cut
 from primedpca.protocols import Array, Block, is_spread
 from primedpca.sources.base import BlockSource, cut_evenly
@@ -47,13 +46,13 @@ def gram_of_rows(data: Centred) -> Array:
     """
     found = groups(data.source, data.room)
     if len(found) == 1:
-        square, data.frame = recorded(
-            data.engine, "gram", {"frame": data.frame}, lambda: _gram_at_once(data, found[0])
+        square, data.frame = data.engine.once(
+            "gram", {"frame": data.frame}, lambda: _gram_at_once(data, found[0])
         )
         data.passes += 1
         return square
     asked = {"frame": data.learn()}
-    square = recorded(data.engine, "gram", asked, lambda: _gram_by_groups(data, found))
+    square = data.engine.once("gram", asked, lambda: _gram_by_groups(data, found))
     data.passes += (len(found) + 1) / 2
     return square / data.weight
 
@@ -82,7 +81,7 @@ def _gram_by_groups(data: Centred, found: list[tuple[int, int]]) -> Array:
 def adjoint_of_rows(data: Centred, left: Array) -> Array:
     """``M^T U``, ``(d, p)``: one pass, summed over groups in place."""
     asked = {"frame": data.learn(), "left": left}
-    total = recorded(data.engine, "adjoint", asked, lambda: _adjoint_by_groups(data, left))
+    total = data.engine.once("adjoint", asked, lambda: _adjoint_by_groups(data, left))
     data.passes += 1
     return data.narrow(total)
 

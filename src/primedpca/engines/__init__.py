@@ -10,9 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from primedpca.engines.base import AdaptedEngine, BaseEngine
-from primedpca.engines.dask.engine import dask_engine
 from primedpca.engines.local import LocalEngine
-from primedpca.engines.torch.engine import TorchDistributed
 from primedpca.protocols import Engine
 
 __all__ = ["BaseEngine", "LocalEngine", "as_engine", "together"]
@@ -32,8 +30,13 @@ def as_engine(engine: Any = None, source: Any = None) -> Engine:
     if isinstance(engine, (BaseEngine, Engine)):
         return engine
     if isinstance(engine, str) and engine == "torch_distributed":
+        # Inside: most fits need neither engine, and each imports an optional library.
+        from primedpca.engines.torch.engine import TorchDistributed
+
         return TorchDistributed()
     if _is_client(engine) or (isinstance(engine, str) and ":" in engine):
+        from primedpca.engines.dask.engine import dask_engine
+
         return dask_engine(engine)
     if callable(getattr(engine, "sweep", None)):
         return AdaptedEngine(engine)

@@ -35,6 +35,10 @@ class BaseEngine(ABC):
     ) -> Parts:
         """Make one pass over all blocks; see :class:`primedpca.protocols.Engine`."""
 
+    def once(self, name: str, operands: Mapping[str, Any], make: Callable[[], Any]) -> Any:
+        """Call ``make``: nothing is kept."""
+        return make()
+
     def view(self, source: DataSource) -> DataSource:
         """Return the source itself."""
         return source
@@ -100,6 +104,10 @@ class EngineWrapper(BaseEngine):
     def journal(self) -> Journal | None:
         """That of the engine inside."""
         return self.engine.journal
+
+    def once(self, name: str, operands: Mapping[str, Any], make: Callable[[], Any]) -> Any:
+        """Call ``make`` through the engine inside."""
+        return self.engine.once(name, operands, make)
 
     def view(self, source: DataSource) -> DataSource:
         """Return the source as the engine inside reads it."""

@@ -8,7 +8,7 @@ from typing import Any
 from primedpca.engines.base import EngineWrapper, kernel_name
 from primedpca.protocols import DataSource, Engine, Journal, Kernel, Parts
 
-__all__ = ["RecordedEngine", "recorded"]
+__all__ = ["RecordedEngine"]
 
 
 class RecordedEngine(EngineWrapper):
@@ -40,19 +40,12 @@ class RecordedEngine(EngineWrapper):
         mine: Mapping[str, Any],
     ) -> Parts:
         """Make one pass over all blocks, or return the kept result."""
-        found: Parts = self._journal.once(
-            kernel_name(kernel),
-            {**whole, **mine},
-            lambda: self.engine.sweep(source, kernel, whole, mine),
+        operands, engine = {**whole, **mine}, self.engine
+        found: Parts = self.once(
+            kernel_name(kernel), operands, lambda: engine.sweep(source, kernel, whole, mine)
         )
         return found
 
-
-def recorded(
-    engine: Engine, name: str, operands: Mapping[str, Any], make: Callable[[], Any]
-) -> Any:
-    """Return ``make()``, kept as a whole in the engine's journal if it has one.
-
-    For work that holds data in memory between sweeps: the sweeps inside are not kept separately.
-    """
-    return make() if engine.journal is None else engine.journal.once(name, operands, make)
+    def once(self, name: str, operands: Mapping[str, Any], make: Callable[[], Any]) -> Any:
+        """Return the kept result of ``make``, or call it and keep what it returns."""
+        return self._journal.once(name, operands, make)

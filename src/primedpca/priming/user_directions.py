@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from primedpca._core.arrays import dtype_name, namespace, to_numpy
-from primedpca.engines.journal import recorded
 from primedpca.protocols import Array, Like
 
 __all__ = ["FromFunction", "Given"]
@@ -74,7 +73,7 @@ class FromFunction(Given):
     def step(self, state: GivenState, data: Any) -> GivenState:
         """Call the function."""
         asked = {"n_directions": state.n_directions}
-        found = recorded(data.engine, "function", asked, lambda: self._call(state, data))
+        found = data.engine.once("function", asked, lambda: self._call(state, data))
         data.passes += 1
         return state._replace(directions=found)
 
