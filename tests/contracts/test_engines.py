@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,8 +21,10 @@ from primedpca._core.arrays import to_numpy
 from primedpca._core.blas import one_blas_thread
 from primedpca._operator.operator import Centred
 from primedpca.engines import LocalEngine, as_engine
+from primedpca.engines.counted import CountedEngine
+from primedpca.engines.journal import RecordedEngine
 from primedpca.engines.torch.engine import TorchDistributed
-from primedpca.engines.tree import FixedTree
+from primedpca.engines.tree import FixedTree, read_and_apply
 from primedpca.priming import SubspaceIteration
 from primedpca.protocols import Engine, Parts
 
@@ -350,6 +353,20 @@ def test_two_fits_at_once():
 # -- choosing an engine -----------------------------------------------------------------------
 
 
+class Bare:
+    """An engine of a user that has only ``sweep``."""
+
+    def __init__(self):
+        self.passes = 0
+
+    def sweep(self, source, kernel, whole, mine):
+        self.passes += 1
+        tree = FixedTree(source.blocks)
+        for i in range(len(source.blocks)):
+            tree.add(read_and_apply(source, kernel, whole, mine, i))
+        return tree.total()
+
+
 def test_as_engine():
     engine = LocalEngine(3)
     assert as_engine(engine) is engine
@@ -359,3 +376,37 @@ def test_as_engine():
         as_engine("cluster")
     with pytest.raises(ValueError, match="`workers`=0 must be at least 1"):
         LocalEngine(0)
+
+
+def test_an_object_with_only_sweep_is_an_engine_to_the_same_bits(tmp_path):
+    X, own = noise(700, 18), Bare()
+    fits = [PrimedPCA(3, engine=engine, random_state=0).fit(X) for engine in (None, own)]
+    assert fits[0].components_.tobytes() == fits[1].components_.tobytes()
+    assert own.passes > 0
+    assert [fit.where_ for fit in fits] == ["this machine", "Bare"]
+    kept = PrimedPCA(3, engine=own, checkpoint=tmp_path / "kept", random_state=0).fit(X)
+    assert kept.components_.tobytes() == fits[0].components_.tobytes()
+
+
+@pytest.mark.parametrize("name", [name for name in vars(Engine) if not name.startswith("_")])
+def test_every_engine_has_every_member(name):
+    told = []
+    journal = SimpleNamespace(once=lambda name, operands, make: make())
+    wrapped = RecordedEngine(CountedEngine(LocalEngine(2), told.append), journal)
+    for engine in (*ENGINES, as_engine(Bare()), wrapped):
+        assert hasattr(engine, name)
+    assert wrapped.traits == LocalEngine(2).traits
+    assert wrapped.journal is journal
+    assert wrapped.collect(7) == [7]
+
+
+@pytest.mark.parametrize("priming", ["auto", "block_krylov", "subspace_iteration"])
+def test_a_fit_of_a_file_has_the_same_bits_with_any_number_of_workers(tmp_path, priming):
+    np.save(tmp_path / "x.npy", noise(700, 80))
+    found = {
+        PrimedPCA(3, priming=priming, engine=LocalEngine(workers), random_state=0)
+        .fit(tmp_path / "x.npy")
+        .components_.tobytes()
+        for workers in (1, 2, 4)
+    }
+    assert len(found) == 1
