@@ -11,9 +11,17 @@ from typing import Any
 
 from primedpca.engines.base import AdaptedEngine, BaseEngine
 from primedpca.engines.local import LocalEngine
+from primedpca.engines.tree import FixedTree, read_and_apply
 from primedpca.protocols import Engine
 
-__all__ = ["BaseEngine", "LocalEngine", "as_engine", "together"]
+__all__ = [
+    "BaseEngine",
+    "FixedTree",
+    "LocalEngine",
+    "as_engine",
+    "read_and_apply",
+    "together",
+]
 
 
 def as_engine(engine: Any = None, source: Any = None) -> Engine:
