@@ -186,7 +186,7 @@ def test_every_kind_of_data_is_gone_on_with(tmp_path, make, options, monkeypatch
         except OSError as error:
             words = str(error)
     assert str(tmp_path) in words
-    assert "make room" in words
+    assert "free some space" in words
     assert same(fitted(model), want)
     assert same(fitted(PrimedPCA(checkpoint=tmp_path, **options).fit(x)), want)
 

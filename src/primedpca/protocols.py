@@ -133,8 +133,11 @@ class Journal(Protocol):
 
     history: list[dict[str, Any]]
 
-    def once(self, name: str, operands: Mapping[str, Any], make: Callable[[], Any]) -> Any:
-        """Return the kept result of this step, or call ``make`` and keep what it returns."""
+    def held(self, name: str, operands: Mapping[str, Any]) -> tuple[Any] | None:
+        """Return the kept result of the next step in a tuple, or ``None`` if there is none."""
+
+    def keep(self, name: str, operands: Mapping[str, Any], result: Any) -> None:
+        """Keep the result of the next step."""
 
     def resume_loop(self, data: Any) -> dict[str, Any] | None:
         """Return the state of a loop over mini-batches or rows, and bring ``data`` there."""

@@ -391,7 +391,7 @@ def test_an_object_with_only_sweep_is_an_engine_to_the_same_bits(tmp_path):
 @pytest.mark.parametrize("name", [name for name in vars(Engine) if not name.startswith("_")])
 def test_every_engine_has_every_member(name):
     told = []
-    journal = SimpleNamespace(once=lambda name, operands, make: make())
+    journal = SimpleNamespace()
     wrapped = RecordedEngine(CountedEngine(LocalEngine(2), told.append), journal)
     for engine in (*ENGINES, as_engine(Bare()), wrapped):
         assert hasattr(engine, name)

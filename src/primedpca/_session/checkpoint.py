@@ -84,7 +84,7 @@ class Checkpoint:
         self.engine: Engine = RecordedEngine(as_engine(engine), self)
         self.history: list[dict[str, Any]] = []
         self.interrupts = Interrupts()
-        self._made, self._depth = 0, 0  # passes so far; nesting of results made of several
+        self._made = 0  # passes so far
         self._loops, self._begun = 0, 0  # loops so far, and the passes before the last of them
         self._saved, self._pause = time.monotonic(), EVERY
         self._like: Any = None
@@ -149,21 +149,6 @@ class Checkpoint:
 
     # -- passes ------------------------------------------------------------------------------
 
-    def once(self, name: str, operands: Mapping[str, Any], make: Callable[[], Any]) -> Any:
-        """Return the kept result of the next pass, or make the pass and keep its result."""
-        if self._depth:
-            return make()
-        held = self.held(name, operands)
-        if held is not None:
-            return held[0]
-        self._depth += 1
-        try:
-            gave = make()
-        finally:
-            self._depth -= 1
-        self.keep(name, operands, gave)
-        return gave
-
     def held(self, name: str, operands: Mapping[str, Any]) -> tuple[Any] | None:
         """Return the kept result of the next pass in a tuple, or ``None`` if there is none.
 
@@ -183,10 +168,10 @@ class Checkpoint:
         self._made += 1
         return (unpack(held["gave"], self._like),)
 
-    def keep(self, name: str, operands: Mapping[str, Any], gave: Any) -> None:
+    def keep(self, name: str, operands: Mapping[str, Any], result: Any) -> None:
         """Write the result of a pass."""
         asked = digest(name, operands)
-        about = {"asked": asked, "gave": pack(gave), "machine": _machine()}
+        about = {"asked": asked, "gave": pack(result), "machine": _machine()}
         self._write(_pass(self._made + 1), about)
         self._made += 1
         self.interrupts.let_through()

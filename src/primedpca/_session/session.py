@@ -67,7 +67,6 @@ class SharedFit:
     ) -> None:
         self._inner, self._kept = engine, kept
         self._like = like_block(next(iter(source.scan()))[1], source.shape[1])
-        self._depth = 0
         self.history: list[dict[str, Any]] = [] if kept is None else kept.history
         self.engine: Engine = RecordedEngine(engine, self) if keeping else engine
         self.speaks = engine.traits.rank == 0
@@ -107,21 +106,15 @@ class SharedFit:
             self._kept.end(held)
         return held
 
-    def once(self, name: str, operands: Mapping[str, Any], make: Callable[[], Any]) -> Any:
-        """What rank 0 kept of a pass, or what all ranks make of it now."""
-        if self._depth:
-            return make()
-        held = self._share(lambda kept: kept.held(name, operands))
-        if held is not None:
-            return held[0]
-        self._depth += 1
-        try:
-            gave = make()
-        finally:
-            self._depth -= 1
+    def held(self, name: str, operands: Mapping[str, Any]) -> tuple[Any] | None:
+        """Return the result of the next pass that rank 0 kept, in a tuple, or ``None``."""
+        held: tuple[Any] | None = self._share(lambda kept: kept.held(name, operands))
+        return held
+
+    def keep(self, name: str, operands: Mapping[str, Any], result: Any) -> None:
+        """Keep the result of a pass on rank 0."""
         if self._kept is not None:
-            self._kept.keep(name, operands, gave)
-        return gave
+            self._kept.keep(name, operands, result)
 
     def resume_loop(self, data: Any) -> dict[str, Any] | None:
         """Where a loop stood on rank 0, and the data as it had found them."""

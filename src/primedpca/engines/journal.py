@@ -25,7 +25,7 @@ class RecordedEngine(EngineWrapper):
 
     def __init__(self, engine: Engine, journal: Journal) -> None:
         super().__init__(engine)
-        self._journal = journal
+        self._journal, self._inside = journal, False
 
     @property
     def journal(self) -> Journal:
@@ -48,4 +48,15 @@ class RecordedEngine(EngineWrapper):
 
     def once(self, name: str, operands: Mapping[str, Any], make: Callable[[], Any]) -> Any:
         """Return the kept result of ``make``, or call it and keep what it returns."""
-        return self._journal.once(name, operands, make)
+        if self._inside:  # the result of the outer call is kept, and holds this one
+            return make()
+        held = self._journal.held(name, operands)
+        if held is not None:
+            return held[0]
+        self._inside = True
+        try:
+            result = make()
+        finally:
+            self._inside = False
+        self._journal.keep(name, operands, result)
+        return result
