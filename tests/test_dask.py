@@ -30,7 +30,7 @@ from primedpca.priming import FrequentDirections, MuEigenGame, Oja
 from primedpca.report.page import report_html
 from primedpca.sources import base
 
-# Dask says so of data that were put into a graph, as small tests do.
+# Dask warns of data inside a graph, which small tests have.
 from primedpca.sources.files import common as files
 from primedpca.sources.files import raw_binary as raw_file
 
@@ -51,7 +51,7 @@ def in_scope(client):
 
 @pytest.fixture
 def many_blocks(monkeypatch):
-    """Strips of one chunk, and more blocks than are added at once."""
+    """Strips of one chunk, so that there are more blocks than are added at once."""
     for module in (files, raw_file):
         monkeypatch.setattr(module, "READ_BYTES", 2**12)
 
@@ -199,7 +199,7 @@ def test_refining_with_a_share_of_the_rows(client, tmp_path):
 
 
 def with_marks(x, folder):
-    """The same array, leaving a note of each chunk that is computed and by whom."""
+    """Return the array; each computed chunk leaves a file that names the chunk and the process."""
     folder = str(folder)
 
     def mark(chunk, block_info=None):
@@ -211,7 +211,7 @@ def with_marks(x, folder):
 
 
 def marks(folder):
-    """Chunk and process of every note."""
+    """Return chunk and process of every such file."""
     names = [name.split("-") for name in os.listdir(folder)]
     return [((int(a), int(b)), int(pid)) for a, b, pid, _ in names]
 
@@ -483,7 +483,7 @@ def test_a_timeout_must_be_positive(client):
 
 
 def failing(x, number, error):
-    """An array whose chunk of rows with this number always fails."""
+    """Return the array with one chunk of rows that always fails."""
 
     def fail(chunk, block_info=None):
         if block_info[0]["chunk-location"][0] == number:

@@ -25,7 +25,7 @@ from primedpca.sources.wrappers.rank_rows import RankRows
 
 GOOD = [f"{kind} {name}" for kind in ("fit", "rows") for name in FITS]
 GOOD += ["weighted", "weighted rows", "refined", "own files"]
-#: Of these one process and several ranks cut blocks alike.
+#: Data that one process and several ranks cut into the same blocks.
 ALIKE = [name for name in FITS if name not in ("wide", "sparse columns", "zarr", "npy", "npz")]
 
 
@@ -44,7 +44,7 @@ def workers():
 
 @pytest.fixture(scope="module")
 def found(ranks):
-    """Size -> what every rank gave for every job."""
+    """Results of every rank for every job, by number of ranks."""
     bad = [f"error {name}" for name in ERRORS]
     stops = ["stopped", "stopped by rank 0"]
     jobs = {1: stops, 2: [*bad, "drawn", "listening", *stops], 4: ["drawn", *stops]}
@@ -99,7 +99,7 @@ def test_rank_0_decides_when_callbacks_end_a_fit(found):
 def test_ranks_on_one_machine_listen_on_loopback_alone(found):
     first, second = gave(found, "listening", 2)
     assert second
-    assert set(second) <= {"0100007F"}  # 127.0.0.1; rank 0 also keeps the store of the launcher
+    assert set(second) <= {"0100007F"}  # 127.0.0.1; rank 0 also hosts the rendezvous store
     assert "0100007F" in first
 
 
@@ -174,8 +174,8 @@ def test_machines_that_count_restarts_differently_find_each_other(ranks):
 
 @pytest.mark.parametrize("where", ROOM)
 def test_a_rank_without_room_for_what_it_receives_lets_go_of_the_others(ranks, where):
-    """It lives on, and they hear of it long before the limit of ten minutes."""
-    struck = 0 if where == "sums" else 1  # of one block the first of two ranks has none
+    """The rank stays alive, and the others raise long before the limit of ten minutes."""
+    struck = 0 if where == "sums" else 1  # with a single block, the first of two ranks has none
     limits = {"limit": 60, "RANKS_LIMIT": "600"}
     told = ranks.run(2, f"no room {where}", struck=struck, **limits)[1 - struck]
     assert f"RankError: rank {struck} of 2 failed: " in told["text"]
@@ -191,7 +191,7 @@ def test_a_fit_that_was_struck_goes_on_to_the_same_bits(ranks, tmp_path, phase):
     whole = ranks.run(1, f"nothing {phase}")[0][f"nothing {phase}"]
     ranks.run(3, f"kill {phase}", struck=2, RANKS_FOLDER=folder)
     job = f"nothing {phase}"
-    told = [one[job] for one in ranks.run(2, job, RANKS_FOLDER=folder)]  # with one rank less
+    told = [one[job] for one in ranks.run(2, job, RANKS_FOLDER=folder)]  # one rank fewer
     assert [one["bits"] for one in told] == [whole["bits"]] * 2
     assert all(0 < one["swept"] < whole["swept"] for one in told)
     again = ranks.run(2, job, RANKS_FOLDER=folder)[1][job]

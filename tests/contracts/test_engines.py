@@ -1,4 +1,4 @@
-"""What an engine promises: the same bits however the work is spread, and no harm on the way."""
+"""Promises of an engine: the same bits however the work is divided, and no side effects."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("small_blocks")
 
 
 def noise(*shape):
-    """Sums of these depend on the order in which they are made."""
+    """Numbers whose sum depends on the order of addition."""
     rng = np.random.default_rng(0)
     return rng.standard_normal(shape) * 10.0 ** rng.uniform(-3, 3, shape)
 
@@ -133,7 +133,7 @@ def left_to_right(parts):
 
 
 def in_sixteens(parts):
-    """Sums of sixteen neighbours, of sixteen such sums and so on; what is left over, last."""
+    """Add sixteen neighbours, then sixteen such sums, and so on; the remainder last."""
     left_over = []
     while parts:
         whole = len(parts) // 16 * 16
@@ -160,7 +160,7 @@ def test_the_tree_adds_in_a_fixed_order(count):
     parts = list(noise(count, 5))
     found = tree_sum(parts)
     np.testing.assert_array_equal(found, in_sixteens(parts))
-    if count >= 40:  # the order can be told from others
+    if count >= 40:  # other orders give other bits
         assert (found != left_to_right(parts)).any()
 
 
@@ -210,7 +210,7 @@ def test_works_in_a_forked_child():
     def product():
         return Centred(X, engine).covariance_product(vectors).tobytes()
 
-    expected = product()  # the pool and its threads are there when the fork happens
+    expected = product()  # so that the pool and its threads exist before the fork
     read, write = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # threads and fork: the point here
