@@ -70,9 +70,7 @@ def serve():
     for line in sys.stdin:
         order, port = json.loads(line), free_port()
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", DeprecationWarning
-            )  # forks with foreign threads
+            warnings.simplefilter("ignore", DeprecationWarning)  # forks with foreign threads
             children = {r: forked(order, r, port) for r in range(order["size"])}
         print(json.dumps(ended(children, order["limit"], order["struck"])), flush=True)
 

@@ -31,6 +31,7 @@ __all__ = [
     "Journal",
     "Kernel",
     "Like",
+    "Operands",
     "Parts",
     "Priming",
     "State",
@@ -114,6 +115,8 @@ class Parts(NamedTuple):
     stacks: tuple[Array, ...] = ()
 
 
+#: Arrays and numbers that a kernel needs beside the block, by name.
+Operands = Mapping[str, Any]
 #: A function of a block and keyword operands.  One that is marked by :func:`makes_square` adds
 #: square matrices as large as the covariance, for which an engine may need to save memory.
 Kernel = Callable[..., Parts]
@@ -133,10 +136,10 @@ class Journal(Protocol):
 
     history: list[dict[str, Any]]
 
-    def held(self, name: str, operands: Mapping[str, Any]) -> tuple[Any] | None:
+    def held(self, name: str, operands: Operands) -> tuple[Any] | None:
         """Return the kept result of the next step in a tuple, or ``None`` if there is none."""
 
-    def keep(self, name: str, operands: Mapping[str, Any], result: Any) -> None:
+    def keep(self, name: str, operands: Operands, result: Any) -> None:
         """Keep the result of the next step."""
 
     def resume_loop(self, data: Any) -> dict[str, Any] | None:
@@ -187,13 +190,7 @@ class Engine(Protocol):
     def journal(self) -> Journal | None:
         """The record of passes, if results are kept."""
 
-    def sweep(
-        self,
-        source: DataSource,
-        kernel: Kernel,
-        whole: Mapping[str, Any],
-        mine: Mapping[str, Any],
-    ) -> Parts:
+    def sweep(self, source: DataSource, kernel: Kernel, whole: Operands, mine: Operands) -> Parts:
         """Make one pass: ``kernel(block, **whole, **mine)`` over all blocks of ``source``.
 
         Of every array in ``mine`` a block gets the entries that belong to its own rows (or
@@ -201,7 +198,7 @@ class Engine(Protocol):
         tree that depends on the number of blocks alone; ``stacks`` are joined in block order.
         """
 
-    def once(self, name: str, operands: Mapping[str, Any], make: Callable[[], Any]) -> Any:
+    def once(self, name: str, operands: Operands, make: Callable[[], Any]) -> Any:
         """Return ``make()``, kept as a whole if results are kept.
 
         For work that holds data in memory between passes: its own passes are not kept one by one.

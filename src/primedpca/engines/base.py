@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from primedpca.protocols import DataSource, Engine, EngineTraits, Journal, Kernel, Parts
+from primedpca.protocols import DataSource, Engine, EngineTraits, Journal, Kernel, Operands, Parts
 
 __all__ = ["AdaptedEngine", "BaseEngine", "EngineWrapper", "kernel_name"]
 
@@ -26,16 +26,10 @@ class BaseEngine(ABC):
         return None
 
     @abstractmethod
-    def sweep(
-        self,
-        source: DataSource,
-        kernel: Kernel,
-        whole: Mapping[str, Any],
-        mine: Mapping[str, Any],
-    ) -> Parts:
+    def sweep(self, source: DataSource, kernel: Kernel, whole: Operands, mine: Operands) -> Parts:
         """Make one pass over all blocks; see :class:`primedpca.protocols.Engine`."""
 
-    def once(self, name: str, operands: Mapping[str, Any], make: Callable[[], Any]) -> Any:
+    def once(self, name: str, operands: Operands, make: Callable[[], Any]) -> Any:
         """Call ``make``: nothing is kept."""
         return make()
 
@@ -71,13 +65,7 @@ class AdaptedEngine(BaseEngine):
         """One worker, named after the class of the user's object."""
         return EngineTraits(type(self.engine).__name__)
 
-    def sweep(
-        self,
-        source: DataSource,
-        kernel: Kernel,
-        whole: Mapping[str, Any],
-        mine: Mapping[str, Any],
-    ) -> Parts:
+    def sweep(self, source: DataSource, kernel: Kernel, whole: Operands, mine: Operands) -> Parts:
         """Make one pass with the user's object."""
         found: Parts = self.engine.sweep(source, kernel, whole, mine)
         return found
@@ -105,7 +93,7 @@ class EngineWrapper(BaseEngine):
         """That of the engine inside."""
         return self.engine.journal
 
-    def once(self, name: str, operands: Mapping[str, Any], make: Callable[[], Any]) -> Any:
+    def once(self, name: str, operands: Operands, make: Callable[[], Any]) -> Any:
         """Call ``make`` through the engine inside."""
         return self.engine.once(name, operands, make)
 

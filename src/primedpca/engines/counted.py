@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
 from primedpca._core.arrays import is_sparse
 from primedpca.engines.base import EngineWrapper
-from primedpca.protocols import Block, DataSource, Engine, Kernel, Parts
+from primedpca.protocols import Block, DataSource, Engine, Kernel, Operands, Parts
 
 __all__ = ["CountedEngine"]
 
@@ -29,13 +29,7 @@ class CountedEngine(EngineWrapper):
         super().__init__(engine)
         self.tell = tell
 
-    def sweep(
-        self,
-        source: DataSource,
-        kernel: Kernel,
-        whole: Mapping[str, Any],
-        mine: Mapping[str, Any],
-    ) -> Parts:
+    def sweep(self, source: DataSource, kernel: Kernel, whole: Operands, mine: Operands) -> Parts:
         """Make one pass over all blocks."""
 
         @wraps(kernel)

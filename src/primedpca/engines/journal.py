@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from primedpca.engines.base import EngineWrapper, kernel_name
-from primedpca.protocols import DataSource, Engine, Journal, Kernel, Parts
+from primedpca.protocols import DataSource, Engine, Journal, Kernel, Operands, Parts
 
 __all__ = ["RecordedEngine"]
 
@@ -32,13 +32,7 @@ class RecordedEngine(EngineWrapper):
         """The record of passes."""
         return self._journal
 
-    def sweep(
-        self,
-        source: DataSource,
-        kernel: Kernel,
-        whole: Mapping[str, Any],
-        mine: Mapping[str, Any],
-    ) -> Parts:
+    def sweep(self, source: DataSource, kernel: Kernel, whole: Operands, mine: Operands) -> Parts:
         """Make one pass over all blocks, or return the kept result."""
         operands, engine = {**whole, **mine}, self.engine
         found: Parts = self.once(
@@ -46,7 +40,7 @@ class RecordedEngine(EngineWrapper):
         )
         return found
 
-    def once(self, name: str, operands: Mapping[str, Any], make: Callable[[], Any]) -> Any:
+    def once(self, name: str, operands: Operands, make: Callable[[], Any]) -> Any:
         """Return the kept result of ``make``, or call it and keep what it returns."""
         if self._inside:  # the result of the outer call is kept, and holds this one
             return make()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from primedpca._core.blas import one_blas_thread
 from primedpca._core.threads import pool_of, processors
 from primedpca.engines.base import BaseEngine
 from primedpca.engines.tree import FixedTree, block_parts
-from primedpca.protocols import Block, DataSource, EngineTraits, Kernel, Parts
+from primedpca.protocols import Block, DataSource, EngineTraits, Kernel, Operands, Parts
 
 __all__ = ["LocalEngine"]
 
@@ -44,13 +43,7 @@ class LocalEngine(BaseEngine):
         """Facts for plans and reports."""
         return EngineTraits("this machine", self.workers)
 
-    def sweep(
-        self,
-        source: DataSource,
-        kernel: Kernel,
-        whole: Mapping[str, Any],
-        mine: Mapping[str, Any],
-    ) -> Parts:
+    def sweep(self, source: DataSource, kernel: Kernel, whole: Operands, mine: Operands) -> Parts:
         """Make one pass over all blocks; see :class:`primedpca.protocols.Engine`."""
         if len(source.local) < len(source.blocks):
             raise ValueError(
@@ -60,12 +53,7 @@ class LocalEngine(BaseEngine):
         return self.part(source, kernel, whole, mine, range(len(source.blocks))).total()
 
     def part(
-        self,
-        source: DataSource,
-        kernel: Kernel,
-        whole: Mapping[str, Any],
-        mine: Mapping[str, Any],
-        numbers: range,
+        self, source: DataSource, kernel: Kernel, whole: Operands, mine: Operands, numbers: range
     ) -> FixedTree:
         """Return the sums of neighbouring blocks, as a tree that other ranks can continue."""
         tree = FixedTree(source.blocks, numbers.start)
@@ -76,12 +64,7 @@ class LocalEngine(BaseEngine):
         return tree
 
     def _results(
-        self,
-        source: DataSource,
-        kernel: Kernel,
-        whole: Mapping[str, Any],
-        mine: Mapping[str, Any],
-        numbers: range,
+        self, source: DataSource, kernel: Kernel, whole: Operands, mine: Operands, numbers: range
     ) -> Iterator[Parts]:
         def work(i: int, block: Block | None = None) -> Parts:
             block = source.read(i) if block is None else block

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from primedpca._core.arrays import device, namespace
 from primedpca._core.blas import one_blas_thread
-from primedpca.protocols import Array, Block, DataSource, Kernel, Parts
+from primedpca.protocols import Array, Block, DataSource, Kernel, Operands, Parts
 
 __all__ = ["FAN_IN", "FixedTree", "Node", "block_parts", "cut", "read_and_apply"]
 
@@ -26,11 +25,7 @@ def cut(value: Any, start: int, stop: int) -> Any:
 
 
 def block_parts(
-    block: Block,
-    place: tuple[int, int],
-    kernel: Kernel,
-    whole: Mapping[str, Any],
-    mine: Mapping[str, Any],
+    block: Block, place: tuple[int, int], kernel: Kernel, whole: Operands, mine: Operands
 ) -> Parts:
     """Apply a kernel to the block at ``place``, with its own part of every array in ``mine``."""
     # Overflow and NaN are found in the results; warnings are set per thread, hence here.
@@ -40,7 +35,7 @@ def block_parts(
 
 
 def read_and_apply(
-    source: DataSource, kernel: Kernel, whole: Mapping[str, Any], mine: Mapping[str, Any], i: int
+    source: DataSource, kernel: Kernel, whole: Operands, mine: Operands, i: int
 ) -> Parts:
     """Read block ``i`` and apply a kernel to it, with one BLAS thread: a task for any process."""
     with one_blas_thread():

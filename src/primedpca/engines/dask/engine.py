@@ -7,7 +7,7 @@ client.  A task that is lost with its worker is repeated with the same inputs, t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 from functools import cache
@@ -23,7 +23,7 @@ from primedpca.engines.dask import tasks
 from primedpca.engines.dask.tasks import Job
 from primedpca.engines.local import LocalEngine
 from primedpca.engines.tree import FAN_IN
-from primedpca.protocols import Block, DataSource, EngineTraits, Kernel, Parts
+from primedpca.protocols import Block, DataSource, EngineTraits, Kernel, Operands, Parts
 from primedpca.sources.base import join, take_rows
 from primedpca.sources.memory.dask_array import (
     DaskSource,
@@ -71,13 +71,7 @@ class DaskEngine(BaseEngine):
         """Return the number of threads of the largest worker, and one for the sum of parts."""
         return max(threads_of(self.client), default=1) + 1
 
-    def sweep(
-        self,
-        source: DataSource,
-        kernel: Kernel,
-        whole: Mapping[str, Any],
-        mine: Mapping[str, Any],
-    ) -> Parts:
+    def sweep(self, source: DataSource, kernel: Kernel, whole: Operands, mine: Operands) -> Parts:
         """Make one pass over all blocks; see :class:`primedpca.protocols.Engine`."""
         job = _job(source, kernel, dict(whole), dict(mine))
         name = f"{kernel_name(kernel)}-{uuid4().hex}"

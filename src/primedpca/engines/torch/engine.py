@@ -6,7 +6,7 @@ every rank, to the bit; every rank repeats the small algebra between passes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
@@ -29,7 +29,7 @@ from primedpca.engines.local import LocalEngine
 from primedpca.engines.torch.ranks import Ranks
 from primedpca.engines.torch.rendezvous import connect
 from primedpca.engines.tree import FAN_IN, FixedTree, Node
-from primedpca.protocols import Array, DataSource, EngineTraits, Kernel, Parts, is_spread
+from primedpca.protocols import Array, DataSource, EngineTraits, Kernel, Operands, Parts, is_spread
 
 __all__ = ["TorchDistributed", "shares"]
 
@@ -84,13 +84,7 @@ class TorchDistributed(BaseEngine):
         """Return on every rank the ``value`` of each rank, in order."""
         return self.ranks.collect(value)
 
-    def sweep(
-        self,
-        source: DataSource,
-        kernel: Kernel,
-        whole: Mapping[str, Any],
-        mine: Mapping[str, Any],
-    ) -> Parts:
+    def sweep(self, source: DataSource, kernel: Kernel, whole: Operands, mine: Operands) -> Parts:
         """Make one pass over all blocks, each on one rank."""
         ranks, local = self.ranks, LocalEngine(self.ranks.threads)
         if ranks.size == 1:
