@@ -1,4 +1,4 @@
-"""Memory that one step frees and the next asks for stays with the process, if nobody objects."""
+"""Freed memory stays in the process for the next step, unless the environment forbids it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def run(code, **variables):
 
 
 def test_steps_touch_no_new_memory():
-    """Where glibc would give back all that is freed, a fit would fault in tens of thousands."""
+    """If glibc returned all freed memory, a fit would cause tens of thousands of page faults."""
     eager = {"MALLOC_TRIM_THRESHOLD_": "65536"}
     kept = json.loads(run(FITS, **eager))
     given_back = json.loads(run(FITS, **eager, MALLOC_MMAP_THRESHOLD_="131072"))

@@ -14,9 +14,9 @@ from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
 
 from primedpca import PrimedPCA, certify
+from primedpca._core.blas import one_blas_thread
 from primedpca._operator.operator import Centred
 from primedpca._solve.audit import audit
-from primedpca.engines.local import one_blas_thread
 from primedpca.metrics import angles
 from primedpca.priming import BlockKrylov
 from primedpca.result import Certificate, Cluster

@@ -16,7 +16,7 @@ from clusters import bits, cluster, low_rank
 from distributed import Client
 
 from primedpca import PrimedPCA, as_source
-from primedpca.engines.dask import waiting as dask_waiting
+from primedpca._core import dask_cluster
 from primedpca.engines.dask.engine import DaskEngine
 from primedpca.priming import BlockKrylov, Exact, Oja, SubspaceIteration
 from primedpca.sources.files import raw_binary as raw_file
@@ -42,7 +42,7 @@ def in_time():
 def x(tmp_path, monkeypatch):
     """Rows in a file, read so slowly that a pass can be disturbed."""
     monkeypatch.setattr(raw_file, "READ_BYTES", 2**15)
-    monkeypatch.setattr(dask_waiting, "LOOK", 0.2)
+    monkeypatch.setattr(dask_cluster, "LOOK", 0.2)
     np.save(tmp_path / "x.npy", low_rank(1500, 150, 0.9))
 
     def slowly(rows):
@@ -229,7 +229,7 @@ def test_a_worker_that_hangs(x, time_of_three):
         engine = Disturbed(client, timeout=5).begin(
             "product", 2, lambda client: [worker.send_signal(signal.SIGSTOP) for worker in workers]
         )
-        with pytest.raises(TimeoutError, match="not come to its end in 5 s"):
+        with pytest.raises(TimeoutError, match="has not finished within 5 s"):
             PrimedPCA(4, random_state=0, engine=engine, **KRYLOV).fit(x)
 
 
@@ -237,7 +237,7 @@ def test_a_worker_that_hangs(x, time_of_three):
 def test_without_its_scheduler_a_fit_ends_and_goes_on_from_its_checkpoint(
     x, tmp_path, monkeypatch, end, time_of_three
 ):
-    monkeypatch.setattr(dask_waiting, "ANSWER", 3.0)
+    monkeypatch.setattr(dask_cluster, "ANSWER", 3.0)
     options = KRYLOV | {"random_state": 0}
     expected = bits(PrimedPCA(4, **options).fit(x))
     options["checkpoint"] = tmp_path / "kept"
@@ -245,7 +245,7 @@ def test_without_its_scheduler_a_fit_ends_and_goes_on_from_its_checkpoint(
         engine = Disturbed(client, timeout=5).begin(
             "product", 3, lambda client: scheduler.send_signal(end)
         )
-        with pytest.raises(ConnectionError, match=r"scheduler at .* is gone or does not answer"):
+        with pytest.raises(ConnectionError, match=r"scheduler at .* does not answer"):
             PrimedPCA(4, engine=engine, **options).fit(x)
     assert len(list((tmp_path / "kept").glob("pass-*"))) == 2
     with cluster(2) as client:

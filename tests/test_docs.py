@@ -45,6 +45,16 @@ def test_blocks_run(page, tmp_path, monkeypatch, capsys):
     run_page(page, tmp_path, capsys, slow=False)
 
 
+@pytest.mark.parametrize("name", ["add_an_engine.md"])
+def test_blocks_have_the_types_that_the_library_declares(name, tmp_path):
+    code = "\n".join(block.code for block in pages.blocks(ROOT / "docs" / name))
+    (tmp_path / "page.py").write_text(code)
+    # The package itself is checked by `make lint`; its cache makes this a matter of seconds.
+    command = [sys.executable, "-m", "mypy", "--follow-imports=silent", str(tmp_path / "page.py")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", SLOW, ids=name_of)
 def test_slow_blocks_run(page, tmp_path, monkeypatch, capsys):

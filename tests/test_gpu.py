@@ -1,6 +1,6 @@
-"""The same answers on an accelerator: runs where PyTorch finds CUDA, and on CuPy where it is.
+"""The same results on an accelerator: with PyTorch on CUDA, and with CuPy if it is installed.
 
-Needs no test tool: ``python tests/test_gpu.py`` runs it on a machine that has none.
+Needs no pytest: ``python tests/test_gpu.py`` runs it on a machine without.
 """
 
 import os
@@ -34,7 +34,7 @@ def data(n, d, dtype, mean=0.0):
 
 
 def accelerated(X):
-    """The data on the device, as every library that is there has them."""
+    """Yield the data on the device, in every installed library."""
     yield torch.tensor(X, device="cuda")
     try:
         import cupy

@@ -1,4 +1,4 @@
-"""Blocks in threads: the order of results, whose error is told, and who works."""
+"""Blocks in threads: the order of results and of errors, and the threads that work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from primedpca.sources.memory.sparse import BLOCK_ENTRIES, OUTPUT_RATIO, cut_by_
 
 
 class Numbers(BlockSource):
-    """Block ``i`` holds the number ``i``, and takes its time."""
+    """Blocks that hold their own number; some take longer to read than others."""
 
     axis, device, dtype = 0, None, np.dtype(float)
 
@@ -33,7 +33,7 @@ class Numbers(BlockSource):
 
 
 def halves(block):
-    """Sums of ever smaller sizes: in another order they round to another sum."""
+    """Numbers of decreasing size, whose sum depends on the order of addition."""
     return Parts((0.1**block,), (block,))
 
 

@@ -52,9 +52,30 @@ def empty(n, d, density):
     ids=["narrow", "few rows", "all", "large", "sparse", "wide", "sparse, few rows"],
 )
 def test_the_table_of_choices(X, k, options, wanted):
-    made = plan(X, k, **options)
+    made = plan(X, k, engine=LocalEngine(2), **options)  # the workers that choices are made for
     assert wanted in repr(made.priming)
     assert [way.seconds for way in made.ways] == sorted(way.seconds for way in made.ways)
+
+
+@pytest.mark.parametrize("priming", ["auto", "block_krylov", "subspace_iteration", "oja"])
+def test_the_number_of_workers_changes_the_seconds_and_nothing_else(tmp_path, priming):
+    np.save(tmp_path / "x.npy", np.zeros((12_000, 700), "f4"))  # read in several blocks
+    made = [
+        plan(x, 8, priming=priming, engine=LocalEngine(workers), certificate=kind)
+        for x in (tmp_path / "x.npy", blank(20_000, 3000), blank(2000, 100_000))
+        for kind in ("none", "auto")
+        for workers in (1, 2, 16)
+    ]
+    for several in (made[i : i + 3] for i in range(0, len(made), 3)):
+        facts = {
+            (repr(one.priming), one.n_directions, one.overhead, one.patience, one.room)
+            for one in several
+        }
+        assert len(facts) == 1
+        if priming == "auto":
+            seconds = [one.ways[0].seconds for one in several]
+            assert seconds == sorted(seconds, reverse=True)
+            assert seconds[0] > seconds[2]
 
 
 def test_the_sentence():

@@ -17,14 +17,15 @@ from primedpca import PrimedPCA
 from primedpca._core.checksum import checksum, mixed
 from primedpca._operator.operator import Centred
 from primedpca.engines import as_engine
-from primedpca.engines.local import FixedTree, LocalEngine
+from primedpca.engines.local import LocalEngine
 from primedpca.engines.torch.engine import TorchDistributed, shares
+from primedpca.engines.tree import FixedTree
 from primedpca.protocols import Engine, Parts
 from primedpca.sources.wrappers.rank_rows import RankRows
 
 GOOD = [f"{kind} {name}" for kind in ("fit", "rows") for name in FITS]
 GOOD += ["weighted", "weighted rows", "refined", "own files"]
-#: Of these one process and several ranks cut blocks alike.
+#: Data that one process and several ranks cut into the same blocks.
 ALIKE = [name for name in FITS if name not in ("wide", "sparse columns", "zarr", "npy", "npz")]
 
 
@@ -43,7 +44,7 @@ def workers():
 
 @pytest.fixture(scope="module")
 def found(ranks):
-    """Size -> what every rank gave for every job."""
+    """Results of every rank for every job, by number of ranks."""
     bad = [f"error {name}" for name in ERRORS]
     stops = ["stopped", "stopped by rank 0"]
     jobs = {1: stops, 2: [*bad, "drawn", "listening", *stops], 4: ["drawn", *stops]}
@@ -98,16 +99,16 @@ def test_rank_0_decides_when_callbacks_end_a_fit(found):
 def test_ranks_on_one_machine_listen_on_loopback_alone(found):
     first, second = gave(found, "listening", 2)
     assert second
-    assert set(second) <= {"0100007F"}  # 127.0.0.1; rank 0 also keeps the store of the launcher
+    assert set(second) <= {"0100007F"}  # 127.0.0.1; rank 0 also hosts the rendezvous store
     assert "0100007F" in first
 
 
 # -- errors -----------------------------------------------------------------------------------
 
-PARTED = ("the ranks have parted at 'a pass: product': rank 1 asks for another product",) * 2
+OUT_OF_SYNC = ("out of sync at 'a pass: product': rank 1 computes another product",) * 2
 WORDS = {
-    "other signs": PARTED,
-    "other order of columns": PARTED,
+    "other signs": OUT_OF_SYNC,
+    "other order of columns": OUT_OF_SYNC,
     "control characters": ("rank 1 of 2 failed: OSError: \x01\x01", "\x01" * 900),
     "no Unicode": ("rank 1 of 2 failed: OSError: torn: ?", "torn: \udc80"),
     "width": ("rank 1 has `shape`=(700, 19), and rank 0 has (700, 18)",) * 2,
@@ -124,7 +125,7 @@ WORDS = {
     "unreadable block": ("rank 1 of 2 failed: OSError: block 7 is torn", "block 7 is torn"),
     "memory": ("rank 1 of 2 failed: MemoryError: too much", "too much"),
     "memory between passes": ("rank 1 of 2 failed: MemoryError: no room here", "no room here"),
-    "other order": ("the ranks have parted: rank 0 is at 'collect' and rank 1 at 'a pass",) * 2,
+    "other order": ("out of sync: rank 0 is at 'collect' and rank 1 at 'a pass",) * 2,
     "weights missing": ("rank 1 has no `sample_weight`, and others have",) * 2,
 }
 
@@ -137,19 +138,19 @@ def test_an_error_reaches_every_rank_and_they_can_go_on(found, name):
         assert told["after"] == gave(found, "fit few blocks", 1)[0]["bits"]
 
 
-KEEPER = "the process that keeps the ranks in touch (often rank 0)"
+STORE = "the rendezvous store (often hosted by rank 0)"
 
 
 @pytest.mark.parametrize(
     ("job", "size", "struck", "words"),
     [
-        ("kill reduce", 3, 2, "rank 2 of 3 is gone"),
-        ("kill pass", 4, 3, "rank 3 of 4 is gone"),  # of four in a ring, no neighbour of 1
-        ("kill pass", 4, 1, "rank 1 of 4 is gone"),
-        ("kill pass", 3, 0, f"{KEEPER} is gone"),
+        ("kill reduce", 3, 2, "rank 2 of 3 is lost"),
+        ("kill pass", 4, 3, "rank 3 of 4 is lost"),  # of four in a ring, no neighbour of 1
+        ("kill pass", 4, 1, "rank 1 of 4 is lost"),
+        ("kill pass", 3, 0, f"{STORE} is lost"),
         ("stop pass", 3, 2, "rank 2 of 3 did not answer for 4 s (`timeout`): it gives no sign"),
-        ("stop pass", 3, 0, f"{KEEPER} does not answer"),
-        ("hang pass", 3, 1, "rank 1 of 3 did not answer for 4 s (`timeout`): it lives"),
+        ("stop pass", 3, 0, f"{STORE} does not answer"),
+        ("hang pass", 3, 1, "rank 1 of 3 did not answer for 4 s (`timeout`): it is alive"),
         ("memory reduce", 4, 3, "rank 3 of 4 failed: MemoryError"),
     ],
 )
@@ -163,18 +164,18 @@ def test_a_rank_that_is_lost_is_named(ranks, job, size, struck, words):
 def test_a_rank_that_has_more_to_do_is_not_taken_for_lost(ranks):
     late = {"RANKS_SLOW": "1", "RANKS_LATE": "9"}
     for told in ranks.run(3, "kill pass", struck=2, **late)[:2]:
-        assert "RankError: rank 2 of 3 is gone" in told["text"]
+        assert "RankError: rank 2 of 3 is lost" in told["text"]
 
 
 def test_machines_that_count_restarts_differently_find_each_other(ranks):
     for told in ranks.run(3, "kill reduce", struck=2, RANKS_RESTARTS="own")[:2]:
-        assert "RankError: rank 2 of 3 is gone" in told["text"]
+        assert "RankError: rank 2 of 3 is lost" in told["text"]
 
 
 @pytest.mark.parametrize("where", ROOM)
 def test_a_rank_without_room_for_what_it_receives_lets_go_of_the_others(ranks, where):
-    """It lives on, and they hear of it long before the limit of ten minutes."""
-    struck = 0 if where == "sums" else 1  # of one block the first of two ranks has none
+    """The rank stays alive, and the others raise long before the limit of ten minutes."""
+    struck = 0 if where == "sums" else 1  # with a single block, the first of two ranks has none
     limits = {"limit": 60, "RANKS_LIMIT": "600"}
     told = ranks.run(2, f"no room {where}", struck=struck, **limits)[1 - struck]
     assert f"RankError: rank {struck} of 2 failed: " in told["text"]
@@ -190,7 +191,7 @@ def test_a_fit_that_was_struck_goes_on_to_the_same_bits(ranks, tmp_path, phase):
     whole = ranks.run(1, f"nothing {phase}")[0][f"nothing {phase}"]
     ranks.run(3, f"kill {phase}", struck=2, RANKS_FOLDER=folder)
     job = f"nothing {phase}"
-    told = [one[job] for one in ranks.run(2, job, RANKS_FOLDER=folder)]  # with one rank less
+    told = [one[job] for one in ranks.run(2, job, RANKS_FOLDER=folder)]  # one rank fewer
     assert [one["bits"] for one in told] == [whole["bits"]] * 2
     assert all(0 < one["swept"] < whole["swept"] for one in told)
     again = ranks.run(2, job, RANKS_FOLDER=folder)[1][job]

@@ -16,9 +16,9 @@ from rank_starts import Ranks
 pytestmark = pytest.mark.slow
 
 WORDS = {
-    "kill": "RankError: rank 2 of 3 is gone",
+    "kill": "RankError: rank 2 of 3 is lost",
     "stop": "RankError: rank 2 of 3 did not answer for 4 s (`timeout`): it gives no sign",
-    "hang": "RankError: rank 2 of 3 did not answer for 4 s (`timeout`): it lives",
+    "hang": "RankError: rank 2 of 3 did not answer for 4 s (`timeout`): it is alive",
     "memory": "RankError: rank 2 of 3 failed: MemoryError",
 }
 
@@ -44,19 +44,16 @@ def test_every_fault_in_every_phase_is_named_on_the_others(ranks, stroke, phase,
 @pytest.mark.parametrize("job", ["kill pass", "kill reduce", "memory reduce"])
 def test_of_four_ranks_all_learn_which_one_is_lost(ranks, job, struck, time):
     told = ranks.run(4, job, struck=struck, limit=90, RANKS_LIMIT="600")
-    words = f"rank {struck} of 4 {'is gone' if 'kill' in job else 'failed: MemoryError'}"
+    words = f"rank {struck} of 4 {'is lost' if 'kill' in job else 'failed: MemoryError'}"
     assert all(f"RankError: {words}" in one["text"] for r, one in enumerate(told) if r != struck)
 
 
 @pytest.mark.parametrize("time", range(3))
-@pytest.mark.parametrize(("stroke", "word"), [("kill", "is gone"), ("stop", "does not answer")])
+@pytest.mark.parametrize(("stroke", "word"), [("kill", "is lost"), ("stop", "does not answer")])
 def test_without_the_keeper_of_the_store_nobody_waits(ranks, stroke, word, time):
     limit = "4" if stroke == "stop" else "600"
     for told in ranks.run(3, f"{stroke} pass", struck=0, limit=90, RANKS_LIMIT=limit)[1:]:
-        assert (
-            f"RankError: the process that keeps the ranks in touch (often rank 0) {word}"
-            in (told["text"])
-        )
+        assert f"RankError: the rendezvous store (often hosted by rank 0) {word}" in (told["text"])
 
 
 @pytest.mark.parametrize("time", range(3))

@@ -1,4 +1,4 @@
-"""Threads: any number of BLAS threads, two that call on one model, and forks in between."""
+"""Threads: any number of BLAS threads, two threads that use one model, and forks."""
 
 import copy
 import os
@@ -14,7 +14,7 @@ from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
 from primedpca import PrimedPCA, as_source, certify, prime, refine
-from primedpca.engines.local import one_blas_thread
+from primedpca._core.blas import one_blas_thread
 from primedpca.sources.files.sequential import InOrder
 
 X = np.random.default_rng(0).normal(size=(3200, 300)) * np.arange(1, 301) ** -0.5
@@ -48,7 +48,7 @@ def test_the_bits_do_not_hang_on_the_threads_of_blas(way):
 
 
 def in_parallel(*calls):
-    """Make the calls in threads that begin together; raise what they raise."""
+    """Make the calls in threads that start at the same time; raise their errors."""
     errors, gate = [], threading.Barrier(len(calls))
 
     def run(call):
@@ -69,7 +69,7 @@ def in_parallel(*calls):
 
 @pytest.fixture
 def often():
-    """Switch between threads as often as can be."""
+    """Switch between threads as often as possible."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -92,7 +92,7 @@ def test_no_row_is_lost_when_threads_share_a_model(often):
 def test_fits_merges_and_batches_wait_for_each_other(often):
     rows = X[:, :20]
     one, two = (PrimedPCA(3).partial_fit(rows[:100]) for _ in range(2))
-    # Each takes in the other: who waited for both at once could wait for ever.
+    # Each merges the other: a thread that took both locks in its own order could deadlock.
     in_parallel(*(lambda a=a, b=b: a.merge(b) for a, b in ((one, two), (two, one)) * 3))
     assert one.n_samples_ >= 400
     assert two.n_samples_ >= 400
@@ -145,7 +145,7 @@ def test_children_forked_while_others_fit_do_not_hang():
 
 
 def in_child(check):
-    """The exit status of a forked child that makes a call: 0 if it gives something true."""
+    """Exit status of a forked child that makes a call: 0 if the result is true."""
     child = os.fork()
     if child == 0:
         import signal

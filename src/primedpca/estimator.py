@@ -358,7 +358,7 @@ class PrimedPCA(
             array.
         """
         if out is None and is_dask(X):
-            check_is_fitted(self)
+            self._check_fitted()
             self._source(X, reset=False)  # checks names and number of columns
             weights = self.components_ / self._stretch()
             return lazy_scores(X, Seen(weights, self.mean_, self.scale_, self.missing))
@@ -404,7 +404,7 @@ class PrimedPCA(
         array of shape (n_samples, n_features)
             Of the library and on the device of ``X``.
         """
-        check_is_fitted(self)
+        self._check_fitted()
         scores = X if is_dense(X) else np.asarray(X)
         if len(scores.shape) != 2 or scores.shape[1] != self.n_components_:
             raise ValueError(
@@ -416,6 +416,9 @@ class PrimedPCA(
         xp = namespace(scores)
         where = {"device": scores.device} if hasattr(scores, "device") and xp is not np else {}
         return scores @ xp.asarray(back, **where) + xp.asarray(self.mean_, **where)
+
+    def _check_fitted(self) -> None:
+        check_is_fitted(self)
 
     def _stretch(self) -> Any:
         """Divisors of the scores: their standard deviations, with ``whiten``."""
@@ -480,7 +483,7 @@ class PrimedPCA(
         return probabilistic.precision(self._model(square=True))
 
     def _model(self, square: bool = False) -> probabilistic.Model:
-        check_is_fitted(self)
+        self._check_fitted()
         if square:
             check_square(self.components_.shape[1], as_bytes(self.max_memory))
         return probabilistic.Model(
@@ -610,7 +613,7 @@ class PrimedPCA(
         from sklearn.pipeline import make_pipeline
         from sklearn.preprocessing import StandardScaler
 
-        check_is_fitted(self)
+        self._check_fitted()
         pca = PCA(self.n_components_, whiten=self.whiten)
         for name in (
             *("components_", "explained_variance_", "explained_variance_ratio_"),
@@ -661,7 +664,7 @@ class PrimedPCA(
 
     def _seen(self, X: Any) -> Centred:  # noqa: N803
         """New rows as the fitted model sees them."""
-        check_is_fitted(self)
+        self._check_fitted()
         source = self._source(X, reset=False)
         own = getattr(source, "own", source)  # of rows on several ranks, this one's
         return Centred.given(own, self.mean_, self.scale_, self.missing)

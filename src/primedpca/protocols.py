@@ -18,6 +18,7 @@ compute an :class:`Engine`: one file and one registry line each.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -26,13 +27,17 @@ __all__ = [
     "Block",
     "DataSource",
     "Engine",
+    "EngineTraits",
+    "Journal",
     "Kernel",
     "Like",
+    "Operands",
     "Parts",
     "Priming",
     "PrimingTraits",
     "State",
     "is_spread",
+    "makes_square",
 ]
 
 #: An array of any library that follows the array API standard.
@@ -105,32 +110,115 @@ def is_spread(source: DataSource) -> bool:
 
 
 class Parts(NamedTuple):
-    """What a kernel makes of one block: arrays to add up, and arrays to put end to end."""
+    """Result of a kernel for one block: arrays to add up, and arrays to put end to end."""
 
     sums: tuple[Array, ...] = ()
     stacks: tuple[Array, ...] = ()
 
 
+#: Arrays and numbers that a kernel needs beside the block, by name.
+Operands = Mapping[str, Any]
+#: A function of a block and keyword operands.  One that is marked by :func:`makes_square` adds
+#: square matrices as large as the covariance, for which an engine may need to save memory.
 Kernel = Callable[..., Parts]
+
+
+def makes_square(kernel: Kernel) -> Kernel:
+    """Mark a kernel whose sums are square matrices, as wide as a block is across."""
+    kernel.__dict__["makes_square"] = True
+    return kernel
+
+
+class Journal(Protocol):
+    """Results of passes, kept in the order in which they were computed.
+
+    ``history`` holds the rows of the fit that the results belong to.
+    """
+
+    history: list[dict[str, Any]]
+
+    def held(self, name: str, operands: Operands) -> tuple[Any] | None:
+        """Return the kept result of the next step in a tuple, or ``None`` if there is none."""
+
+    def keep(self, name: str, operands: Operands, result: Any) -> None:
+        """Keep the result of the next step."""
+
+    def resume_loop(self) -> dict[str, Any] | None:
+        """Return the state of a loop over mini-batches or rows, or ``None`` if it starts now."""
+
+    def keep_loop(self, loop: dict[str, Any], known: int, last: bool) -> None:
+        """Keep the state of such a loop, before its step is reported as row ``known``."""
+
+
+@dataclass(frozen=True)
+class EngineTraits:
+    """Facts about an engine that plans and reports use; none of them changes a result.
+
+    Attributes
+    ----------
+    where : str
+        Name of the place, as fitted models show it in ``where_``.
+    workers : int, default=1
+        Blocks that are processed at the same time; the seconds that a plan reports follow it.
+    remote : bool, default=False
+        Whether other processes read the blocks, so that the source must be sent to them.
+    rank : int, default=0
+        Number of this process among those that run the same fit together, from 0.
+    ranks : int, default=1
+        How many such processes there are.
+    """
+
+    where: str
+    workers: int = 1
+    remote: bool = False
+    rank: int = 0
+    ranks: int = 1
 
 
 @runtime_checkable
 class Engine(Protocol):
-    """Where blocks are worked on."""
+    """The place where blocks are processed.
 
-    def sweep(
-        self,
-        source: DataSource,
-        kernel: Kernel,
-        whole: Mapping[str, Any],
-        mine: Mapping[str, Any],
-    ) -> Parts:
-        """One pass: ``kernel(block, **whole, **mine)`` over all blocks of ``source``.
+    Inherit :class:`primedpca.engines.BaseEngine` to write only :meth:`sweep`; the other members
+    have the defaults of an engine that works in this process.
+    """
+
+    @property
+    def traits(self) -> EngineTraits:
+        """Facts for plans and reports."""
+
+    @property
+    def journal(self) -> Journal | None:
+        """The record of passes, if results are kept."""
+
+    def sweep(self, source: DataSource, kernel: Kernel, whole: Operands, mine: Operands) -> Parts:
+        """Make one pass: ``kernel(block, **whole, **mine)`` over all blocks of ``source``.
 
         Of every array in ``mine`` a block gets the entries that belong to its own rows (or
         columns, where the source is cut into columns).  ``sums`` are added in float64 and in a
         tree that depends on the number of blocks alone; ``stacks`` are joined in block order.
         """
+
+    def once(self, name: str, operands: Operands, make: Callable[[], Any]) -> Any:
+        """Return ``make()``, kept as a whole if results are kept.
+
+        For work that holds data in memory between passes: its own passes are not kept one by one.
+        """
+
+    def view(self, source: DataSource) -> DataSource:
+        """Return the source as this engine reads single blocks and rows of it."""
+
+    def blocks_in_memory(self) -> int:
+        """Return the largest number of blocks that one process holds at a time."""
+
+    def together(self, task: str) -> AbstractContextManager[None]:
+        """Context in which errors reach all ranks, left when all ranks have ended ``task``."""
+
+    def share(self, make: Callable[[], Any]) -> Any:
+        """Return on every rank the result of ``make`` on rank 0."""
+
+    def collect(self, value: Any) -> list[Any]:
+        """Return on every rank the ``value`` of each rank, in order."""
 
 
 @dataclass(frozen=True)

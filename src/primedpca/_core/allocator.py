@@ -1,9 +1,9 @@
-"""Memory that is freed and asked for again in a moment, as with blocks, kept in the process.
+"""Make glibc keep freed blocks for the next ones.
 
-glibc hands large pieces that are freed back to the system, and every page of the next is then
-faulted in again, which can cost as much as the work on it.  It learns to keep pieces as large as
-those that it has seen freed, but no more than twice the largest of them; Dask starts its workers
-with even that turned off.
+glibc returns large freed blocks to the system, and every page of the next block then faults in
+again, which can cost as much as the work on it.  It learns to keep blocks as large as those that
+it has seen freed, but no more than twice the largest in all; Dask starts its workers with even
+that turned off.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ import numpy as np
 
 __all__ = ["keep_freed", "reusing_memory"]
 
-TRIM, MMAP = -1, -3  # as mallopt names what is asked for
+TRIM, MMAP = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of mallopt
 KEPT = 2**27  # bytes that may stay at the end of the heap
-LARGEST = 2**25  # of one piece: as much as glibc comes to by itself
-USUAL = 2**17  # and what it begins with
+LARGEST = 2**25  # bytes of one block: the most that glibc learns by itself
+USUAL = 2**17  # bytes of one block that glibc starts with
 
 _lock = threading.Lock()
 _users = 0
 
 
 def _forget_users() -> None:
-    """In a forked child: whoever was reusing memory is not there."""
+    """Reset the count in a forked child, where the threads that reused memory are missing."""
     global _lock, _users
     _lock, _users = threading.Lock(), 0
 
@@ -40,27 +40,27 @@ if hasattr(os, "register_at_fork"):
 
 
 def keep_freed() -> None:
-    """Show glibc at once the largest piece that it learns from; no page of it is touched."""
+    """Teach glibc the largest block that it learns from; no page of it is touched."""
     np.empty(LARGEST - 2**16, dtype=np.uint8)
 
 
 @cache
 def _mallopt() -> Any:
-    """The function that sets this, unless somebody has chosen how large a piece is."""
+    """Return glibc's ``mallopt``, unless the environment has set the size of blocks."""
     chosen = "MALLOC_MMAP_THRESHOLD_" in os.environ
     if chosen or "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", ""):
         return None
     try:
         return ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):  # another system's library
+    except (AttributeError, OSError, TypeError):  # another C library
         return None
 
 
 @contextmanager
 def reusing_memory(wanted: bool = True) -> Iterator[None]:
-    """Inside, freed pieces are kept for the next, if that is wanted.
+    """Keep freed blocks inside the ``with`` block, if ``wanted``.
 
-    Afterwards all is as it was chosen, or where nothing was, as glibc would have learnt to have it.
+    Afterwards the settings of the environment hold again, or else those that glibc learns.
     """
     global _users
     change = _mallopt() if wanted else None

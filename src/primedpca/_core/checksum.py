@@ -1,4 +1,4 @@
-"""A number for what the data are multiplied with, by which ranks see that they have not parted."""
+"""Checksum of the operands of a pass, by which ranks see that they are in sync."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from primedpca.protocols import Array
 
 __all__ = ["checksum"]
 
-PIECE = 2**22  # words that are mixed at a time, on a device
+PIECE = 2**22  # words that are mixed at a time on a device
 #: Odd numbers whose bits look random (SplitMix64), as int64.
 STEP, FIRST, SECOND = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
 
 
 def checksum(value: Any) -> int:
-    """A number that changes with any bit of the arrays and numbers in ``value``.
+    """Return a number that changes with any bit of the arrays and numbers in ``value``.
 
-    It changes with signs and with the order of entries: that is what eigensolvers of different
-    machines differ in.
+    It also changes with signs and with the order of entries, in which eigensolvers of different
+    machines differ.
     """
     found = hashlib.blake2b(digest_size=8)
     _feed(found, value)
@@ -38,7 +38,7 @@ def _feed(found: Any, value: Any) -> None:
         for part in value:
             _feed(found, part)
     elif is_dense(value):
-        turned = lies_in_columns(value)  # on which the bits of later products hang
+        turned = lies_in_columns(value)  # the bits of later products depend on the layout
         about = f"{dtype_name(value.dtype)} {tuple(value.shape)} {turned};"
         found.update(about.encode())
         flat = (value.T if turned else value).reshape(-1)
@@ -52,9 +52,10 @@ def _feed(found: Any, value: Any) -> None:
 
 
 def mixed(flat: Array) -> int:
-    """A number that hangs on every bit of a tensor ``(length,)`` and on its place.
+    """Return a number that depends on every bit of a tensor ``(length,)`` and its position.
 
-    Made where the tensor is: each word and its place through SplitMix64, added with wrap-around.
+    Computed on the tensor's device: each word and its position go through SplitMix64, and the
+    results are added with wrap-around.
     """
     import torch
 

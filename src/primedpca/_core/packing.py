@@ -1,6 +1,6 @@
-"""Arrays of any library as NumPy's and back, laid out in memory as they were.
+"""Conversion of arrays of any library to NumPy and back, with their memory layout.
 
-The layout decides which of its ways BLAS goes, and so the last bits of a product.
+BLAS takes other code for other layouts, so the layout affects the last bits of a product.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Packed", "as_columns", "as_rows", "lies_in_columns", "pack", "unpack
 
 
 class Packed(NamedTuple):
-    """An array, transposed where it lay in columns, and whose it was."""
+    """A NumPy array, transposed if it was stored by columns, and the library it came from."""
 
     values: np.ndarray
     turned: bool
@@ -26,7 +26,7 @@ class Packed(NamedTuple):
 
 
 def pack(value: Any) -> Any:
-    """``value`` with every array in it packed."""
+    """Return ``value`` with every array in it packed."""
     if isinstance(value, np.generic):
         return Packed(np.asarray(value), False, "scalar")
     if is_dense(value):
@@ -37,7 +37,7 @@ def pack(value: Any) -> Any:
 
 
 def unpack(value: Any, like: Like) -> Any:
-    """What was packed, its arrays fresh and in the library and on the device of ``like``."""
+    """Undo :func:`pack`: new arrays in the library and on the device of ``like``."""
     if not isinstance(value, Packed):
         return _inside(value, lambda part: unpack(part, like))
     if value.home == "scalar":
@@ -49,7 +49,7 @@ def unpack(value: Any, like: Like) -> Any:
 
 
 def lies_in_columns(x: Array) -> bool:
-    """Whether ``x`` is laid out in memory column by column, and not row by row."""
+    """Whether ``x`` is stored in memory column by column, and not row by row."""
     if len(x.shape) != 2:
         return False
     if is_torch_array(x):
@@ -72,7 +72,7 @@ def _inside(value: Any, change: Any) -> Any:
 
 
 def as_columns(rows: list[dict[str, Any]]) -> list[Any]:
-    """Rows of numbers as columns, which take less room; others as they are."""
+    """Return rows of numbers as columns, which take less memory; other rows unchanged."""
 
     def kind(row: dict[str, Any]) -> tuple[Any, ...]:
         return tuple((name, type(value)) for name, value in row.items())
@@ -88,7 +88,7 @@ def as_columns(rows: list[dict[str, Any]]) -> list[Any]:
 
 
 def as_rows(columns: list[Any]) -> list[dict[str, Any]]:
-    """The rows again."""
+    """Undo :func:`as_columns`."""
     found: list[dict[str, Any]] = []
     for part in columns:
         if isinstance(part, list):

@@ -1,7 +1,7 @@
-"""Threads of this process: how many there may be, work in them, and what a fork leaves of them.
+"""Threads of this process: their number, pools and locks, also after a fork.
 
-A forked child has none of the threads, and whatever they held when it was made is held for ever.
-Who keeps a lock or a place in a file therefore gives it up there and begins anew.
+A forked child has none of its parent's threads, and the locks that these held stay locked.  The
+objects that hold a lock or a position in a file therefore make new ones in the child.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ _left: list[Any] = []
 
 
 def processors() -> int:
-    """How many this process may use."""
+    """Return the number of processors that this process may use."""
     allowed = getattr(os, "sched_getaffinity", None)  # not on every system
     return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
 @cache
 def pool_of(workers: int, name: str = "primedpca") -> ThreadPoolExecutor:
-    """So many threads, which live as long as the process."""
+    """Return a pool of this many threads, which live as long as the process."""
     return ThreadPoolExecutor(workers, thread_name_prefix=name)
 
 
 def lock_of(owner: Any) -> Any:
-    """The lock of an object: reentrant, and no part of what is copied or pickled of it."""
-    # One step, so that two threads that ask at once are given the same.
+    """Return the reentrant lock of an object, which is not copied or pickled with it."""
+    # Atomic, so that two threads that ask at the same time get the same lock.
     return _locks.setdefault(owner, threading.RLock())
 
 
 def renewed_after_fork(owner: Any) -> None:
-    """Have ``owner._renew()`` called in every child that is forked while ``owner`` lives."""
+    """Call ``owner._renew()`` in every child that is forked while ``owner`` lives."""
     _renewed.add(owner)
 
 
@@ -48,7 +48,7 @@ def _after_fork() -> None:
     pool_of.cache_clear()
     _locks.clear()
     for owner in list(_renewed):
-        _left.append(dict(vars(owner)))  # a file that another thread was reading cannot be closed
+        _left.append(dict(vars(owner)))  # closing a file that another thread was reading may hang
         owner._renew()
 
 
@@ -57,11 +57,11 @@ if hasattr(os, "register_at_fork"):
 
 
 def in_threads(work: Callable[[slice], Any], rows: list[slice]) -> list[Any]:
-    """What ``work`` makes of each slice of the rows of tall arrays, in their order.
+    """Apply ``work`` to each slice of the rows of tall arrays; return the results in order.
 
-    The slices decide about bits, the number of processors does not.
+    The slices determine the bits of a result; the number of processors does not.
     """
     if len(rows) == 1 or processors() == 1:
         return [work(some) for some in rows]
-    # Not the threads of blocks: one of them may be who asks.
+    # Not the pool of the engine: one of its threads may be waiting here, and fill it up.
     return list(pool_of(processors(), "primedpca-rows").map(work, rows))

@@ -8,8 +8,6 @@ import numpy as np
 
 from primedpca._core.arrays import to_numpy
 from primedpca._operator.operator import Centred
-from primedpca.engines.counted import CountedEngine
-from primedpca.engines.recorded import RecordedEngine
 from primedpca.result import Decomposition
 from primedpca.sources import maps
 from primedpca.sources.wrappers.mapped import Mapped
@@ -44,16 +42,9 @@ def attributes(found: Decomposition, k: int, shape: tuple[int, int]) -> dict[str
 
 def circumstances(data: Centred) -> dict[str, Any]:
     """The fitted attributes that say what the rows were and where they were worked on."""
-    engine: Any = data.engine
-    while isinstance(engine, (CountedEngine, RecordedEngine)):
-        engine = engine.engine
-    name, device = type(engine).__name__, data.source.device
-    known = {"LocalEngine": "this machine", "TorchDistributed": "torch_distributed"}
-    where = known.get(name, name)
-    if hasattr(engine, "client"):
-        where = f"Dask, {getattr(engine.client.scheduler, 'address', 'a cluster')}"
+    device = data.source.device
     on = "" if device in (None, "cpu") else f", on {device}"
-    return {"map_": map_of(data.source), "where_": where + on}
+    return {"map_": map_of(data.source), "where_": data.engine.traits.where + on}
 
 
 def map_of(source: Any) -> str | None:

@@ -12,6 +12,7 @@ import numpy as np
 from primedpca._certify.sketch_bounds import sketch_certificate
 from primedpca._core.allocator import keep_freed
 from primedpca._core.arrays import check_whole_numbers, is_sparse, to_numpy, work_dtype
+from primedpca._core.blas import one_blas_thread
 from primedpca._core.units import as_bytes
 from primedpca._model.attributes import attributes
 from primedpca._operator import statistics
@@ -19,7 +20,6 @@ from primedpca._operator.one_pass import stream
 from primedpca._operator.operator import Centred
 from primedpca._operator.preparation import stored_means
 from primedpca._operator.scaling import decomposition
-from primedpca.engines.local import one_blas_thread
 from primedpca.priming import FrequentDirections
 from primedpca.priming.sketch import ROOM, SketchState, Stream, merge, take_in
 from primedpca.protocols import DataSource

@@ -15,7 +15,7 @@ from primedpca._operator.preparation import (
     present_rows,
     stored_counts,
 )
-from primedpca.protocols import Array, Block, Parts
+from primedpca.protocols import Array, Block, Parts, makes_square
 
 __all__ = [
     "adjoint",
@@ -194,6 +194,7 @@ def gram_product(
     return Parts((_lifted(a @ z, offset @ z, root),))
 
 
+@makes_square
 def covariance(
     block: Block,
     *,

@@ -48,8 +48,7 @@ def refuse(data: Centred, count: int) -> None:
         if len(found) == min(SHOWN, count):
             break
     if is_spread(source):  # the others have the rest
-        everywhere: Any = data.engine
-        found = sorted({place for part in everywhere.collect(found) for place in part})[:SHOWN]
+        found = sorted({place for part in data.engine.collect(found) for place in part})[:SHOWN]
     row, column, kind = found[0]
     where = "row"
     if hasattr(source, "whose"):

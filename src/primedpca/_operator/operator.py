@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from copy import copy
 from typing import Any
 
@@ -24,8 +24,7 @@ from primedpca._operator.wide_rows import (
     by_slices,
     gram_of_rows,
 )
-from primedpca.engines import LocalEngine, as_engine, batches_of
-from primedpca.engines.recorded import recorded
+from primedpca.engines import LocalEngine, as_engine
 from primedpca.protocols import Array, Block, DataSource, Engine, Like, Parts
 from primedpca.sources import as_source
 from primedpca.sources.base import OneBlock
@@ -48,15 +47,12 @@ class Ledger:
     first : block or None
         The first block, kept from the look at its type until the first pass has used it for its
         guess of the mean, so that it is read once.
-    gathered : object
-        Mini-batches of a remote engine, which keep what they hold of the last epoch.
     """
 
-    __slots__ = ("first", "frame", "gathered", "meter")
+    __slots__ = ("first", "frame", "meter")
 
     def __init__(self, frame: Frame, meter: Meter, first: Block | None = None) -> None:
         self.frame, self.meter, self.first = frame, meter, first
-        self.gathered: Any = None
 
 
 class Meter:
@@ -128,6 +124,8 @@ class Centred:
         if missing not in ("error", "mean"):
             raise ValueError(f"`missing`={missing!r} must be 'error' or 'mean'.")
         source = as_source(x)
+        engine = as_engine(engine, source)
+        source = engine.view(source)
         if missing == "error" and getattr(source, "missing", None) == "mean":
             missing = "mean"  # the custom of this kind of data
         scale = getattr(source, "scale", None) if scale is None else scale
@@ -136,7 +134,7 @@ class Centred:
         root, weight, unit = statistics.roots_of(sample_weight, source.shape[0], like)
         vars(self).update(
             source=source,
-            engine=as_engine(engine, source),
+            engine=engine,
             center=center,
             missing=missing,
             shape=source.shape,
@@ -226,10 +224,6 @@ class Centred:
         """Go to where a checkpoint of the same operator was written."""
         self.learned(frame)
         self._ledger.meter.passes = passes
-
-    def once(self, name: str, operands: dict[str, Any], make: Callable[[], Any]) -> Any:
-        """``make()``, or what a checkpoint of this fit kept of it."""
-        return recorded(self.engine, name, operands, make)
 
     def first_block(self) -> Block:
         """The block that the mean is guessed from."""
@@ -334,8 +328,7 @@ class Centred:
     ) -> Iterator[tuple[int, Centred]]:
         """Mini-batches after the number that an epoch is re-entered with to go on behind each."""
         self.learn()
-        reader = self._ledger.gathered = batches_of(self.engine, self.source, self._ledger.gathered)
-        found = reader.batches(size, seed, epoch, start)
+        found = self.source.batches(size, seed, epoch, start)
         for i, (index, block) in enumerate(found, start + 1):
             self.count(len(index) / self.shape[0])
             part = self.part(OneBlock(block), index, LocalEngine(1))

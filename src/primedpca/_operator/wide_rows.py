@@ -16,7 +16,7 @@ import numpy as np
 
 from primedpca._core.arrays import namespace
 from primedpca._operator import kernels
-from primedpca.engines.local import cut
+from primedpca.engines.tree import cut
 from primedpca.protocols import Array, Block, is_spread
 from primedpca.sources.base import BlockSource, cut_evenly
 from primedpca.sources.memory.dense import block_length
@@ -33,7 +33,7 @@ PIECE_BYTES = 2**26  # of a long result that is added to
 
 def are_wide_rows(data: Centred) -> bool:
     """Whether the data are dense, wide and read in rows that this process can hold."""
-    near = not getattr(data.engine, "remote", False)
+    near = not data.engine.traits.remote
     return near and data.source.axis == 0 and not data.sparse and data.shape[0] < data.shape[1]
 
 
@@ -45,14 +45,14 @@ def gram_of_rows(data: Centred) -> Array:
     """
     found = groups(data.source, data.room)
     if len(found) == 1:
-        square, frame = data.once(
+        square, frame = data.engine.once(
             "gram", {"frame": data.frame}, lambda: _gram_at_once(data, found[0])
         )
         data.learned(frame)
         data.count(1)
         return square
     asked = {"frame": data.learn()}
-    square = data.once("gram", asked, lambda: _gram_by_groups(data, found))
+    square = data.engine.once("gram", asked, lambda: _gram_by_groups(data, found))
     data.count((len(found) + 1) / 2)
     return square / data.weight
 
@@ -80,7 +80,7 @@ def _gram_by_groups(data: Centred, found: list[tuple[int, int]]) -> Array:
 def adjoint_of_rows(data: Centred, left: Array) -> Array:
     """``M^T U``, ``(d, p)``: one pass, summed over groups in place."""
     asked = {"frame": data.learn(), "left": left}
-    total = data.once("adjoint", asked, lambda: _adjoint_by_groups(data, left))
+    total = data.engine.once("adjoint", asked, lambda: _adjoint_by_groups(data, left))
     data.count(1)
     return data.narrow(total)
 

@@ -19,6 +19,9 @@ from primedpca.priming import BlockKrylov, Exact
 __all__ = ["Load", "Way", "exact_way", "krylov_way", "ways"]
 
 
+#: Choices are priced for this many workers, whatever the engine has, so that the same data and
+#: options lead to the same bits on any number of workers.
+REFERENCE_WORKERS = 2
 PROBES, RIDES, LONGEST_RIDE = 16, 4, 9
 DISK = 2e9  # bytes a second of a local disk, or a network's, where the system keeps some of it
 ALLOCATOR = 1.1  # what is kept of blocks that are free again
@@ -43,6 +46,7 @@ class Load:
     axis : int
     blocks : int
     workers : int
+        Blocks that are processed at a time, for the seconds.
     rate : float
         Bytes a second that can be read, infinite in memory.
     rates : Rates
@@ -70,7 +74,7 @@ class Load:
     remote: bool = False
 
     @classmethod
-    def of(cls, data: Centred, proven: bool) -> Load:
+    def of(cls, data: Centred, proven: bool, workers: int = REFERENCE_WORKERS) -> Load:
         """The load of these data; a proof is made in float64."""
         source: Any = data.source
         n, d = data.shape
@@ -80,8 +84,6 @@ class Load:
         entries = n * d if counted is None else int(counted)
         size = int(getattr(source.dtype, "itemsize", 8))
         item = 8 if proven or "64" in dtype_name(data.like.dtype) else 4
-        engine: Any = data.engine
-        workers, remote = getattr(engine, "workers", 1), getattr(engine, "remote", False)
         stored = entries * (size + 4 * data.sparse)
         cache = getattr(source, "cache_bytes", 0)
         in_memory = held is not None or cache >= stored
@@ -100,9 +102,9 @@ class Load:
             math.inf if in_memory else rate,
             CORE if source.device in (None, "cpu") else DEVICE,
             cache,
-            # One more than threads: the sum that a part is added to.
-            min(engine.threads + 1 if remote else workers, len(source.blocks)),
-            remote,
+            # Memory is counted as it is: a limit on it must hold on any number of workers.
+            min(data.engine.blocks_in_memory(), len(source.blocks)),
+            data.engine.traits.remote,
         )
 
     @property

@@ -46,9 +46,10 @@ def plan(
     Returns
     -------
     Plan
-        Its ``str`` is a sentence; ``ways`` are those that were weighed, the cheapest first,
-        each with its passes, flops, bytes, memory and seconds.  Of data on disk one block is
-        read, and the sentence tells how long reading takes at that speed.
+        Its ``str`` is a sentence; ``ways`` are those that were weighed, each with its passes,
+        flops, bytes, memory and seconds.  The first is the cheapest on two workers: the choice
+        does not depend on how many there are, so that results do not; the seconds do.  Of data
+        on disk one block is read, and the sentence tells how long reading takes at that speed.
 
     Examples
     --------
@@ -142,16 +143,22 @@ def make_plan(
         )
     if isinstance(k, float):
         return _plan_for_share(data, k, priming)
-    reason, considered = "as asked for", []
+    reason, considered, shown = "as asked for", list[Way](), list[Way]()
     m, load = min(data.shape), Load.of(data, proven)
     if not asked:
         p = min(k + _extra(extra_components, BlockKrylov(), k, load), m)
         p_exact = min(k + _extra(extra_components, Exact(), k, load), m)
-        considered = ways(load, p, tol, proven, max_memory, p_exact)
-        if data.standardise or data.missing == "mean":
-            considered = [_after_a_pass(way, load) for way in considered]
+
+        def priced(load: Load) -> list[Way]:
+            found = ways(load, p, tol, proven, max_memory, p_exact)
+            learns = data.standardise or data.missing == "mean"
+            return [_after_a_pass(way, load) for way in found] if learns else found
+
+        considered = priced(load)
         priming = considered[0].priming
-        reason = _why(considered) + _absent(data.source)
+        here = {way.name: way for way in priced(Load.of(data, proven, data.engine.traits.workers))}
+        shown = [replace(way, seconds=here.get(way.name, way).seconds) for way in considered]
+        reason = _why(shown) + _absent(data.source)
     priming = as_priming(priming)
     extra = _extra(extra_components, priming, k, load)
     if hasattr(getattr(priming, "array", None), "shape"):  # directions that are there already
@@ -163,7 +170,7 @@ def make_plan(
         # Twice the steps that were expected, and as long as a full decomposition would take.
         each = considered[0].seconds / considered[0].steps
         patience = max(math.ceil(exact[0].seconds / each), 2 * considered[0].steps)
-    plan = Plan(priming, k, min(k + extra, m), reason, tuple(considered), overhead, patience)
+    plan = Plan(priming, k, min(k + extra, m), reason, tuple(shown), overhead, patience)
     if asked:
         limits: dict[str, Any] = {"tol": tol, "proven": proven, "batch_size": batch_size}
         return within_budget(plan, load, max_memory, **limits)

@@ -1,12 +1,12 @@
-"""Survive a kill: what a fit has worked out so far, in a folder.
+"""Checkpoints: the results of a fit so far, in a folder.
 
-A fit is a fixed sequence of passes with small algebra between them.  What every pass gave is
-kept as a file of its own; a fit that is begun again works out the algebra anew from these and
-reads the data only where they end, so it goes exactly the way it would have gone.  With every
-pass goes a hash of what the data were multiplied with: if that is not the same to the last bit,
-the way has parted, and the checkpoint is refused.
+A fit is a fixed sequence of passes with small algebra between them.  The result of every pass is
+kept in a file of its own.  A resumed fit repeats the algebra with these results and reads the
+data only after the last of them, so it continues exactly as it would have without interruption.
+Every pass is kept with a hash of its operands: if these differ in any bit, the resumed fit has
+diverged from the checkpoint, and the checkpoint is refused.
 
-Loops with many steps but a state of fixed size, above all those over mini-batches and streams,
+Loops with many steps but a state of fixed size, such as those over mini-batches and streams,
 keep their state every half a minute and at their end, in place of the passes that led to it.
 """
 
@@ -34,7 +34,7 @@ from primedpca._session.interrupts import Interrupts
 from primedpca._solve.history import Listener
 from primedpca._solve.solution import Solution
 from primedpca.engines import as_engine
-from primedpca.engines.recorded import RecordedEngine
+from primedpca.engines.journal import RecordedEngine
 from primedpca.priming import REGISTRY, Given
 from primedpca.protocols import Engine, Like, Parts
 from primedpca.result import Certificate, Cluster, Decomposition, Plan, Status
@@ -42,7 +42,7 @@ from primedpca.sources.files.regular_files import check_regular
 
 __all__ = ["TYPES", "Checkpoint"]
 
-#: Seconds between two writings of the state of a loop.
+#: Seconds between two writes of the state of a loop.
 EVERY = 30.0
 MANIFEST, LOOP, RESULT = (f"{name}.safetensors" for name in ("manifest", "loop", "result"))
 LOCK = "lock"
@@ -62,18 +62,18 @@ class Checkpoint:
     Parameters
     ----------
     folder : path
-        New, empty, or with a checkpoint in it.
+        A new or empty folder, or one with a checkpoint.
     engine : Engine, optional
 
     Attributes
     ----------
     engine : RecordedEngine
-        The one given, its passes kept.
+        The given engine; the results of its passes are kept.
     history : list of dict
-        The rows of the fit that is running.
+        Rows of the fit that is running.
     interrupts : Interrupts
     speaks : bool
-        Whether this process reports on the fit.
+        Whether this process reports progress.
     """
 
     speaks = True
@@ -83,17 +83,17 @@ class Checkpoint:
         self.engine: Engine = RecordedEngine(as_engine(engine), self)
         self.history: list[dict[str, Any]] = []
         self.interrupts = Interrupts()
-        self._made, self._depth = 0, 0  # passes; of those that are made of several
-        self._loops, self._begun = 0, 0  # loops, and the passes before the last of them
+        self._made = 0  # passes so far
+        self._loops, self._begun = 0, 0  # loops so far, and the passes before the last of them
         self._saved, self._pause = time.monotonic(), EVERY
         self._like: Any = None
         self._loop: dict[str, Any] | None = None
 
-    # -- beginning and end -------------------------------------------------------------------
+    # -- start and end -----------------------------------------------------------------------
 
     @contextmanager
     def opened(self, about: Mapping[str, Any], like: Like) -> Iterator[None]:
-        """Check that the folder is free or belongs to this fit, and keep others out of it."""
+        """Check that the folder is free or belongs to this fit, and lock it."""
         self._like = like
         self._prepare_folder()
         with self._locked(), self.interrupts.held():
@@ -104,41 +104,41 @@ class Checkpoint:
             else:
                 self._refuse_if(self._files(), "passes but no manifest")
             for name in os.listdir(self.folder):
-                if name.startswith("."):  # what a kill left of a file that was being written
+                if name.startswith("."):  # a file that was being written during a crash
                     (self.folder / name).unlink(missing_ok=True)
             self._about = dict(about)
             yield
 
     def agreed(self, listener: Listener) -> Listener:
-        """The listener itself: whoever it asks decides alone."""
+        """Return the listener unchanged: this process decides alone."""
         return listener
 
     def begin(self, plan: Plan, seed: int) -> tuple[Plan, int]:
-        """The plan and seed that the fit was begun with, which are these if it begins now."""
+        """Return the plan and seed of the kept fit, or keep these if it starts now."""
         if (self.folder / MANIFEST).exists():
             held = self._read(MANIFEST)
             kept = unpack(held["plan"], self._like)
             return kept or plan, held["seed"]
-        # A priming of the user's own cannot be written, and is chosen by nobody else.
+        # A priming of the user cannot be written; only the user can have chosen it.
         kept = pack(plan) if type(plan.priming) in TYPES.values() else None
         self._write(MANIFEST, {"about": self._about, "plan": kept, "seed": seed})
         return plan, seed
 
     def solution(self, make: Callable[[], Solution]) -> Solution:
-        """What the fit came to, if it has ended, or comes to now; what led to it is dropped."""
+        """Return the kept solution, or compute and keep it; then drop the passes."""
         found = self.ended() or make()
         self.end(found)
         return found
 
     def ended(self) -> Solution | None:
-        """What the fit came to, if it has ended."""
+        """Return the solution if the fit has ended."""
         if not (self.folder / RESULT).exists():
             return None
         held: Solution = unpack(self._read(RESULT), self._like)
         return replace(held, history=as_rows(held.history))
 
     def end(self, found: Solution) -> None:
-        """Keep what the fit came to, and drop what led to it."""
+        """Keep the solution, and drop the passes and loops that led to it."""
         if not (self.folder / RESULT).exists():
             self._write(RESULT, pack(replace(found, history=as_columns(found.history))))
         for name in self._files():
@@ -148,25 +148,10 @@ class Checkpoint:
 
     # -- passes ------------------------------------------------------------------------------
 
-    def once(self, name: str, operands: Mapping[str, Any], make: Callable[[], Any]) -> Any:
-        """What a pass gave when it was made, or gives now; see :class:`RecordedEngine`."""
-        if self._depth:
-            return make()
-        held = self.held(name, operands)
-        if held is not None:
-            return held[0]
-        self._depth += 1
-        try:
-            gave = make()
-        finally:
-            self._depth -= 1
-        self.keep(name, operands, gave)
-        return gave
-
     def held(self, name: str, operands: Mapping[str, Any]) -> tuple[Any] | None:
-        """What the next pass gave when it was made, in a tuple of its own; ``None`` if it was not.
+        """Return the kept result of the next pass in a tuple, or ``None`` if there is none.
 
-        One of other operands is refused.
+        A result for other operands is refused.
         """
         file = _pass(self._made + 1)
         if not (self.folder / file).exists():
@@ -174,18 +159,18 @@ class Checkpoint:
         held = self._read(file)
         if held["asked"] != digest(name, operands):
             raise ValueError(
-                f"{self.folder / file} holds another product than the fit asks for now: this "
-                f"machine or its libraries round otherwise than where it was made "
-                f"({held['machine']}; here: {_machine()}). Go on there, or name another "
-                "folder as `checkpoint` to begin anew."
+                f"the resumed fit has diverged from the checkpoint: {self.folder / file} holds "
+                f"another product, because this machine or its libraries round differently from "
+                f"those that wrote it ({held['machine']}; here: {_machine()}). Resume there, or "
+                "use another folder as `checkpoint` to start again."
             )
         self._made += 1
         return (unpack(held["gave"], self._like),)
 
-    def keep(self, name: str, operands: Mapping[str, Any], gave: Any) -> None:
-        """Write what a pass gave."""
+    def keep(self, name: str, operands: Mapping[str, Any], result: Any) -> None:
+        """Write the result of a pass."""
         asked = digest(name, operands)
-        about = {"asked": asked, "gave": pack(gave), "machine": _machine()}
+        about = {"asked": asked, "gave": pack(result), "machine": _machine()}
         self._write(_pass(self._made + 1), about)
         self._made += 1
         self.interrupts.let_through()
@@ -193,7 +178,7 @@ class Checkpoint:
     # -- loops with a state of fixed size -----------------------------------------------------
 
     def resume_loop(self) -> dict[str, Any] | None:
-        """Where a loop stood, and what it had learnt of the data; ``None`` if it begins."""
+        """Return the kept state of a loop, or ``None`` if it starts now."""
         self._loops, self._begun = self._loops + 1, self._made
         if self._loop is None or self._loop["loop"] != self._loops:
             return None
@@ -203,7 +188,7 @@ class Checkpoint:
         return held
 
     def keep_loop(self, loop: dict[str, Any], known: int, last: bool) -> None:
-        """Write where a loop stands, now and then, before its step is told as row ``known``."""
+        """Write the state of a loop if it is due, before its step is reported as row ``known``."""
         due = time.monotonic() - self._saved >= self._pause
         again = self._loop is not None or (self.folder / _pass(self._made + 1)).exists()
         if again or not (due or last or self.interrupts.pending is not None):
@@ -212,10 +197,10 @@ class Checkpoint:
         held = loop | {"history": as_columns(self.history[:known]), "made": self._made}
         held |= {"loop": self._loops, "begun": self._begun}
         self._write(LOOP, pack(held))
-        for i in range(self._begun + 1, self._made + 1):  # these are in the state
+        for i in range(self._begun + 1, self._made + 1):  # the state replaces these passes
             (self.folder / _pass(i)).unlink(missing_ok=True)
         self._saved = time.monotonic()
-        self._pause = max(EVERY, 10 * (self._saved - begun))  # at most a tenth of the time
+        self._pause = max(EVERY, 10 * (self._saved - begun))  # writing takes at most a tenth
         self.interrupts.let_through()
 
     # -- the folder --------------------------------------------------------------------------
@@ -223,28 +208,28 @@ class Checkpoint:
     def _prepare_folder(self) -> None:
         if self.folder.exists() and not self.folder.is_dir():
             raise NotADirectoryError(
-                f"`checkpoint`={os.fspath(self.folder)!r} is a file; name a folder."
+                f"`checkpoint`={os.fspath(self.folder)!r} is a file. Use a folder."
             )
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise OSError(
-                f"`checkpoint`={os.fspath(self.folder)!r} cannot be made: {error.strerror}; "
-                "name a folder that can be written."
+                f"`checkpoint`={os.fspath(self.folder)!r} cannot be created: {error.strerror}. "
+                "Use a folder that can be written."
             ) from error
         foreign = sorted(name for name in os.listdir(self.folder) if not OURS.fullmatch(name))
         if foreign:
             raise ValueError(
-                f"`checkpoint`={os.fspath(self.folder)!r} holds {foreign[0]!r}, which is no part "
-                "of a checkpoint; name a new or empty folder."
+                f"`checkpoint`={os.fspath(self.folder)!r} contains {foreign[0]!r}, which is not "
+                "part of a checkpoint. Use a new or empty folder."
             )
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """The folder for this fit alone; the system takes the lock off whoever dies."""
+        """Lock the folder for this fit; the system releases the lock of a process that dies."""
         try:
             import fcntl
-        except ImportError:  # no such locks here
+        except ImportError:  # Windows has no such locks
             yield
             return
         try:
@@ -256,8 +241,8 @@ class Checkpoint:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise ValueError(
-                    f"`checkpoint`={os.fspath(self.folder)!r} is in use by another fit; wait for "
-                    "it, or name another folder."
+                    f"`checkpoint`={os.fspath(self.folder)!r} is in use by another fit. Wait for "
+                    "it, or use another folder."
                 ) from error
             yield
         finally:
@@ -272,16 +257,16 @@ class Checkpoint:
                 was, found = held[part].get(name), now[part].get(name)
                 if was != found:
                     raise ValueError(
-                        f"the checkpoint in {self.folder} is of other {whose}: {name} was {was}, "
-                        f"and is {found} now. Fit as it was begun, or name another folder as "
-                        "`checkpoint`; nothing in this one was changed."
+                        f"the checkpoint in {self.folder} belongs to other {whose}: {name} was "
+                        f"{was}, and is {found} now. Fit as before, or use another folder as "
+                        "`checkpoint`. Nothing in this one was changed."
                     )
 
     def _refuse_if(self, found: Any, what: str) -> None:
         if found:
             raise ValueError(
-                f"the checkpoint in {self.folder} is damaged: there are {what}; delete the "
-                "folder, or name another as `checkpoint`."
+                f"the checkpoint in {self.folder} is damaged: there are {what}. Delete the "
+                "folder, or use another as `checkpoint`."
             )
 
     def _read(self, name: str) -> Any:
@@ -291,7 +276,7 @@ class Checkpoint:
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
                 f"the checkpoint in {self.folder} cannot be read: {error} Delete the folder to "
-                "begin anew, or name another as `checkpoint`; nothing in this one was changed."
+                "start again, or use another as `checkpoint`. Nothing in this one was changed."
             ) from error
 
     def _write(self, name: str, value: Any) -> None:
@@ -299,8 +284,8 @@ class Checkpoint:
             write_file(self.folder / name, "checkpoint", value, TYPES)
         except OSError as error:
             raise OSError(
-                f"the checkpoint in {self.folder} could not go on: {error} What was written "
-                "before is whole: make room and fit again to go on from there, or set "
+                f"the checkpoint in {self.folder} could not be written: {error} Earlier results "
+                "are intact: free some space and fit again to resume from them, or set "
                 "`checkpoint`=None."
             ) from error
 

@@ -1,4 +1,4 @@
-"""Signals that wait until what was worked out is safe."""
+"""Signals that are delayed until results are saved."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ HELD = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupts:
-    """SIGINT and SIGTERM, held back until :meth:`let_through`; a second one is let through at once.
+    """SIGINT and SIGTERM, delayed until :meth:`let_through`; a second signal is not delayed.
 
-    Whoever would have had the signal gets it then: by default SIGINT raises KeyboardInterrupt
-    and SIGTERM ends the process.
+    The signal then goes to its previous handler: by default SIGINT raises KeyboardInterrupt and
+    SIGTERM ends the process.
     """
 
     def __init__(self) -> None:
@@ -26,22 +26,22 @@ class Interrupts:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold them back inside; only the main thread can, elsewhere nothing is changed."""
+        """Delay signals inside; in threads other than the main thread nothing is changed."""
         if threading.current_thread() is threading.main_thread():
             self._install()
         try:
             yield
         finally:
             self._restore()
-            self._hand_on()  # one that came after the last safe point is not lost
+            self._hand_on()  # a signal after the last safe point must not be lost
 
     def let_through(self) -> None:
-        """Hand on a signal that has come meanwhile, to whoever would have had it."""
+        """Pass a pending signal to its previous handler."""
         if self.pending is None:
             return
         self._restore()
         self._hand_on()
-        self._install()  # somebody else's handler came back: the work goes on
+        self._install()  # the handler returned, so the fit continues
 
     def _hand_on(self) -> None:
         number, self.pending = self.pending, None
@@ -51,7 +51,7 @@ class Interrupts:
     def _install(self) -> None:
         for number in HELD:
             before = signal.getsignal(number)
-            # What is ignored stays so, and what was not set from Python could not be restored.
+            # An ignored signal stays ignored; a handler not set from Python cannot be restored.
             if before not in (signal.SIG_IGN, None):
                 self._before[number] = before
                 signal.signal(number, self._hold)

@@ -15,7 +15,7 @@ from primedpca._operator.operator import Centred
 from primedpca._session.checkpoint import TYPES, Checkpoint
 from primedpca._solve.history import Find, Listener, Row
 from primedpca._solve.solution import Solution
-from primedpca.engines.recorded import RecordedEngine
+from primedpca.engines.journal import RecordedEngine
 from primedpca.protocols import Engine, Like
 from primedpca.result import Plan
 
@@ -32,8 +32,8 @@ class Unkept:
 
     speaks = True
 
-    def __init__(self, engine: Any) -> None:
-        self.engine: Engine = engine
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
 
     def agreed(self, listener: Listener) -> Listener:
         """The listener itself."""
@@ -54,7 +54,6 @@ class SharedFit:
     Parameters
     ----------
     engine : Engine
-        With the methods ``share`` and ``ranks``.
     like : Like
         Library, device and type of the data.
     kept : Checkpoint or None
@@ -63,12 +62,11 @@ class SharedFit:
         Whether rank 0 keeps it.
     """
 
-    def __init__(self, engine: Any, like: Like, kept: Checkpoint | None, keeping: bool) -> None:
+    def __init__(self, engine: Engine, like: Like, kept: Checkpoint | None, keeping: bool) -> None:
         self._inner, self._kept, self._like = engine, kept, like
-        self._depth = 0
         self.history: list[dict[str, Any]] = [] if kept is None else kept.history
         self.engine: Engine = RecordedEngine(engine, self) if keeping else engine
-        self.speaks = engine.ranks.rank == 0
+        self.speaks = engine.traits.rank == 0
 
     def _share(self, make: Callable[[Any], Any]) -> Any:
         """What ``make(checkpoint)`` gives on rank 0, its arrays in this rank's own library."""
@@ -105,21 +103,15 @@ class SharedFit:
             self._kept.end(held)
         return held
 
-    def once(self, name: str, operands: Mapping[str, Any], make: Callable[[], Any]) -> Any:
-        """What rank 0 kept of a pass, or what all ranks make of it now."""
-        if self._depth:
-            return make()
-        held = self._share(lambda kept: kept.held(name, operands))
-        if held is not None:
-            return held[0]
-        self._depth += 1
-        try:
-            gave = make()
-        finally:
-            self._depth -= 1
+    def held(self, name: str, operands: Mapping[str, Any]) -> tuple[Any] | None:
+        """Return the result of the next pass that rank 0 kept, in a tuple, or ``None``."""
+        held: tuple[Any] | None = self._share(lambda kept: kept.held(name, operands))
+        return held
+
+    def keep(self, name: str, operands: Mapping[str, Any], result: Any) -> None:
+        """Keep the result of a pass on rank 0."""
         if self._kept is not None:
-            self._kept.keep(name, operands, gave)
-        return gave
+            self._kept.keep(name, operands, result)
 
     def resume_loop(self) -> dict[str, Any] | None:
         """Where a loop stood on rank 0, and what it had learnt of the data."""
@@ -156,10 +148,9 @@ def fit_session(
     start : array of shape (d, q), optional
         Directions to start from.
     """
-    engine: Any = data.engine
-    folder = options["checkpoint"]
-    ranks: Any = getattr(engine, "ranks", None)
-    alone = ranks is None or ranks.size == 1
+    engine, folder = data.engine, options["checkpoint"]
+    traits = engine.traits
+    alone = traits.ranks == 1
     # With a memory budget, freed memory does not stay with the process.
     memory = reusing_memory(options["max_memory"] is None)
     if alone and folder is None:
@@ -171,7 +162,7 @@ def fit_session(
     if not alone:
         _compare(engine, about, options)
         keeping = engine.share(lambda: keeping)
-    if not (alone or (keeping and ranks.rank == 0)):
+    if not (alone or (keeping and traits.rank == 0)):
         with memory:
             yield SharedFit(engine, data.like, None, keeping)
         return
@@ -180,7 +171,7 @@ def fit_session(
         yield kept if alone else SharedFit(engine, data.like, kept, keeping)
 
 
-def _compare(engine: Any, about: Mapping[str, Mapping[str, Any]], options: Any) -> None:
+def _compare(engine: Engine, about: Mapping[str, Mapping[str, Any]], options: Any) -> None:
     """Refuse ranks that differ in their data, parameters or libraries."""
     facts = [*about["data"].items(), *about["options"].items(), *about["versions"].items()]
     facts += [(name, options[name]) for name in SEEN]

@@ -24,6 +24,7 @@ from primedpca._certify.certifiers import (
     refined,
 )
 from primedpca._core.arrays import work_dtype
+from primedpca._core.blas import one_blas_thread
 from primedpca._core.orthonormal import basis_of
 from primedpca._operator.operator import Centred
 from primedpca._operator.scaling import decomposition, in_unit_of_data
@@ -32,8 +33,6 @@ from primedpca._solve.history import Listener, Record, silent
 from primedpca._solve.prime import steps
 from primedpca._solve.refine import refine_span
 from primedpca._solve.solution import Solution
-from primedpca.engines.local import one_blas_thread
-from primedpca.engines.recorded import journal_of
 from primedpca.priming import BlockKrylov, Exact
 from primedpca.protocols import Array, Priming
 from primedpca.result import Certificate, Decomposition, Plan, Snapshot, Status
@@ -201,7 +200,7 @@ class _Fit:
     def __init__(self, data: Centred, plan: Plan, goal: Goal, progress: Listener) -> None:
         self.data, self.plan, self.goal = data, plan, goal
         self.wide = data.in_float64() if goal.proven else data
-        journal = journal_of(data.engine)
+        journal = data.engine.journal
         self.history: list[dict[str, Any]] = [] if journal is None else journal.history
         rarely = plan.priming.visits == "batches"
         self.record = Record(self.history, progress, rarely=rarely)

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from primedpca._core.arrays import is_dense, namespace
+from primedpca._core.blas import one_blas_thread
 from primedpca._core.parameters import as_seed
 from primedpca._operator.one_pass import stream
 from primedpca._operator.operator import Centred
-from primedpca.engines.local import one_blas_thread
-from primedpca.engines.recorded import journal_of
 from primedpca.priming import as_priming, check_directions
 from primedpca.protocols import Array, Priming, State
 from primedpca.result import DivergenceError, Snapshot
@@ -104,7 +103,7 @@ def steps(
     with one_blas_thread():
         state = priming.init(data.like, n_directions, seed, start)
     seconds, step, at = time.perf_counter() - clock, 0, None
-    keeper = None if priming.traits.replayed else journal_of(data.engine)
+    keeper = None if priming.traits.replayed else data.engine.journal
     if keeper is not None and not isinstance(state, tuple):
         raise TypeError(
             f"the state of {priming!r} is a {type(state).__name__}, and a checkpoint "

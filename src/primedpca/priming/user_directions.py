@@ -77,7 +77,7 @@ class FromFunction(Given):
     def step(self, state: GivenState, data: Any) -> GivenState:
         """Call the function."""
         asked = {"n_directions": state.n_directions}
-        found = data.once("function", asked, lambda: self._call(state, data))
+        found = data.engine.once("function", asked, lambda: self._call(state, data))
         data.count(1)
         return state._replace(directions=found)
 

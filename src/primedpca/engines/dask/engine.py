@@ -1,13 +1,13 @@
-"""On a Dask cluster: a task for every block or run of them, sums in the fixed tree, on any worker.
+"""Dask clusters: a task for every block or run of blocks, and for every sum in the fixed tree.
 
-A pass is one graph.  What all its tasks need (kernel, operands, where the data are) is sent to
-every worker once.  A task reads its own block, so the data do not go through the client; one that
-was lost with its worker is made again from the same, to the same bits.
+A pass is one graph.  The kernel, the operands and the location of the data, which all tasks need,
+are sent to every worker once.  A task reads its own block, so the data do not go through the
+client.  A task that is lost with its worker is repeated with the same inputs, to the same bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 from functools import cache
@@ -16,49 +16,45 @@ from uuid import uuid4
 
 import numpy as np
 
-from primedpca._operator import kernels
+from primedpca._core import dask_cluster
+from primedpca._core.dask_cluster import check_client, threads_of
+from primedpca.engines.base import BaseEngine, kernel_name
 from primedpca.engines.dask import tasks
 from primedpca.engines.dask.tasks import Job
-from primedpca.engines.dask.waiting import (
-    ANSWER,
-    check_client,
-    finished,
-    threads_of,
-)
-from primedpca.engines.local import FAN_IN, LocalEngine
-from primedpca.protocols import Block, DataSource, Kernel, Parts
+from primedpca.engines.local import LocalEngine
+from primedpca.engines.tree import FAN_IN
+from primedpca.protocols import Block, DataSource, EngineTraits, Kernel, Operands, Parts
 from primedpca.sources.base import join, take_rows
-from primedpca.sources.memory.dask_array import Handed, array_below, chunks_of, view_of
+from primedpca.sources.memory.dask_array import (
+    DaskSource,
+    Handed,
+    array_below,
+    chunks_of,
+    view_of,
+)
 
 __all__ = ["DaskEngine", "dask_engine", "span_of"]
 
-RETRIES = 2  # of a task that raises, before its error is the fit's
-SPREAD_BYTES = 2**26  # of parts that may lie on a worker until sixteen are added
-AHEAD = 4  # runs of blocks for every thread, if one of them is to be a task
-SMALL_SOURCE = 2**20
-LARGE_GRAPH = 10**7
+SPREAD_BYTES = 2**26  # parts beyond this many bytes are added one by one, not sixteen at a time
+AHEAD = 4  # runs of blocks for every thread, if a task is to be a run
+SMALL_SOURCE = 2**20  # bytes of a pickled source that are always sent
+LARGE_GRAPH = 10**7  # Dask's own limit for a warning, in bytes
 
 
 @dataclass(frozen=True)
-class DaskEngine:
-    """Work on blocks in the workers of a Dask cluster.
+class DaskEngine(BaseEngine):
+    """Process blocks in the workers of a Dask cluster.
 
     Parameters
     ----------
     client : distributed.Client
-        Of a cluster that somebody else started, and closes.
-    timeout : float
-        Seconds without any worker, or without any task that ends, after which a pass is given up.
-
-    Attributes
-    ----------
-    remote : bool
-        That blocks are in other processes.
+        Client of a running cluster.  It is neither started nor closed here.
+    timeout : float, default=300
+        Seconds without any worker, or without any finished task, after which a pass fails.
     """
 
     client: Any
-    timeout: float = 300.0
-    remote = True
+    timeout: float = dask_cluster.TIMEOUT
 
     def __post_init__(self) -> None:
         check_client(self.client)
@@ -66,42 +62,42 @@ class DaskEngine:
             raise ValueError(f"`timeout`={self.timeout!r} must be a number of seconds above 0.")
 
     @property
-    def workers(self) -> int:
-        """What plans are made for: as here, so that they do not depend on who is at work."""
-        return LocalEngine().workers
+    def traits(self) -> EngineTraits:
+        """Facts for plans and reports; workers are those of this machine, as more may join."""
+        address = getattr(self.client.scheduler, "address", "a cluster")  # None once closed
+        return EngineTraits(f"Dask, {address}", LocalEngine().workers, remote=True)
 
-    @property
-    def threads(self) -> int:
-        """The most that one worker has: so many blocks are in its memory at a time."""
-        return max(threads_of(self.client), default=1)
+    def blocks_in_memory(self) -> int:
+        """Return the number of threads of the largest worker, and one for the sum of parts."""
+        return max(threads_of(self.client), default=1) + 1
 
-    def sweep(
-        self,
-        source: DataSource,
-        kernel: Kernel,
-        whole: Mapping[str, Any],
-        mine: Mapping[str, Any],
-    ) -> Parts:
-        """One pass over all blocks; see :class:`primedpca.protocols.Engine`."""
+    def sweep(self, source: DataSource, kernel: Kernel, whole: Operands, mine: Operands) -> Parts:
+        """Make one pass over all blocks; see :class:`primedpca.protocols.Engine`."""
         job = _job(source, kernel, dict(whole), dict(mine))
-        name = f"{getattr(kernel, '__name__', 'kernel')}-{uuid4().hex}"
+        name = f"{kernel_name(kernel)}-{uuid4().hex}"
         threads = max(1, sum(threads_of(self.client)))
         parts: Parts = self._computed(
             job, lambda operands: _tree(source, job, operands, name, threads)
         )
         return parts
 
-    def gathering(self, source: Any) -> Any:
-        """``source`` with its rows, and so its mini-batches, read by the workers."""
-        held = copy(source)
-        if hasattr(source, "source"):  # a view of another
-            held.source = self.gathering(source.source)
+    def view(self, source: Any) -> Any:
+        """Return the source with rows read, and the blocks of a Dask array computed, by workers.
+
+        The source itself is not changed, so that it can be used after the cluster is closed.
+        """
+        if isinstance(source, DaskSource):
+            held: Any = source.computed_by(self.client, self.timeout)
+        else:
+            held = copy(source)
+        if hasattr(source, "source"):  # a view of another source
+            held.source = self.view(source.source)
         else:
             held.rows = Gathered(self, source)
         return held
 
     def rows(self, source: Any, index: np.ndarray) -> Block:
-        """Rows by ascending number: a task for every block that has some of them."""
+        """Return rows by ascending number: one task for every block that has some of them."""
         job, name = _job(source, None, {}, {}), f"rows-{uuid4().hex}"
         numbers, pieces = list(range(len(source.blocks))), [index] * len(source.blocks)
         if source.axis == 0:
@@ -121,54 +117,48 @@ class DaskEngine:
         return join(self._computed(job, graph), source.axis)
 
     def _computed(self, job: Job, graph: Callable[[Any], Any]) -> Any:
-        """What the graph comes to, its operands in it.
+        """Compute a graph that contains its operands.
 
-        They are not scattered: what was, is lost for good with the last worker that held it.
+        Operands are not scattered, because scattered data are lost with the last worker that
+        holds them, while a task of the graph can be repeated.
         """
         import dask
         from distributed.protocol.pickle import dumps
 
         packed = dumps(job)
-        # Dask warns of graphs that hold data; of these it need not.
+        # Dask warns of graphs that hold data; these operands are meant to be there.
         limit = {"distributed.admin.large-graph-warning-threshold": LARGE_GRAPH + len(packed)}
         with self.client.as_current(), dask.config.set(limit):
             opened = dask.delayed(tasks.opened, pure=False, traverse=False)
             operands = opened(packed, dask_key_name=f"operands-{uuid4().hex}")
-            return self.fetch(graph(operands))
-
-    def fetch(self, wanted: Any) -> Any:
-        """What something delayed, or a list of such, comes to; no wait is without a limit."""
-        several = wanted if isinstance(wanted, list) else [wanted]
-        keys = {key for one in several for key in one.__dask_graph__()}
-        with self.client.as_current():
-            futures = self.client.compute(several, retries=RETRIES)
-            try:
-                values = finished(self.client, futures, self.timeout, keys)
-            finally:
-                for future in futures:  # whoever keeps an error would keep them
-                    future.release()
-        return values if isinstance(wanted, list) else values[0]
+            return dask_cluster.compute(self.client, graph(operands), self.timeout)
 
     def __deepcopy__(self, memo: Any) -> DaskEngine:
         return self  # there is one cluster, and a client cannot be copied
 
 
 class Gathered:
-    """Rows by number, of which those asked for last are held: small data are fetched once."""
+    """Rows by number, fetched from workers; the last rows are kept, so small data come once."""
 
     def __init__(self, engine: DaskEngine, source: Any) -> None:
         self.engine, self.source = engine, source
         self.index, self.block = np.arange(0), None
 
     def __call__(self, index: np.ndarray) -> Block:
-        """In the order of ``index``."""
+        """Return the rows in the order of ``index``."""
         order = np.argsort(index)
         if not np.array_equal(index[order], self.index):
-            self.block = None  # before the next are read
+            self.block = None  # frees memory before the next rows are read
             self.index, self.block = index[order], self.engine.rows(self.source, index[order])
+        if np.array_equal(index, self.index):
+            return self.block  # rows in order: no copy
         places = np.empty_like(order)
         places[order] = np.arange(order.size)
         return take_rows(self.block, places)
+
+    def __reduce__(self) -> Any:
+        # A worker that waited for other workers could wait for ever: it reads the rows itself.
+        return getattr, (self.source, "rows")
 
 
 @cache
@@ -180,16 +170,16 @@ def _client_of(address: str) -> Any:
             f"`engine`={address!r} needs Dask: pip install 'primedpca[dask]'."
         ) from error
     try:
-        return Client(address, timeout=ANSWER, set_as_default=False)
+        return Client(address, timeout=dask_cluster.ANSWER, set_as_default=False)
     except (OSError, TimeoutError) as error:
         raise ConnectionError(
-            f"`engine`={address!r}: no Dask scheduler answers there within {ANSWER:g} s; start "
-            "one, or leave `engine` at None for this machine."
+            f"`engine`={address!r}: no Dask scheduler answered within {dask_cluster.ANSWER:g} s. "
+            "Start one, or use `engine`=None for this machine."
         ) from error
 
 
 def dask_engine(engine: Any) -> DaskEngine:
-    """The engine of a client, or of the scheduler at an address."""
+    """Return the engine of a client, or of the scheduler at an address."""
     if not isinstance(engine, str):
         return DaskEngine(engine)
     client = _client_of(engine)
@@ -209,14 +199,14 @@ def _job(source: Any, kernel: Any, whole: dict[str, Any], mine: dict[str, Any]) 
 
 
 def _chunks(source: Any, job: Job, i: int) -> tuple[int, Any] | None:
-    """Of a Dask array: the number of the block of it that block ``i`` rests on, and its chunks."""
+    """Return the number and the chunks of the Dask array's block that block ``i`` is made of."""
     return None if job.array is None else chunks_of(source, i)
 
 
 def span_of(count: int, threads: int) -> int:
-    """How many blocks a task takes: a power of sixteen that leaves several tasks to everybody.
+    """Return the number of blocks per task: a power of sixteen with several tasks per thread.
 
-    A task costs milliseconds, and what it comes to is sent; a sixteen is a node of the tree.
+    A task costs milliseconds, and its result is sent; a sixteen is a node of the tree.
     """
     span = 1
     while span < count >= span * FAN_IN * AHEAD * threads:
@@ -225,10 +215,10 @@ def span_of(count: int, threads: int) -> int:
 
 
 def _tree(source: Any, job: Job, operands: Any, name: str, threads: int) -> Any:
-    """The graph of a pass: the parts of blocks or of runs of them, sums of sixteen, and so on.
+    """Build the graph of a pass: parts of blocks or runs of blocks, sums of sixteen, and so on.
 
-    Where sixteen parts are too many for a worker's memory, each is added to the sum of those
-    before it as soon as it is made: the same additions, and less that can be done side by side.
+    Where sixteen parts are too large for a worker's memory, each is added at once to the sum of
+    those before it: the same additions, with less parallelism.
     """
     from dask import delayed
 
@@ -265,18 +255,18 @@ def _tree(source: Any, job: Job, operands: Any, name: str, threads: int) -> Any:
 
 
 def _part_bytes(job: Job) -> float:
-    """About how many bytes one block adds to the sums."""
+    """Estimate the bytes that one block adds to the sums."""
     operands = {**job.whole, **job.mine}
     factor = next((operands[name] for name in ("vectors", "left") if name in operands), None)
-    columns = job.across if job.kernel is kernels.covariance else 8
+    columns = job.across if getattr(job.kernel, "makes_square", False) else 8
     return 8.0 * job.across * (columns if factor is None else factor.shape[1])
 
 
 def _portable(source: Any) -> Any:
-    """``source`` if it can be read by others: sent by path, not by content."""
+    """Return ``source`` if workers can read it: it is sent by path, not by content."""
     from distributed.protocol.pickle import dumps
 
-    inside = "it lies in the memory of this process"
+    inside = "it is in the memory of this process"
     if not hasattr(source, "array"):
         try:
             size, data = len(dumps(source)), source.shape[0] * source.shape[1]
@@ -286,6 +276,6 @@ def _portable(source: Any) -> Any:
             if size <= SMALL_SOURCE + data // 10:
                 return source
     raise ValueError(
-        f"`X`, {source!r}, cannot be read by the workers of `engine`, as {inside}; save it to a "
-        "file that they can read and pass its path, pass a Dask array, or leave `engine` at None."
+        f"`X`, {source!r}, cannot be read by the workers of `engine`, because {inside}. Save it "
+        "to a file that they can read and pass its path, pass a Dask array, or use `engine`=None."
     )

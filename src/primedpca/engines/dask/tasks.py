@@ -1,4 +1,4 @@
-"""What the workers of a Dask cluster do: tasks on blocks, and sums of what they come to."""
+"""Tasks that the workers of a Dask cluster run: on blocks, and on sums of their results."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from primedpca._core.allocator import reusing_memory
-from primedpca.engines.dask.waiting import naming
-from primedpca.engines.local import FixedTree, cut, one_blas_thread
+from primedpca._core.blas import one_blas_thread
+from primedpca._core.dask_cluster import naming
+from primedpca.engines.tree import FixedTree, block_parts
 from primedpca.protocols import Block, Parts
 from primedpca.sources.base import take_rows
 from primedpca.sources.memory.dask_array import Handed, strip_of, view_of
@@ -17,7 +18,7 @@ __all__ = ["Job", "fold", "opened", "run", "take", "work"]
 
 
 class Job(NamedTuple):
-    """What every task of a pass needs; of a Dask array only how it is cut."""
+    """Inputs that all tasks of a pass share; of a Dask array only its cut into blocks."""
 
     source: Any
     array: tuple[int, tuple[tuple[int, int], ...], int] | None
@@ -30,7 +31,7 @@ class Job(NamedTuple):
 
 
 def opened(packed: bytes) -> Job:
-    """The job that was packed: once on every worker."""
+    """Unpickle the job, once on every worker."""
     from distributed.protocol.pickle import loads
 
     job: Job = loads(packed)
@@ -47,21 +48,15 @@ def _block(job: Job, i: int, chunks: Any) -> Block:
 
 
 def work(job: Job, i: int, chunks: Any, before: Parts | None) -> Parts:
-    """What the kernel makes of block ``i``, added to what is there of those before it."""
-    start, stop = job.blocks[i]
-    with (
-        naming(i, (start, stop), job.axis),
-        one_blas_thread(),
-        reusing_memory(),
-        np.errstate(all="ignore"),
-    ):
-        own = {name: cut(value, start, stop) for name, value in job.mine.items()}
-        parts: Parts = job.kernel(_block(job, i, chunks), **job.whole, **own)
+    """Apply the kernel to block ``i`` and add the result to ``before``, the sum so far."""
+    place = job.blocks[i]
+    with naming(i, place, job.axis), one_blas_thread(), reusing_memory():
+        parts = block_parts(_block(job, i, chunks), place, job.kernel, job.whole, job.mine)
     return parts if before is None else fold([before, parts])
 
 
 def run(job: Job, first: int, last: int) -> Parts:
-    """Neighbouring blocks one after the other, added up in the order of the tree."""
+    """Process neighbouring blocks one after the other, added in the order of the tree."""
     begin = job.blocks[first][0]
     tree = FixedTree(tuple((a - begin, b - begin) for a, b in job.blocks[first:last]))
     with reusing_memory():
@@ -71,7 +66,7 @@ def run(job: Job, first: int, last: int) -> Parts:
 
 
 def fold(parts: list[Parts]) -> Parts:
-    """Sums from left to right, in float64; stacks end to end."""
+    """Add sums from left to right, in float64; put stacks end to end."""
     edges = np.cumsum([0, *(part.stacks[0].shape[0] if part.stacks else 1 for part in parts)])
     tree = FixedTree(tuple(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)))
     with np.errstate(all="ignore"):
@@ -81,7 +76,7 @@ def fold(parts: list[Parts]) -> Parts:
 
 
 def take(job: Job, i: int, index: np.ndarray, chunks: Any) -> Block:
-    """Some rows of block ``i``."""
+    """Return some rows of block ``i``."""
     with naming(i, job.blocks[i], job.axis):
         if job.array is None and job.axis == 0:
             return job.source.rows(index)

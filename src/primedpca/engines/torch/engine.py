@@ -1,12 +1,12 @@
-"""On the ranks of torch.distributed: each works on its own blocks, sums in one fixed tree.
+"""Ranks of torch.distributed: each processes its own blocks, sums in one fixed tree.
 
-Every rank runs the same fit.  A pass is shared out by block number, and what it comes to is the
-same on every rank, to the bit; the small algebra between passes is done by all alike.
+Every rank runs the same fit.  A pass is divided by block number, and its result is the same on
+every rank, to the bit; every rank repeats the small algebra between passes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
@@ -24,30 +24,32 @@ from primedpca._core.arrays import (
 )
 from primedpca._core.checksum import checksum
 from primedpca._core.packing import lies_in_columns
-from primedpca.engines.local import FixedTree, LocalEngine, Node
+from primedpca.engines.base import BaseEngine, kernel_name
+from primedpca.engines.local import LocalEngine
 from primedpca.engines.torch.ranks import Ranks
 from primedpca.engines.torch.rendezvous import connect
-from primedpca.protocols import Array, DataSource, Kernel, Parts, is_spread
+from primedpca.engines.tree import FAN_IN, FixedTree, Node
+from primedpca.protocols import Array, DataSource, EngineTraits, Kernel, Operands, Parts, is_spread
 
 __all__ = ["TorchDistributed", "shares"]
 
-PIECE_BYTES = 2**25  # of sums that are on their way at a time
-SIXTEENS = 128  # blocks a rank from which on shares begin at a multiple of sixteen
+PIECE_BYTES = 2**25  # sums are exchanged in pieces of this many bytes
+SIXTEENS = 128  # with this many blocks per rank, shares begin at a multiple of sixteen
 
 
 @dataclass(frozen=True)
-class TorchDistributed:
-    """Work on blocks on all ranks of ``torch.distributed``.
+class TorchDistributed(BaseEngine):
+    """Process blocks on all ranks of ``torch.distributed``.
 
     Every rank makes the same calls in the same order, as it does in a script under ``torchrun``.
-    If no process group is there it is begun from torchrun's environment: gloo for processors,
+    If there is no process group, one is started from torchrun's environment: gloo for CPUs,
     NCCL for GPUs, over the loopback interface alone if all ranks are on one machine.  Without
     such an environment this process is the only rank, and no connection is opened.
 
     Parameters
     ----------
-    timeout : float
-        Seconds after which a rank that does not answer is given up, with an error on the others.
+    timeout : float, default=1800
+        Seconds after which a rank that does not answer counts as lost, and the others raise.
         It must exceed the time by which one rank's share of a pass takes longer than another's.
     """
 
@@ -59,34 +61,31 @@ class TorchDistributed:
 
     @property
     def ranks(self) -> Ranks:
-        """All of them; the first time, this waits until they are there."""
+        """Ranks of this process group; the first time, waits until all are connected."""
         return connect(self.timeout)
 
     @property
-    def workers(self) -> int:
-        """Processors of the first rank: what the plan is made for, however many ranks there are."""
-        return self.ranks.processors
+    def traits(self) -> EngineTraits:
+        """Facts for plans and reports; workers are those of rank 0, so that all plan alike."""
+        ranks = self.ranks
+        return EngineTraits(
+            "torch_distributed", ranks.processors, rank=ranks.rank, ranks=ranks.size
+        )
 
     def together(self, task: str) -> AbstractContextManager[None]:
-        """Errors inside reach all ranks, and nobody leaves before all are done."""
+        """Context in which errors reach all ranks, left when all ranks have ended ``task``."""
         return self.ranks.together(task)
 
     def share(self, make: Callable[[], Any]) -> Any:
-        """What ``make`` gives on rank 0, on every rank."""
+        """Return on every rank the result of ``make`` on rank 0."""
         return self.ranks.share(make)
 
     def collect(self, value: Any) -> list[Any]:
-        """The ``value`` of every rank, on every rank."""
+        """Return on every rank the ``value`` of each rank, in order."""
         return self.ranks.collect(value)
 
-    def sweep(
-        self,
-        source: DataSource,
-        kernel: Kernel,
-        whole: Mapping[str, Any],
-        mine: Mapping[str, Any],
-    ) -> Parts:
-        """One pass over all blocks, each on one rank; see :class:`primedpca.protocols.Engine`."""
+    def sweep(self, source: DataSource, kernel: Kernel, whole: Operands, mine: Operands) -> Parts:
+        """Make one pass over all blocks, each on one rank."""
         ranks, local = self.ranks, LocalEngine(self.ranks.threads)
         if ranks.size == 1:
             return local.sweep(source, kernel, whole, mine)
@@ -96,7 +95,7 @@ class TorchDistributed:
             nodes, stacks = tree.nodes(), tree.stacks
             home = _Home.of([*stacks, *(nodes[0].sums if nodes else ())], source)
             notes = ranks.meet(
-                f"a pass: {getattr(kernel, '__name__', type(kernel).__name__)}",
+                f"a pass: {kernel_name(kernel)}",
                 [len(source.blocks), checksum([whole, mine])],
                 blocks=[numbers.start, numbers.stop],
                 sums=[_form(part) for part in nodes[0].sums] if nodes else None,
@@ -116,19 +115,19 @@ class TorchDistributed:
 
 
 def shares(blocks: int, ranks: int) -> list[range]:
-    """Neighbouring block numbers for each rank, near equal in number.
+    """Return neighbouring block numbers for each rank, nearly equally many.
 
-    Of many blocks, shares begin at multiples of sixteen, so that each sixteen is added up where
-    it is and less is sent.
+    If there are many blocks, shares begin at multiples of sixteen, so that each sixteen is added
+    on one rank and less is sent.
     """
     edges = [blocks * r // ranks for r in range(ranks + 1)]
     if blocks >= SIXTEENS * ranks:
-        edges = [*(round(edge / 16) * 16 for edge in edges[:-1]), blocks]
+        edges = [*(round(edge / FAN_IN) * FAN_IN for edge in edges[:-1]), blocks]
     return [range(a, b) for a, b in pairwise(edges)]
 
 
 def _numbers(source: DataSource, ranks: Ranks) -> range:
-    """The blocks that this rank works on: those it alone holds, or its share of all."""
+    """Return the blocks that this rank processes: those it alone holds, or its share of all."""
     if not is_spread(source):
         return shares(len(source.blocks), ranks.size)[ranks.rank]
     own = source.local
@@ -139,26 +138,26 @@ def _all_numbers(notes: list[dict[str, Any]], blocks: int) -> list[range]:
     held = [range(*note["blocks"]) for note in notes]
     if [i for part in held for i in part] != list(range(blocks)):
         raise ValueError(
-            f"the ranks hold the blocks {[(part.start, part.stop) for part in held]} of {blocks}; "
-            "they must hold all of them, each once and in the order of the ranks."
+            f"the ranks hold the blocks {[(part.start, part.stop) for part in held]} of {blocks}. "
+            "Together they must hold every block once, in the order of the ranks."
         )
     return held
 
 
 def _form(part: Array) -> list[Any]:
-    """Shape, type, and whether it lies in columns, on which the bits of later products hang."""
+    """Return shape, type and memory layout, which later products depend on to the bit."""
     return [list(part.shape), dtype_name(part.dtype), lies_in_columns(part)]
 
 
 def _forms(notes: list[dict[str, Any]]) -> tuple[list[Any], list[Any]]:
-    """Of the sums and stacks, from the ranks that have any; they must be alike."""
+    """Return the forms of sums and stacks, which must be the same on all ranks that have any."""
     known = [(r, note) for r, note in enumerate(notes) if note["sums"] is not None]
     first, model = known[0]
     for r, note in known:
         if note["sums"] != model["sums"] or note["stacks"] != model["stacks"]:
             raise ValueError(
-                f"rank {r} made sums of {note['sums']} and rank {first} of {model['sums']}; all "
-                "ranks must hold rows of the same width and type."
+                f"rank {r} computed sums of form {note['sums']}, and rank {first} of form "
+                f"{model['sums']}. All ranks must hold rows of the same width and type."
             )
     return model["sums"], model["stacks"]
 
@@ -180,7 +179,7 @@ class _Home(NamedTuple):
 
 
 def _edges(starts: list[int | None], length: int) -> list[int]:
-    """Where the rows of each rank begin; those of a rank without any, where the next begin."""
+    """Return the first row of each rank; for a rank without rows, that of the next rank."""
     edges = [length]
     for start in reversed(starts):
         edges.append(edges[-1] if start is None else start)
@@ -189,7 +188,7 @@ def _edges(starts: list[int | None], length: int) -> list[int]:
 
 @cache
 def _outline(first: int, last: int) -> tuple[tuple[int, int], ...]:
-    """Level and count of the nodes that the tree of these blocks has."""
+    """Return level and count of the nodes in the tree of these blocks."""
     tree = FixedTree(tuple((0, 0) for _ in range(last)), first)
     for _ in range(first, last):
         tree.add(Parts())
@@ -197,10 +196,10 @@ def _outline(first: int, last: int) -> tuple[tuple[int, int], ...]:
 
 
 def _add_up(ranks: Ranks, nodes: list[Node], held: list[range], found: _Flat) -> None:
-    """The sums of all ranks' nodes, in the order of the tree.
+    """Add the sums of all ranks' nodes, in the order of the tree.
 
-    Of every piece each rank gets one slice from all, adds it up, and hands the result to all: no
-    rank receives more than any other, and which entries it adds changes no bit.
+    Of every piece each rank receives one slice from all ranks, adds it, and sends the result to
+    all: no rank receives more than another, and the choice of entries changes no bit.
     """
     outlines = [_outline(part.start, part.stop) for part in held]
     counts, size = [len(outline) for outline in outlines], ranks.size
@@ -229,7 +228,7 @@ class _Flat:
         self.length = sum(row.shape[0] for row in self._rows)
 
     def _places(self, start: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
-        """Of ``start:stop``: the array, from where to where in it, and where that begins."""
+        """Yield for ``start:stop``: the array, start and stop within it, and its offset."""
         begin = 0
         for j, row in enumerate(self._rows):
             a, b = max(start - begin, 0), min(stop - begin, row.shape[0])
@@ -238,18 +237,18 @@ class _Flat:
             begin += row.shape[0]
 
     def read(self, parts: tuple[Array, ...], start: int, stop: int, out: Array) -> None:
-        """Entries ``start:stop`` of all parts, in the order in which they lie in memory."""
+        """Copy the entries ``start:stop`` of all parts to ``out``, in memory order."""
         for j, a, b, place in self._places(start, stop):
             part = parts[j].T if self.forms[j][2] else parts[j]
             out[place : place + b - a] = part.reshape(-1)[a:b]
 
     def write(self, piece: Array, start: int) -> None:
-        """Put a piece where it belongs."""
+        """Copy a piece to its place."""
         for j, a, b, place in self._places(start, start + piece.shape[0]):
             self._rows[j][a:b] = piece[place : place + b - a]
 
     def arrays(self) -> tuple[Array, ...]:
-        """The arrays themselves."""
+        """Return the arrays in their own shapes."""
         return tuple(
             row.reshape(shape[::-1]).T if turned else row.reshape(tuple(shape))
             for row, (shape, _, turned) in zip(self._rows, self.forms, strict=True)

@@ -1,9 +1,9 @@
-"""Signs of life that ranks leave in their store, and what broke them apart, in one sentence.
+"""Heartbeats that ranks leave in the rendezvous store, and the search for a lost rank.
 
-A thread of every rank counts up a number in the store, also while the rank works.  When an
-exchange breaks, those who are left look whose number stands still.  The first verdict counts
-for all, so that every rank says the same, and all hear it before anybody leaves: the store ends
-with the process that keeps it.
+A thread of every rank increments a counter in the store, also while the rank works.  When an
+exchange breaks, the remaining ranks look for counters that stand still.  The first verdict holds
+for all, so that every rank raises the same error, and no rank leaves before all have read it: the
+store ends with the process that hosts it.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-__all__ = ["Presence"]
+__all__ = ["Heartbeat"]
 
-BEAT = 1.0  # seconds between two signs of life
-GRACE = 5.0  # seconds without one after which a rank is lost
-LOOK = 0.05  # seconds between two looks at the store
-KEEPER = "the process that keeps the ranks in touch (often rank 0)"
+BEAT = 1.0  # seconds between two heartbeats
+GRACE = 5.0  # seconds without a heartbeat after which a rank counts as lost
+LOOK = 0.05  # seconds between two checks of the store
+STORE = "the rendezvous store (often hosted by rank 0)"
 
 
-class Presence:
-    """What this rank knows of the others when it cannot meet them any more.
+class Heartbeat:
+    """Signs of life of this rank, and its view of the others once the group is broken.
 
     Parameters
     ----------
     store : Store
-        One that these ranks alone use, over a connection that nobody else waits on.
+        A store that only these ranks use, over a connection on which no other thread waits.
     rank, size : int
     timeout : float
-        Seconds after which a rank that does not answer was given up, for the sentence.
+        Seconds after which a rank that does not answer counts as lost, for the error message.
     """
 
     def __init__(self, store: Any, rank: int, size: int, timeout: float) -> None:
@@ -43,24 +43,24 @@ class Presence:
         self._ended = threading.Event()
         self._beating = threading.Thread(target=self._beat, name="primedpca beat", daemon=True)
         self._beating.start()
-        # A thread that comes back from C++ into an interpreter that is gone ends in a crash.
+        # A thread that returns from C++ into an interpreter that has ended crashes.
         atexit.register(self.end)
 
     def end(self) -> None:
-        """Give no more signs of life."""
+        """Stop the heartbeat."""
         atexit.unregister(self.end)
         self._ended.set()
-        self._beating.join(GRACE)  # at once, but where the machine or the store is busy
+        self._beating.join(GRACE)  # longer only if the machine or the store is busy
 
     def leave(self, words: str, close: Callable[[], None]) -> None:
-        """Leave word of an error of this rank, then ``close`` the connections others wait on."""
+        """Store an error of this rank, then ``close`` the connections others wait on."""
         verdict = f"rank {self.rank} of {self.size} failed: {words}"
         self._limited(lambda: self._say(verdict, [self.rank]))
         close()
         self._limited(self._let_others_hear)
 
     def what_broke(self, why: str) -> str:
-        """What broke the ranks apart, as all of them say it; ``why`` is what was seen here."""
+        """Return the cause of the broken group, the same on all ranks; ``why`` was seen here."""
 
         def ask() -> None:
             self._store.set(f"here/{self.rank}", why)
@@ -69,18 +69,18 @@ class Presence:
             self._let_others_hear()
 
         trouble = self._limited(ask)
-        return self._verdict[0] if self._verdict else f"{KEEPER} {trouble} ({why})"
+        return self._verdict[0] if self._verdict else f"{STORE} {trouble} ({why})"
 
     # -- the store ---------------------------------------------------------------------------
 
     def _beat(self) -> None:
-        with suppress(RuntimeError):  # the store is gone, as whoever asks next will hear
+        with suppress(RuntimeError):  # no store any more, which the next exchange reports
             while not self._ended.wait(BEAT):
                 self._store.add(f"beat/{self.rank}", 1)
                 self._heard()
 
     def _heard(self) -> bool:
-        """Whether there is a verdict; the first time it is heard, the others get to know."""
+        """Whether there is a verdict; the first time, this rank confirms that it has read it."""
         with self._lock:
             if self._verdict is None and self._store.check(["verdict"]):
                 words, lost = json.loads(self._store.get("verdict"))
@@ -92,7 +92,7 @@ class Presence:
         self._store.compare_set("verdict", "", json.dumps([words, lost]))
 
     def _let_others_hear(self) -> None:
-        """Wait until all who are left know the verdict."""
+        """Wait until all remaining ranks have read the verdict."""
         self._heard()
         lost = self._verdict[1] if self._verdict else []
         left = [f"heard/{r}" for r in range(self.size) if r not in lost]
@@ -101,20 +101,23 @@ class Presence:
             time.sleep(LOOK)
 
     def _limited(self, ask: Callable[[], None]) -> str:
-        """Ask the store, and say what is wrong with it: one that was stopped never answers."""
-        trouble = ["does not answer: it was stopped or hangs"]
+        """Ask the store with a time limit, and return its trouble, if any.
+
+        A store whose process was stopped never answers.
+        """
+        trouble = ["does not answer: its process was stopped or hangs"]
 
         def work() -> None:
             try:
                 ask()
                 trouble[0] = ""
             except RuntimeError:
-                trouble[0] = "is gone"
+                trouble[0] = "is lost: its process has ended"
 
         asking = threading.Thread(target=work, name="primedpca ask", daemon=True)
         try:
             asking.start()
-        except RuntimeError:  # no memory for a thread, which is why this rank leaves
+        except RuntimeError:  # no memory for a thread, which may be why this rank leaves
             work()
         else:
             asking.join(3 * GRACE)
@@ -123,7 +126,7 @@ class Presence:
     # -- the verdict -------------------------------------------------------------------------
 
     def _judged(self, why: str) -> tuple[str, list[int]]:
-        """What this rank takes for the cause, and who is lost."""
+        """Return the most likely cause, and the lost ranks."""
         others = [r for r in range(self.size) if r != self.rank]
         first = {r: self._store.add(f"beat/{r}", 0) for r in others}
         end = time.monotonic() + GRACE
@@ -140,16 +143,16 @@ class Presence:
             return self._late(silent or absent, bool(silent)), silent or absent
         if silent:
             return (
-                f"rank {_names(silent)} of {self.size} is gone: it was killed, ran out of memory, "
-                "ended or lost its network; see its own last words, and go on from a `checkpoint`."
+                f"rank {_names(silent)} of {self.size} is lost: it was killed, ran out of memory, "
+                "ended or lost its network. Read its own output, and resume from a `checkpoint`."
             ), silent
-        return f"the connection between the ranks broke although all are there ({why})", []
+        return f"the connection between the ranks broke, although all are alive ({why})", []
 
     def _late(self, ranks: list[int], silent: bool) -> str:
         how = (
-            "it gives no sign of life; see whether it was stopped or its machine is down."
+            "it gives no sign of life. Check whether it was stopped or its machine is down."
             if silent
-            else "it lives, but hangs or has far more to do; see what it does, or raise the limit."
+            else "it is alive, but hangs or has much more to do. Check it, or raise the limit."
         )
         names = _names(ranks)
         return (

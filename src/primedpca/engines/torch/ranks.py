@@ -1,9 +1,8 @@
-"""Processes that do the same things in the same order, and what they tell each other.
+"""Processes that make the same calls in the same order, and their messages.
 
-Every exchange begins with a meeting: a short note from every rank to every other that says what
-it is about to do, or what went wrong.  So an error on one rank is an error with a name on all,
-and ranks that go different ways find out before they wait for each other.  Every wait has a
-limit.
+Every exchange begins with a meeting: a short note from every rank to every other about its next
+step or its error.  So an error on one rank is raised on all of them by name, and ranks that are
+out of sync find out before they wait for each other.  Every wait has a limit.
 """
 
 from __future__ import annotations
@@ -19,42 +18,43 @@ import numpy as np
 
 from primedpca._core.arrays import is_numpy_array, is_torch_array
 from primedpca._core.threads import processors
-from primedpca.engines.torch.heartbeat import Presence
+from primedpca.engines.torch.heartbeat import Heartbeat
 from primedpca.protocols import Array
 
 __all__ = ["RankError", "Ranks", "as_tensor"]
 
 NOTE_BYTES = 4096
-WORDS = 600  # bytes of an error that a note holds, each of which JSON writes with up to six
+WORDS = 600  # bytes of an error in a note; JSON writes each with up to six
 
 
 class RankError(RuntimeError):
-    """Another rank failed, was lost, or went another way."""
+    """Another rank failed, was lost, or is out of sync."""
 
 
 class Ranks:
-    """A process among those that work together.
+    """One process of a group that runs the same fit.
 
     Parameters
     ----------
     rank, size : int
+        Number of this process, from 0, and number of processes.
     timeout : float
-        Seconds after which a rank that does not answer is given up.
+        Seconds after which a rank that does not answer counts as lost.
     group : process group, optional
-        For notes and arrays in host memory.
+        Group for notes and for arrays in host memory.
 
     Attributes
     ----------
-    presence : Presence or None
-        Where ranks leave word when they cannot meet any more.
+    heartbeat : Heartbeat or None
+        Finds the lost rank once the group is broken.
     broken : bool
-        Whether they cannot.
+        Whether the connections of the group are closed.
     device_group : process group or None
-        For arrays on accelerators; without one they go through host memory.
+        Group for arrays on accelerators; without one they go through host memory.
     threads, processors : int
-        With how many threads this rank works, and with how many processors all of them plan.
+        Threads of this rank, and processors of rank 0, for which all ranks plan.
     world : process group or None
-        The one that these ranks were found in.
+        The default group of torch.distributed when these ranks connected.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Ranks:
         group: Any = None,
     ) -> None:
         self.rank, self.size, self.timeout = rank, size, timeout
-        self.presence: Presence | None = None
+        self.heartbeat: Heartbeat | None = None
         self._group, self.broken = group, False
         self.device_group: Any = None
         self.world: Any = None
@@ -76,9 +76,9 @@ class Ranks:
     # -- meetings ----------------------------------------------------------------------------
 
     def meet(self, task: str, same: Any = None, **about: Any) -> list[dict[str, Any]]:
-        """The notes of all ranks, who must be here for the same ``task``.
+        """Exchange notes, and check that all ranks are at the same ``task``.
 
-        ``same`` is what must not differ: ranks that round differently would part later on.
+        ``same`` must not differ: ranks that round differently would be out of sync later.
         """
         notes = self._notes({"task": task, "same": same, **about})
         for r, note in enumerate(notes):
@@ -87,27 +87,27 @@ class Ranks:
         for r, note in enumerate(notes):
             if note["task"] != notes[0]["task"]:
                 raise RankError(
-                    f"the ranks have parted: rank 0 is at {notes[0]['task']!r} and rank {r} at "
-                    f"{note['task']!r}; every rank must make the same calls in the same order."
+                    f"the ranks are out of sync: rank 0 is at {notes[0]['task']!r} and rank {r} at "
+                    f"{note['task']!r}. Every rank must make the same calls in the same order."
                 )
             if note["same"] != notes[0]["same"]:
                 raise RankError(
-                    f"the ranks have parted at {task!r}: rank {r} asks for another product than "
-                    "rank 0, so its machine or libraries round differently; use machines of one "
-                    "kind, or set OPENBLAS_CORETYPE (say, to Haswell) for all of them."
+                    f"the ranks are out of sync at {task!r}: rank {r} computes another product "
+                    "than rank 0, so its machine or libraries round differently. Use machines of "
+                    "one kind, or set OPENBLAS_CORETYPE (for example Haswell) for all of them."
                 )
         return notes
 
     def tell(self, error: BaseException) -> None:
-        """Let all ranks know of an error of this one, before it is raised here."""
+        """Send an error of this rank to all others, before it is raised here."""
         if self.size == 1 or self.broken or error is self._told or isinstance(error, RankError):
             return
         self._told = error
-        # A path may hold what no encoding knows.
+        # A path in the message may hold bytes that no encoding knows.
         words = f"{type(error).__name__}: {error}".encode(errors="replace")[:WORDS]
         told = words.decode(errors="ignore")
         if self._exchanging:
-            # The others wait for something else than a note: leave word, and let go of them.
+            # The others wait for arrays, not for a note: leave the error in the store, and go.
             self._leave(told)
             return
         with suppress(RankError):
@@ -115,7 +115,7 @@ class Ranks:
 
     @contextmanager
     def together(self, task: str | None = None) -> Iterator[None]:
-        """Tell the others of errors inside; with a ``task``, leave it together."""
+        """Send errors inside to the others; with a ``task``, wait for all at its end."""
         try:
             yield
             if task is not None and self.size > 1:
@@ -139,7 +139,7 @@ class Ranks:
     # -- exchanges ---------------------------------------------------------------------------
 
     def share(self, make: Callable[[], Any], task: str = "share") -> Any:
-        """What ``make`` gives on rank 0, on every rank; an error of it as well."""
+        """Return on every rank the result of ``make`` on rank 0, or raise its error."""
         with self.together():
             # Ranks of one fit trust each other: they run the same script.
             text = pickle.dumps(make()) if self.rank == 0 else b""
@@ -151,7 +151,7 @@ class Ranks:
             return pickle.loads(held.data)
 
     def collect(self, value: Any, task: str = "collect") -> list[Any]:
-        """The ``value`` of every rank, on every rank."""
+        """Return on every rank the ``value`` of each rank, in order."""
         text = np.frombuffer(pickle.dumps(value), np.uint8)
         with self.together():
             sizes = [note["bytes"] for note in self.meet(task, bytes=text.size)]
@@ -163,7 +163,7 @@ class Ranks:
             return [pickle.loads(held[a:b].data) for a, b in pairwise(edges)]
 
     def fill(self, whole: Array, edges: Sequence[int]) -> None:
-        """Send the rows ``edges[r]:edges[r + 1]``, which rank ``r`` has filled in, to all."""
+        """Send the rows ``edges[r]:edges[r + 1]``, which rank ``r`` has filled, to all ranks."""
         if self.size == 1:
             return
         with self.exchange():
@@ -173,7 +173,7 @@ class Ranks:
                     self._broadcast(_as_bytes(part), r)
 
     def swap(self, sent: Array, counts: Sequence[int]) -> Array:
-        """Slice ``r`` of ``sent`` ``(ranks, mine, length)`` to rank ``r``, and theirs to here.
+        """Send slice ``r`` of ``sent`` ``(ranks, mine, length)`` to rank ``r``; receive theirs.
 
         Returns ``(sum(counts), length)``: ``counts[r]`` rows from each rank, in order.
         """
@@ -189,7 +189,7 @@ class Ranks:
         return got if is_torch_array(sent) else got.numpy()
 
     def join(self, part: Array) -> Array:
-        """The parts ``(length,)`` of all ranks, end to end."""
+        """Return the parts ``(length,)`` of all ranks, end to end."""
         tensor = as_tensor(part)
         got = tensor.new_empty(self.size * tensor.shape[0])
         self._all_gather(got, tensor)
@@ -197,9 +197,9 @@ class Ranks:
 
     @contextmanager
     def exchange(self) -> Iterator[None]:
-        """Inside, ranks wait for arrays: who fails here can only leave.
+        """Context in which ranks wait for arrays: a rank that fails inside can only leave.
 
-        What one rank may have no memory for is made inside, where no other waits for a note.
+        Large arrays are allocated inside, where no other rank waits for a note.
         """
         self._check_whole()
         before, self._exchanging = self._exchanging, True
@@ -224,7 +224,7 @@ class Ranks:
         self._move(call, whole, part)
 
     def _move(self, call: Callable[..., Any], out: Any, given: Any = None) -> None:
-        """Make the call with tensors where its group can reach them."""
+        """Make the call with tensors in memory that its group can access."""
         dist = _distributed()
         if out.device.type == "cpu":
             call(dist, self._group, out, given)
@@ -235,7 +235,7 @@ class Ranks:
             call(dist, self._group, host, None if given is None else given.cpu())
             out.copy_(host)
 
-    # -- who is lost -------------------------------------------------------------------------
+    # -- lost ranks --------------------------------------------------------------------------
 
     @contextmanager
     def _limited(self) -> Iterator[None]:
@@ -249,33 +249,33 @@ class Ranks:
     def _check_whole(self) -> None:
         if self.broken:
             raise RankError(
-                "the ranks have lost each other in an earlier fit; start all of them again."
+                "the ranks lost their connection in an earlier fit. Restart all of them."
             )
 
     def _what_broke(self, why: str) -> str:
-        # First of all: others may wait for this rank, and not for the one that is lost.
+        # First of all: others may be waiting for this rank rather than for the lost one.
         self._close()
-        if self.presence is None:
-            return f"the ranks lost each other when they had just come together ({why})"
-        return self.presence.what_broke(why)
+        if self.heartbeat is None:
+            return f"the ranks lost their connection while they connected ({why})"
+        return self.heartbeat.what_broke(why)
 
     def _leave(self, words: str) -> None:
-        if self.presence is None:
+        if self.heartbeat is None:
             self._close()
         else:
-            self.presence.leave(words, self._close)
+            self.heartbeat.leave(words, self._close)
 
     def _close(self) -> None:
-        """End all connections of the group, so that nobody waits for this rank."""
+        """Close all connections of the group, so that no rank waits for this one."""
         self.broken, group, self._group = True, self._group, None
         if group is not None:
-            with suppress(AttributeError, RuntimeError):  # early versions of PyTorch cannot
+            with suppress(AttributeError, RuntimeError):  # early versions of PyTorch lack it
                 group.abort()
             _distributed().destroy_process_group(group)
 
 
 def as_tensor(x: Array) -> Any:
-    """``x`` as a tensor that shares its memory."""
+    """Return ``x`` as a tensor that shares its memory."""
     import torch
 
     if is_torch_array(x):
@@ -298,7 +298,7 @@ def _distributed() -> Any:
 
 
 def _is_transport(error: BaseException) -> bool:
-    """Whether an error is of the connection: errors of ours and of memory are other types."""
+    """Whether the connection caused an error; errors of ours and of memory have other types."""
     if type(error) is not RuntimeError and not type(error).__name__.startswith("Dist"):
         return False
     return "can't allocate memory" not in str(error)

@@ -1,4 +1,4 @@
-"""How a process finds the other ranks: torchrun's environment, or a group that is there."""
+"""Connecting to the other ranks: from torchrun's environment, or an existing process group."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from primedpca._core.threads import processors
-from primedpca.engines.torch.heartbeat import Presence
+from primedpca.engines.torch.heartbeat import Heartbeat
 from primedpca.engines.torch.ranks import RankError, Ranks
 
 __all__ = ["connect"]
@@ -20,9 +20,9 @@ _joined: dict[float, Ranks] = {}
 
 
 def connect(timeout: float) -> Ranks:
-    """The ranks of this process group, which is begun from torchrun's environment if need be.
+    """Return the ranks of this process group, started from torchrun's environment if needed.
 
-    Without such an environment this process is alone, and no connection is opened.
+    Without such an environment this process is the only rank, and no connection is opened.
     """
     dist = _distributed()
     launched = all(name in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR"))
@@ -33,14 +33,14 @@ def connect(timeout: float) -> Ranks:
             _begin(dist, timeout)
         known = _joined.get(timeout)
         if known is None or known.world is not dist.group.WORLD:  # a later group, in tests say
-            if known is not None and known.presence is not None:
-                known.presence.end()
+            if known is not None and known.heartbeat is not None:
+                known.heartbeat.end()
             known = _joined[timeout] = _join(dist, timeout)
     except RuntimeError as error:
         if isinstance(error, RankError):
             raise
         raise RankError(
-            f"not all of the {os.environ.get('WORLD_SIZE', '')} ranks came together within "
+            f"not all of the {os.environ.get('WORLD_SIZE', '')} ranks connected within "
             f"{timeout:g} s (`timeout`): {error}"
         ) from error
     return known
@@ -61,19 +61,19 @@ def _begin(dist: Any, timeout: float) -> None:
 
 
 def _agents_store(dist: Any, limit: timedelta) -> dict[str, Any]:
-    """Where torchrun keeps a store for its ranks: a part of it that no earlier start has used.
+    """Return a fresh part of torchrun's store, if torchrun hosts one for its ranks.
 
-    Otherwise ranks that are started again would find the addresses of those before them.
+    In a shared part, restarted ranks would find the addresses of the ranks before them.
     """
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return {}
     restarts = os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")
-    if not _on_one_machine():  # the agents of several count restarts each for itself
+    if not _on_one_machine():  # the agents of several machines count restarts separately
         if restarts != "0":
             warnings.warn(
-                f"torchrun --max-restarts={restarts} fails to bring ranks on several machines "
-                "together again unless it is started with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 "
-                "in its environment.",
+                f"torchrun --max-restarts={restarts} cannot reconnect ranks on several machines "
+                "unless it is started with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in its "
+                "environment.",
                 stacklevel=2,
             )
         return {}
@@ -90,7 +90,7 @@ def _end(dist: Any) -> None:
 
 
 def _stay_on_this_machine() -> None:
-    """Ranks that are all on this machine talk over the loopback interface alone."""
+    """Restrict ranks that are all on this machine to the loopback interface."""
     if not _on_one_machine():
         return
     names = {name for _, name in socket.if_nameindex()} & {"lo", "lo0"}
@@ -104,7 +104,7 @@ def _on_one_machine() -> bool:
 
 
 def _join(dist: Any, timeout: float) -> Ranks:
-    """A group of our own, so that no message meets one of somebody else's."""
+    """Connect in a separate group, so that messages never mix with those of the user."""
     rank, size = dist.get_rank(), dist.get_world_size()
     limit = timedelta(seconds=timeout)
     group = dist.new_group(backend="gloo", timeout=limit)
@@ -118,9 +118,9 @@ def _join(dist: Any, timeout: float) -> Ranks:
         gpu=_device(),
     )
     if size > 1:
-        # A store may outlive ranks that were started again: rank 0 names its part of it.
-        found.presence = Presence(_store(dist, notes[0]["name"]), rank, size, timeout)
-    # Processors that several ranks may use are shared out, those that are bound to one are its.
+        # A store may outlive restarted ranks: rank 0 chooses a new name for their part of it.
+        found.heartbeat = Heartbeat(_store(dist, notes[0]["name"]), rank, size, timeout)
+    # Processors that several ranks may use are divided among them.
     beside = sum(note["place"] == notes[rank]["place"] for note in notes)
     found.threads = max(1, processors() // beside)
     found.processors = notes[0]["processors"]
@@ -131,7 +131,7 @@ def _join(dist: Any, timeout: float) -> Ranks:
 
 
 def _store(dist: Any, name: str) -> Any:
-    """A part of the group's store, over a connection on which nobody else waits, if possible."""
+    """Return a part of the group's store, over a connection of its own if possible."""
     store = dist.distributed_c10d._get_default_store()
     return dist.PrefixStore(
         f"primedpca/{name}", store.clone() if hasattr(store, "clone") else store

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from primedpca._core import dask_cluster
 from primedpca._core.arrays import describe, dtype_name, is_sparse, to_numpy, work_dtype
-from primedpca.engines import as_engine
 from primedpca.protocols import Block
 from primedpca.sources.base import BlockSource, join
 from primedpca.sources.files import common as files
@@ -41,11 +41,6 @@ class DaskSource(BlockSource):
     ----------
     x : dask.array.Array
         Chunked in rows, columns or both.  It is not computed as a whole, kept or rechunked.
-
-    Attributes
-    ----------
-    engine : Engine or None
-        The cluster that works on it, which is where single blocks are computed as well.
     """
 
     on_disk = True
@@ -60,7 +55,7 @@ class DaskSource(BlockSource):
         # Delayed chunks, one list for every step along the axis.
         chunks = x.to_delayed() if self.axis == 0 else x.to_delayed().T
         self._strips = [chunks[a:b].tolist() for a, b in parts]
-        self.engine: Any = None
+        self._cluster: tuple[Any, float] | None = None  # client and timeout; see computed_by
         self._here = False
 
     @cached_property
@@ -78,24 +73,27 @@ class DaskSource(BlockSource):
         """The chunks of block ``i``, delayed: :func:`strip_of` makes the block of them."""
         return self._strips[i]
 
+    def computed_by(self, client: Any, timeout: float) -> DaskSource:
+        """Return the same array, its blocks computed by this Dask client."""
+        held = copy(self)
+        held._cluster, held._here = (client, timeout), False
+        return held
+
     def read(self, i: int) -> Block:
-        """Compute the block: where it is worked on, by the client in scope, or in this thread."""
+        """Compute the block: by the client given or in scope, otherwise in this thread."""
         from dask import delayed
 
         # A task of its own: chunks that are asked for by name twice in a row may be just going.
         make = delayed(strip_of, pure=False)
         block = make(self.lazy(i), self.axis, self.blocks[i], self.shape[1 - self.axis])
-        if self.engine is not None and self.engine.client.status == "closed":
-            self.engine = None  # a source may be kept longer than the cluster that worked on it
-        if self.engine is None and self.client is not None:
-            as_engine(None, self)
-        if self.engine is not None:
-            return _read_only(self.engine.fetch(block))
-        return _read_only(block.compute(scheduler="synchronous"))
+        client, timeout = self._cluster or (self.client, dask_cluster.TIMEOUT)
+        if client is None:
+            return _read_only(block.compute(scheduler="synchronous"))
+        return _read_only(dask_cluster.compute(client, block, timeout))
 
     def __getstate__(self) -> dict[str, Any]:
         # A worker that waited for the cluster's other workers could wait for ever.
-        return self.__dict__ | {"_here": True, "engine": None}
+        return self.__dict__ | {"_here": True, "_cluster": None}
 
     def __repr__(self) -> str:
         n, d = self.shape

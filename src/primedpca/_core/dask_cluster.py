@@ -1,4 +1,8 @@
-"""Waiting for a Dask cluster, never for ever, and what goes wrong there in words."""
+"""Computing on a Dask cluster: bounded waiting, retries, and errors that name the block.
+
+Knows tasks and futures, nothing of engines, so that a Dask array can be computed by a source as
+well as by the engine.
+"""
 
 from __future__ import annotations
 
@@ -9,25 +13,27 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["check_client", "finished", "naming", "threads_of"]
+__all__ = ["check_client", "compute", "naming", "threads_of"]
 
-LOOK = 2.0  # seconds between two looks at the cluster
+RETRIES = 2  # of a task that raises, before its error is raised here
+TIMEOUT = 300.0  # seconds without progress after which waiting ends
+LOOK = 2.0  # seconds between two checks of the cluster
 ANSWER = 30.0  # seconds in which a scheduler must answer
 
 
 def check_client(client: Any) -> None:
-    """Refuse what is no client, or one that cannot be waited for."""
+    """Raise unless ``client`` is a synchronous Dask client."""
     if not all(hasattr(client, name) for name in ("scatter", "compute", "sync")):
         raise TypeError(f"`client`={client!r} must be a distributed.Client.")
     if client.asynchronous:
         raise ValueError(
-            "`engine` is an asynchronous client, which cannot be waited for; pass "
+            "`engine` is an asynchronous client, but fits wait for their results. Pass "
             "distributed.Client(address) without `asynchronous`."
         )
 
 
 def threads_of(client: Any) -> list[int]:
-    """How many threads each worker has."""
+    """Return the number of threads of each worker."""
     try:
         found = client.sync(client.scheduler.ncores, workers=None, callback_timeout=ANSWER)
     except (OSError, TimeoutError, CancelledError, AttributeError):
@@ -36,24 +42,31 @@ def threads_of(client: Any) -> list[int]:
     return list(found.values())
 
 
-def finished(client: Any, futures: list[Any], timeout: float, keys: Container[Any]) -> list[Any]:
-    """The values of all futures, as soon as they are there.
-
-    Parameters
-    ----------
-    client : distributed.Client
-    futures : list of Future
-    timeout : float
-    keys : container
-        Of the tasks that they hang on.
+def compute(client: Any, wanted: Any, timeout: float = TIMEOUT) -> Any:
+    """Return the value of a delayed object, or the values of a list of them.
 
     Raises
     ------
     TimeoutError
-        If for ``timeout`` seconds there was no worker, or no task came to its end.
+        If for ``timeout`` seconds the cluster had no worker, or no task finished.
     ConnectionError
-        If the scheduler is gone.
+        If the scheduler does not answer.
     """
+    several = wanted if isinstance(wanted, list) else [wanted]
+    keys = {key for one in several for key in one.__dask_graph__()}
+    with client.as_current():
+        futures = client.compute(several, retries=RETRIES)
+        try:
+            values = _finished(client, futures, timeout, keys)
+        finally:
+            # An error keeps its frames alive, and these would keep the results on the workers.
+            for future in futures:
+                future.release()
+    return values if isinstance(wanted, list) else values[0]
+
+
+def _finished(client: Any, futures: list[Any], timeout: float, keys: Container[Any]) -> list[Any]:
+    """Wait for all futures; ``keys`` are those of the tasks that they depend on."""
     from distributed import KilledWorker
 
     watch = _Watch(client, timeout, keys)
@@ -64,40 +77,42 @@ def finished(client: Any, futures: list[Any], timeout: float, keys: Container[An
     except CancelledError as error:
         _check_reachable(client)
         raise RuntimeError(
-            f"the pass was cancelled on {client.scheduler.address}: by somebody, or because "
-            "data that were scattered went with their worker; fit again, and pass data that "
-            "can be read again."
+            f"the pass was cancelled on {client.scheduler.address}: by another user of the "
+            "cluster, or because scattered data were lost with their worker. Fit again, and pass "
+            "data that can be read again."
         ) from error
     except KilledWorker as error:
         raise RuntimeError(
-            f"{_suspects(client, error.task, keys)} could not be worked on: "
-            f"{error.allowed_failures + 1} "
-            "workers died of it, one after the other, most often for want of memory; give "
-            "them more, or cut the data into smaller chunks."
+            f"{_suspects(client, error.task, keys)} could not be processed: "
+            f"{error.allowed_failures + 1} workers died on it one after the other, most often "
+            "because they ran out of memory. Give workers more memory, or use smaller chunks."
         ) from error
     except Exception as error:
-        chunk = _chunk_to_blame(client, futures)
+        chunk = _failed_chunk(client, futures)
         if chunk is None:
             raise
-        raise _in_words(error, f"chunk {chunk} of the Dask array") from error
+        raise _located(error, f"chunk {chunk} of the Dask array") from error
 
 
 def _suspects(client: Any, task: Any, keys: Container[Any]) -> str:
-    """The blocks that workers may have died of: a task that waited for its turn is blamed, too."""
+    """Name the blocks that workers may have died on.
 
-    def blamed(dask_scheduler: Any) -> list[Any]:  # sent as it is: no need for us over there
+    Dask also blames a task that only waited for its turn on a worker that died.
+    """
+
+    def blamed(dask_scheduler: Any) -> list[Any]:  # pickled by value: runs on the scheduler
         tasks = dask_scheduler.tasks.values()
         return [one.key for one in tasks if one.state == "erred" and one.exception_blame is one]
 
     try:
         found = [key for key in client.run_on_scheduler(blamed) if key in keys]
-    except Exception:  # a cluster that refuses such questions
+    except Exception:  # some clusters refuse to run functions on the scheduler
         found = []
     return " or ".join(sorted(map(_block_of, {task, *found})))
 
 
-def _chunk_to_blame(client: Any, futures: list[Any]) -> tuple[int, ...] | None:
-    """The place of the chunk whose own task failed, if that is what happened."""
+def _failed_chunk(client: Any, futures: list[Any]) -> tuple[int, ...] | None:
+    """Return the position of the chunk whose own task failed, if that is the cause."""
     failed = [future.key for future in futures if future.status == "error"]
     if not failed or client.status != "running":
         return None
@@ -107,7 +122,7 @@ def _chunk_to_blame(client: Any, futures: list[Any]) -> tuple[int, ...] | None:
 
 
 def _all_done(futures: list[Any]) -> bool:
-    """Whether all are there, or one has failed, within a short while."""
+    """Wait for ``LOOK`` seconds; return whether all are done, and raise if one has failed."""
     from distributed import wait
 
     try:
@@ -121,7 +136,7 @@ def _all_done(futures: list[Any]) -> bool:
 
 
 class _Watch:
-    """Looks whether tasks come and go."""
+    """Checks whether the tasks of a computation make progress."""
 
     def __init__(self, client: Any, timeout: float, keys: Container[Any]) -> None:
         self.client, self.timeout, self.keys = client, timeout, keys
@@ -129,26 +144,30 @@ class _Watch:
         self.since = time.monotonic()
 
     def look(self) -> None:
-        """Raise if nothing has changed for too long."""
+        """Raise if nothing has changed for ``timeout`` seconds."""
         _check_reachable(self.client)
         ask = self.client.scheduler.processing
         found = self.client.sync(ask, workers=None, callback_timeout=ANSWER)
-        # Tasks of others that share the cluster say nothing about these.
+        # Tasks of other users of the cluster say nothing about these.
         now = sorted(str(key) for held in found.values() for key in held if key in self.keys)
         if now != self.state:
             self.state, self.since = now, time.monotonic()
         elif time.monotonic() - self.since > self.timeout:
+            remedy = "DaskEngine(client, timeout=...)"
             if not found:
-                raise TimeoutError(_nobody(self.client, self.timeout))
+                raise TimeoutError(
+                    f"the Dask cluster at {self.client.scheduler.address} has had no worker for "
+                    f"{self.timeout:g} s. Start workers, or allow more time with {remedy}."
+                )
             what = _block_of(now[0]) if now else "the pass"
             raise TimeoutError(
-                f"{what} has not come to its end in {self.timeout:g} s, nor has any other task; "
-                "look at the workers' logs, or allow more with DaskEngine(client, timeout=...)."
+                f"{what} has not finished within {self.timeout:g} s, nor has any other task. "
+                f"Check the workers' logs, or allow more time with {remedy}."
             )
 
 
 def _check_reachable(client: Any) -> None:
-    """Refuse a cluster whose scheduler does not answer."""
+    """Raise if the scheduler does not answer."""
     where = client.scheduler.address if client.scheduler is not None else "the cluster"
     try:
         if client.status == "running":
@@ -158,20 +177,13 @@ def _check_reachable(client: Any) -> None:
     except (OSError, TimeoutError, CancelledError) as found:
         error = found
     raise ConnectionError(
-        f"the Dask scheduler at {where} is gone or does not answer; start it again and fit again: "
-        "with `checkpoint` the fit goes on after the last pass that was finished."
+        f"the Dask scheduler at {where} does not answer. Restart it and fit again: with "
+        "`checkpoint` the fit resumes after the last complete pass."
     ) from error
 
 
-def _nobody(client: Any, timeout: float) -> str:
-    return (
-        f"the Dask cluster at {client.scheduler.address} has had no worker for {timeout:g} s; "
-        "start some, or allow more time with DaskEngine(client, timeout=...)."
-    )
-
-
 def _block_of(key: Any) -> str:
-    """The block that a task is about, in words."""
+    """Name the block that a task is about."""
     found = re.match(r"block-(\d+)(?:\.\.(\d+))?-", str(key))
     if not found:
         return f"task {key!r}"
@@ -180,7 +192,7 @@ def _block_of(key: Any) -> str:
 
 @contextmanager
 def naming(i: int, place: tuple[int, int], axis: int) -> Iterator[None]:
-    """What is raised while block ``i`` is worked on names it."""
+    """Add the block's number and rows (or columns) to errors raised inside."""
     try:
         yield
     except Exception as error:
@@ -188,12 +200,12 @@ def naming(i: int, place: tuple[int, int], axis: int) -> Iterator[None]:
         if re.search(rf"\b{words}\b", str(error)):
             raise
         where = f"{words}, {('rows', 'columns')[axis]} {place[0]}:{place[1]}"
-        raise _in_words(error, where) from error
+        raise _located(error, where) from error
 
 
-def _in_words(error: Exception, where: str) -> Exception:
-    """An error of the same kind that says where."""
+def _located(error: Exception, where: str) -> Exception:
+    """Return an error of the same kind whose message names the place."""
     kind = next((k for k in (OSError, ValueError, MemoryError) if isinstance(error, k)), None)
     return (kind or RuntimeError)(
-        f"{where} could not be worked on: {type(error).__name__}: {error}"
+        f"{where} could not be processed: {type(error).__name__}: {error}"
     )
