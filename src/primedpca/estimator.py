@@ -273,7 +273,7 @@ class PrimedPCA(
             missing=self.missing,
         )
         check_rows(data)
-        self.history_ = []
+        self.history_: list[dict[str, Any]] = []
         shown = None if sample_weight is None else {"sample_weight": sample_weight}
         with (
             fit_session(data, options, sample_weight, start) as session,
@@ -324,12 +324,12 @@ class PrimedPCA(
 
     def _keep(self, solution: Solution, data: Centred, guess: bool) -> None:
         """Set the fitted attributes."""
-        vars(self).pop("stream_", None)  # of rows that this fit knows nothing of
+        self.__dict__.pop("stream_", None)  # of rows that this fit knows nothing of
         found = solution.decomposition
         k = found.explained_variance.size
         if guess:
             k = likeliest_dimension(found.explained_variance, found.n_samples)
-        vars(self).update(attributes(found, k, data.shape), **circumstances(data))
+        self.__dict__.update(attributes(found, k, data.shape), **circumstances(data))
         solution = solution.first(k)
         self.status_, self.n_passes_ = solution.status, solution.passes
         self.converged_, proof = solution.converged, solution.certificate
@@ -528,7 +528,7 @@ class PrimedPCA(
             options = self._options()
             check_options(options)
             check_source(None, options)
-            known = vars(self).get("stream_")
+            known = self.__dict__.get("stream_")
             source = self._source(X, reset=known is None)
             check_source(source, options)
             k = component_count(self.n_components, source.shape[1])
@@ -569,18 +569,18 @@ class PrimedPCA(
 
     def _set_stream(self, seen: Stream) -> None:
         for name in LEARNT:
-            vars(self).pop(name, None)
+            self.__dict__.pop(name, None)
         self.stream_ = seen
 
     def __getattr__(self, name: str) -> Any:
         # Called only for missing attributes: those of a stream are computed when first read.
-        if name in LEARNT and "stream_" in vars(self):
+        if name in LEARNT and "stream_" in self.__dict__:
             with lock_of(self):  # or they might be those of an earlier stream
-                if name not in vars(self):
+                if name not in self.__dict__:
                     proven = self.certificate != "none"
                     found = fitted_by(self.stream_, self.n_components, self.tol, proven)
-                    vars(self).update(found)
-                return vars(self)[name]
+                    self.__dict__.update(found)
+                return self.__dict__[name]
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     # -- files and other forms ---------------------------------------------------------------------
@@ -597,7 +597,7 @@ class PrimedPCA(
             Whether to replace an existing file.
         """
         getattr(self, "components_", None)  # attributes of a stream are computed when read
-        fitted = {name: value for name, value in vars(self).items() if name.endswith("_")}
+        fitted = {name: value for name, value in self.__dict__.items() if name.endswith("_")}
         write_model(path, self._options(), fitted, overwrite)
 
     def to_sklearn(self) -> Any:
@@ -714,5 +714,5 @@ def load(path: str | os.PathLike[str]) -> PrimedPCA:
     """
     params, fitted = read_model(path)
     model = PrimedPCA(**params)
-    vars(model).update(fitted)
+    model.__dict__.update(fitted)
     return model

@@ -186,11 +186,9 @@ def solve(
     """
     fit = _Fit(data if plan.room is None else data.view(room=plan.room), plan, goal, progress)
     with one_blas_thread():
-        step, stage = None, fit.first(start)
-        while stage is not None:
+        step = follow(fit.first(start), fit.stop, fit.row)
+        while (stage := fit.next(step)) is not None:
             step = follow(stage, fit.stop, fit.row)
-            stage = fit.next(step)
-        assert step is not None
         return fit.solution(step)
 
 
