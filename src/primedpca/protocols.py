@@ -32,6 +32,7 @@ __all__ = [
     "Kernel",
     "Like",
     "Operands",
+    "Operator",
     "Parts",
     "Priming",
     "PrimingTraits",
@@ -233,6 +234,118 @@ class Like:
     def asarray(self, values: Any) -> Array:
         """``values`` as an array of this library, device and dtype."""
         return self.xp.asarray(values, dtype=self.dtype, device=self.device)
+
+
+class Operator(Protocol):
+    """The data as the matrix ``M = W^(1/2) (X - 1 mean^T) S^-1``, which is never formed.
+
+    ``W`` are the row weights, ``mean`` the weighted mean and ``S`` the column scale.  A priming is
+    shown an operator: all the data, or a mini-batch with the mean and scale of all.
+    """
+
+    @property
+    def source(self) -> DataSource:
+        """The data as they are stored."""
+
+    @property
+    def engine(self) -> Engine:
+        """The place where blocks are processed."""
+
+    @property
+    def like(self) -> Like:
+        """Library, device and type of the arrays to multiply with."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+
+    @property
+    def weight(self) -> float:
+        """Sum of the row weights: the number of rows without weights."""
+
+    @property
+    def root(self) -> Array | None:
+        """Square roots of the row weights, ``(n,)``."""
+
+    @property
+    def sparse(self) -> bool:
+        """Whether blocks are sparse."""
+
+    @property
+    def center(self) -> bool:
+        """Whether the mean is subtracted."""
+
+    @property
+    def missing(self) -> str:
+        """``"error"`` or ``"mean"``, the treatment of NaN."""
+
+    @property
+    def standardise(self) -> bool:
+        """Whether columns are divided by their standard deviations."""
+
+    @property
+    def room(self) -> float:
+        """Bytes of rows that may be held in memory at a time."""
+
+    @property
+    def frame(self) -> Any:
+        """Mean, scale and unit, as far as they are known."""
+
+    @property
+    def passes(self) -> float:
+        """Number of readings of the data so far."""
+
+    @property
+    def total(self) -> float:
+        """Mean squared norm of the rows of ``M``: the total variance."""
+
+    def covariance_product(self, vectors: Array) -> Array:
+        """``M^T M V / weight``, ``(d, p)``."""
+
+    def gram_product(self, left: Array) -> Array:
+        """``M M^T U / weight``, ``(n, p)``."""
+
+    def forward(self, vectors: Array) -> Array:
+        """``M V``, ``(n, p)``."""
+
+    def adjoint(self, left: Array) -> Array:
+        """``M^T U``, ``(d, p)``."""
+
+    def covariance(self) -> Array:
+        """``M^T M / weight``, ``(d, d)`` in float64."""
+
+    def gram(self) -> Array:
+        """``M M^T / weight``, ``(n, n)`` in float64."""
+
+    def rows(self) -> Array:
+        """All rows of ``M``, dense: for mini-batches."""
+
+    def narrow(self, x: Array) -> Array:
+        """``x`` in the type of ``like``."""
+
+    def wide(self, x: Array) -> Array:
+        """``x`` in float64."""
+
+    def run(self, kernel: Kernel, operands: dict[str, Any], frame: Any = None) -> Parts:
+        """Make one pass, with every operand cut along its axis."""
+
+    def first_block(self) -> Block:
+        """The block that the mean is guessed from."""
+
+    def learn(self) -> Any:
+        """The frame with its mean known; costs a pass unless one was made before."""
+
+    def learned(self, frame: Any) -> None:
+        """Keep the results of a first pass."""
+
+    def count(self, passes: float, since: float | None = None) -> None:
+        """Count readings of the data."""
+
+    def part(self, source: Any, index: Any, engine: Engine, **changes: Any) -> Operator:
+        """The rows with these numbers, read from ``source``."""
+
+    def view(self, *, frame: Any = None, **changes: Any) -> Operator:
+        """The same operator with other fields."""
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from primedpca._core.arrays import is_sparse, to_numpy
 from primedpca._operator.preparation import positions
-from primedpca.protocols import Array, is_spread
-
-if TYPE_CHECKING:
-    from primedpca._operator.operator import Centred
+from primedpca.protocols import Array, Operator, is_spread
 
 __all__ = ["check_present", "refuse"]
 
@@ -36,7 +33,7 @@ def _column(source: Any, j: int) -> str:
     return f"column {j}" + ("" if names is None else f" ({str(names[j])!r})")
 
 
-def refuse(data: Centred, count: int) -> None:
+def refuse(data: Operator, count: int) -> None:
     """Say how many entries are no finite numbers, and name the first few."""
     source: Any = data.source
     found: list[tuple[int, int, str]] = []
@@ -69,7 +66,7 @@ def _file(source: Any) -> str:
     return f"{path}: " if isinstance(path, str) and not several else ""
 
 
-def _bad_entries(data: Centred, block: Any, most: int) -> list[tuple[int, int, float]]:
+def _bad_entries(data: Operator, block: Any, most: int) -> list[tuple[int, int, float]]:
     """Row and column in the block, and value, of the first entries that are refused."""
     with np.errstate(over="ignore"):
         values = to_numpy(data.wide(block.data if is_sparse(block) else block))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,10 +20,7 @@ from primedpca._core.arrays import dtype_name, namespace, to_numpy
 from primedpca._operator import kernels
 from primedpca._operator.non_finite import check_present, refuse
 from primedpca._operator.preparation import Columns, own_shift
-from primedpca.protocols import Array, Like
-
-if TYPE_CHECKING:
-    from primedpca._operator.operator import Centred
+from primedpca.protocols import Array, Like, Operator
 
 __all__ = [
     "Frame",
@@ -161,7 +158,7 @@ def roots_of(weight: Any, n: int, like: Like) -> tuple[Array | None, float, floa
     return like.asarray(np.sqrt(values / unit)), total / unit, unit
 
 
-def given(data: Centred, mean: Array, scale: Array | None) -> Frame:
+def given(data: Operator, mean: Array, scale: Array | None) -> Frame:
     """The frame of an earlier fit, for new rows."""
     shift, wide = data.like.asarray(mean), data.wide(data.like.asarray(mean))
     fill = shift if data.missing == "mean" else None
@@ -172,7 +169,7 @@ def given(data: Centred, mean: Array, scale: Array | None) -> Frame:
     return Frame(Columns(None, fill, factor), offset, scale=scale, mean=wide)
 
 
-def guess(data: Centred, frame: Frame) -> Frame:
+def guess(data: Operator, frame: Frame) -> Frame:
     """The frame of the first pass, shifted by a guess of the mean.
 
     Some data need a pass for their moments alone; then the frame is complete.
@@ -190,7 +187,7 @@ def guess(data: Centred, frame: Frame) -> Frame:
     return replace(frame, columns=frame.columns._replace(shift=shift, own=False))
 
 
-def _first_shift(data: Centred, frame: Frame) -> Array:
+def _first_shift(data: Operator, frame: Frame) -> Array:
     """The best guess of the mean so far: from an earlier pass, or the mean of the first block."""
     if frame.near is not None:
         return data.narrow(data.wide(frame.near) * frame.unit)
@@ -212,13 +209,13 @@ def far_from_zero(block: Any, unit: float = 1.0) -> bool:
 
 
 def learn(
-    data: Centred, frame: Frame, norm: float, sums: Array, shift: Array | None
+    data: Operator, frame: Frame, norm: float, sums: Array, shift: Array | None
 ) -> tuple[Frame, Array | None, Frame | None]:
     """The frame after a first pass, the distance of its guess from the mean, and a better start.
 
     Parameters
     ----------
-    data : Centred
+    data : Operator
     frame : Frame
         That of the pass.
     norm : float
@@ -253,7 +250,7 @@ def learn(
 
 
 def astray_by(
-    data: Centred, shift: Array, distance: Array, square: float, factor: Array | None
+    data: Operator, shift: Array, distance: Array, square: float, factor: Array | None
 ) -> float:
     """How far the rounded ``shift + distance`` may be from the mean, in the scale of ``M``.
 
@@ -272,7 +269,7 @@ def astray_by(
     return math.sqrt(lost) + chain_of(data) * UNIT * math.sqrt(square)
 
 
-def nearer(data: Centred, before: Frame, found: Frame) -> Frame | None:
+def nearer(data: Operator, before: Frame, found: Frame) -> Frame | None:
     """A start nearer to the mean, if the pass that ``found`` this is to be made again.
 
     The distance to the mean falls by the unit roundoff each time, until it is lost in the spread
@@ -287,7 +284,7 @@ def nearer(data: Centred, before: Frame, found: Frame) -> Frame | None:
     return replace(before, near=data.wide(found.mean) / found.unit, first=found.first)
 
 
-def settle(data: Centred, frame: Frame, shift: Array | None, away: Array) -> Frame:
+def settle(data: Operator, frame: Frame, shift: Array | None, away: Array) -> Frame:
     """What later passes subtract: the mean itself, or what sparse columns allow."""
     if not data.sparse:
         mean = None if _is_centred(data, frame) else data.narrow(frame.mean)
@@ -297,7 +294,7 @@ def settle(data: Centred, frame: Frame, shift: Array | None, away: Array) -> Fra
     return replace(frame, columns=columns, offset=data.narrow(away))
 
 
-def _is_centred(data: Centred, frame: Frame) -> bool:
+def _is_centred(data: Operator, frame: Frame) -> bool:
     """Whether to subtract the mean would change no more than float32 rounds off.
 
     Products in float64, where proofs are made, are always shifted.
@@ -336,7 +333,7 @@ class _Moments(NamedTuple):
         return self.square > POOR * self.variance
 
 
-def measure(data: Centred, frame: Frame) -> Frame:
+def measure(data: Operator, frame: Frame) -> Frame:
     """Mean, spread and missing values, in a pass of their own."""
     found, frame = _moments(data, frame)
     frame, xp = replace(frame, mean=found.mean), data.like.xp
@@ -378,7 +375,7 @@ def measure(data: Centred, frame: Frame) -> Frame:
     return settle(data, frame, shift, left * factor)
 
 
-def _standard(data: Centred, frame: Frame, found: _Moments) -> tuple[Frame, Array]:
+def _standard(data: Operator, frame: Frame, found: _Moments) -> tuple[Frame, Array]:
     """The frame with standard deviations as its scale, and what ``found`` is multiplied with.
 
     Centred columns that are constant up to the rounding of their mean are taken as constant:
@@ -406,7 +403,7 @@ def _standard(data: Centred, frame: Frame, found: _Moments) -> tuple[Frame, Arra
     return frame, xp.where(constant, still, 1 / deviation)
 
 
-def _moments(data: Centred, frame: Frame) -> tuple[_Moments, Frame]:
+def _moments(data: Operator, frame: Frame) -> tuple[_Moments, Frame]:
     """Moments about a guess near the mean, and the frame in whose unit squares stay in range."""
     xp, axis, gain = data.like.xp, data.source.axis, _first_gain(data, frame)
     shift = _first_shift(data, frame) if axis == 0 else None
@@ -444,7 +441,7 @@ def _moments(data: Centred, frame: Frame) -> tuple[_Moments, Frame]:
     return found, frame
 
 
-def _first_gain(data: Centred, frame: Frame) -> Array:
+def _first_gain(data: Operator, frame: Frame) -> Array:
     """Powers of two that columns are multiplied with: those next to a scale that was given."""
     xp, scale = data.like.xp, frame.scale
     if scale is None or data.standardise:
@@ -452,7 +449,7 @@ def _first_gain(data: Centred, frame: Frame) -> Array:
     return 2.0 ** -xp.round(xp.log2(data.wide(scale)))
 
 
-def _fitting_gain(data: Centred, gain: Array, squares: Array, reach: Array) -> Array | None:
+def _fitting_gain(data: Operator, gain: Array, squares: Array, reach: Array) -> Array | None:
     """Other gains where squares of columns that are to be standardised are not in range."""
     if not data.standardise:
         return None
@@ -468,14 +465,14 @@ def _fitting_gain(data: Centred, gain: Array, squares: Array, reach: Array) -> A
     return fitting if bool(xp.any(fitting != gain)) else None
 
 
-def chain_of(data: Centred) -> float:
+def chain_of(data: Operator) -> float:
     """How many roundings a sum over the rows goes through, one after the other, at most."""
     blocks = data.source.blocks
     longest = max(stop - start for start, stop in blocks)
     return (longest if data.source.axis == 0 else data.shape[0]) + math.log2(len(blocks)) + 10
 
 
-def in_range(data: Centred, frame: Frame, norm: float) -> float | None:
+def in_range(data: Operator, frame: Frame, norm: float) -> float | None:
     """The unit in which a pass is to be made again, if its sum of squares left the range."""
     low, high, top = SAFE[dtype_name(data.like.dtype)]
     count = data.weight * data.shape[1]
@@ -497,7 +494,7 @@ def in_range(data: Centred, frame: Frame, norm: float) -> float | None:
     return None if unit == frame.unit else unit
 
 
-def refuse_non_finite(data: Centred, frame: Frame) -> None:
+def refuse_non_finite(data: Operator, frame: Frame) -> None:
     """Raise for products that are not finite: bad entries, or numbers beyond the type's range."""
     raw, _ = _extent(data, frame)
     raise ValueError(
@@ -506,7 +503,7 @@ def refuse_non_finite(data: Centred, frame: Frame) -> None:
     )
 
 
-def _extent(data: Centred, frame: Frame) -> tuple[float, float]:
+def _extent(data: Operator, frame: Frame) -> tuple[float, float]:
     """The largest entry as stored and as prepared; refuses non-finite values."""
     skip = data.missing == "mean"
     operands = {"dtype": data.like.dtype, "missing": skip, "axis": data.source.axis}

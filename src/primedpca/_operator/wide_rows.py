@@ -10,20 +10,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from primedpca._core.arrays import namespace
 from primedpca._operator import kernels
+from primedpca._operator.statistics import Frame
 from primedpca.engines.tree import cut
-from primedpca.protocols import Array, Block, is_spread
+from primedpca.protocols import Array, Block, Operator, is_spread
 from primedpca.sources.base import BlockSource, cut_evenly
 from primedpca.sources.memory.dense import block_length
-
-if TYPE_CHECKING:
-    from primedpca._operator.operator import Centred
-    from primedpca._operator.statistics import Frame
 
 __all__ = ["HELD_BYTES", "adjoint_of_rows", "are_wide_rows", "by_slices", "gram_of_rows", "groups"]
 
@@ -31,13 +28,13 @@ HELD_BYTES = 2.0**31  # of rows, where no budget says otherwise
 PIECE_BYTES = 2**26  # of a long result that is added to
 
 
-def are_wide_rows(data: Centred) -> bool:
+def are_wide_rows(data: Operator) -> bool:
     """Whether the data are dense, wide and read in rows that this process can hold."""
     near = not data.engine.traits.remote
     return near and data.source.axis == 0 and not data.sparse and data.shape[0] < data.shape[1]
 
 
-def gram_of_rows(data: Centred) -> Array:
+def gram_of_rows(data: Operator) -> Array:
     """``M M^T / weight``, ``(n, n)`` in float64.
 
     If all rows fit into ``data.room`` they are read once.  Otherwise the mean is learnt in a
@@ -57,12 +54,12 @@ def gram_of_rows(data: Centred) -> Array:
     return square / data.weight
 
 
-def _gram_at_once(data: Centred, everything: tuple[int, int]) -> tuple[Array, Frame]:
+def _gram_at_once(data: Operator, everything: tuple[int, int]) -> tuple[Array, Frame]:
     inner = data.view(source=Strips([_held(data, *everything)]), frame=data.frame)
     return inner.gram(), inner.frame
 
 
-def _gram_by_groups(data: Centred, found: list[tuple[int, int]]) -> Array:
+def _gram_by_groups(data: Operator, found: list[tuple[int, int]]) -> Array:
     xp, n = data.like.xp, data.shape[0]
     square = xp.zeros((n, n), dtype=xp.float64, device=data.like.device)
     for i, first in enumerate(found[:-1]):
@@ -77,7 +74,7 @@ def _gram_by_groups(data: Centred, found: list[tuple[int, int]]) -> Array:
     return square
 
 
-def adjoint_of_rows(data: Centred, left: Array) -> Array:
+def adjoint_of_rows(data: Operator, left: Array) -> Array:
     """``M^T U``, ``(d, p)``: one pass, summed over groups in place."""
     asked = {"frame": data.learn(), "left": left}
     total = data.engine.once("adjoint", asked, lambda: _adjoint_by_groups(data, left))
@@ -85,7 +82,7 @@ def adjoint_of_rows(data: Centred, left: Array) -> Array:
     return data.narrow(total)
 
 
-def _adjoint_by_groups(data: Centred, left: Array) -> Array:
+def _adjoint_by_groups(data: Operator, left: Array) -> Array:
     frame, xp = data.frame, data.like.xp
     (d, p), found = (data.shape[1], left.shape[1]), groups(data.source, data.room)
     total = xp.zeros((d, p), dtype=xp.float64, device=data.like.device)
@@ -100,7 +97,7 @@ def _adjoint_by_groups(data: Centred, left: Array) -> Array:
     return total
 
 
-def by_slices(data: Centred, axis: int) -> Array:
+def by_slices(data: Operator, axis: int) -> Array:
     """The square matrix on the side across the blocks: two passes per slice of it."""
     data.learn()
     length, across = data.shape[axis], data.shape[1 - axis]
@@ -129,7 +126,7 @@ def groups(source: Any, room: float) -> list[tuple[int, int]]:
     return list(pairwise([*edges, len(source.blocks)]))
 
 
-def _held(data: Centred, first: int, last: int) -> Array:
+def _held(data: Operator, first: int, last: int) -> Array:
     """The rows of some blocks, as they are stored."""
     if last == first + 1 and not is_spread(data.source):
         return data.source.read(first)
@@ -137,8 +134,8 @@ def _held(data: Centred, first: int, last: int) -> Array:
 
 
 def _part(
-    data: Centred, held: list[Array], which: list[tuple[int, int]]
-) -> tuple[Centred, np.ndarray]:
+    data: Operator, held: list[Array], which: list[tuple[int, int]]
+) -> tuple[Operator, np.ndarray]:
     """Held rows as an operator with the mean of all of them, and their numbers."""
     blocks = data.source.blocks
     rows = np.concatenate([np.arange(blocks[a][0], blocks[b - 1][1]) for a, b in which])
