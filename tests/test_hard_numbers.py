@@ -15,6 +15,7 @@ import scipy.sparse as sp
 import torch
 
 from primedpca import PrimedPCA, as_source, certify
+from primedpca._operator.operator import Centred
 from primedpca.metrics import angles
 from primedpca.monitoring import statistics
 
@@ -389,3 +390,14 @@ def test_certify_says_so_of_weights_as_well():
     wrong = certify(X, np.eye(10)[[5, 6]], sample_weight=weight, random_state=0)
     assert wrong.streak(0.1) == 0
     assert not wrong.zero.any()
+
+
+@pytest.mark.parametrize("convert", [np.asarray, sp.csr_array], ids=["dense", "csr"])
+def test_a_first_block_of_weight_zero_leaves_constants_exact(small_blocks, convert):
+    X = np.full((2000, 3), [0.0, 5.0, 1e12])
+    X[:1500] = np.random.default_rng(0).normal(size=(1500, 3)) * 1e10
+    weights = np.r_[np.zeros(1500), np.linspace(0.1, 1, 500)]
+    data = Centred(convert(X), sample_weight=weights)
+    assert data.source.blocks[0][1] < 1500
+    assert np.array_equal(data.mean, [0.0, 5.0, 1e12])
+    assert data.total == 0

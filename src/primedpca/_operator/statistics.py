@@ -20,7 +20,7 @@ from primedpca._core.arrays import dtype_name, namespace, to_numpy
 from primedpca._operator import kernels
 from primedpca._operator.non_finite import check_present, refuse
 from primedpca._operator.preparation import Columns, own_shift
-from primedpca.protocols import Array, Like, Operator
+from primedpca.protocols import Array, Like, Operator, is_spread
 
 __all__ = [
     "Frame",
@@ -191,8 +191,16 @@ def _first_shift(data: Operator, frame: Frame) -> Array:
     """The best guess of the mean so far: from an earlier pass, or the mean of the first block."""
     if frame.near is not None:
         return data.narrow(data.wide(frame.near) * frame.unit)
-    block = data.first_block()
-    root = None if data.root is None else data.root[: block.shape[0]]
+    block, root = data.first_block(), data.root
+    if root is not None:
+        start, stop = data.source.blocks[0]
+        if not is_spread(data.source) and not bool((root[:stop] > 0).any()):
+            # Rows of weight zero may be anything: guess from the first block with others.
+            first = int(np.argmax(to_numpy(root) > 0))
+            i = next(i for i, (_, end) in enumerate(data.source.blocks) if first < end)
+            start, stop = data.source.blocks[i]
+            block = next(iter(data.source.scan(i)))[1]
+        root = root[start:stop]
     own = Columns(own=True)  # of sparse columns, those that are full
     return own_shift(block, data.like.dtype, own, frame.unit, root).shift
 
