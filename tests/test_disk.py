@@ -21,9 +21,9 @@ import zarr
 from catalogue import FILES, TEXT_FILES, table_of, vectors_of, write_csv
 
 from primedpca import PrimedPCA, as_source, plan
-from primedpca.sources.files import common as files
+from primedpca.sources import base
 from primedpca.sources.files import sequential as in_order
-from primedpca.sources.files.npy import CompressedMember
+from primedpca.sources.files.npz import CompressedMember
 from primedpca.sources.files.raw_binary import RawFileSource
 from primedpca.sources.files.strips import strips
 from primedpca.sources.memory.dense import DenseSource
@@ -348,7 +348,7 @@ def test_blocks_in_order_are_decoded_once(tmp_path):
 
 
 def test_strips_follow_the_chunks(monkeypatch):
-    monkeypatch.setattr(files, "READ_BYTES", 1000)
+    monkeypatch.setattr(base, "READ_BYTES", 1000)
     assert strips((100, 10), (10, 10), 8)[0] == 0
     assert strips((100, 10), (100, 1), 8) == (1, tuple((j, j + 1) for j in range(10)))
     for shape, chunks in [((100, 10), (7, 4)), ((10, 100), (3, 9)), ((50, 50), (50, 7))]:

@@ -20,7 +20,7 @@ from primedpca.engines import as_engine
 from primedpca.engines.local import FixedTree, LocalEngine
 from primedpca.engines.torch.engine import TorchDistributed, shares
 from primedpca.protocols import Engine, Parts
-from primedpca.sources.wrappers.rank_rows import RankRows
+from primedpca.sources import RankRows
 
 GOOD = [f"{kind} {name}" for kind in ("fit", "rows") for name in FITS]
 GOOD += ["weighted", "weighted rows", "refined", "own files"]

@@ -17,8 +17,8 @@ import torch
 from primedpca import as_source
 from primedpca._core.arrays import is_sparse, like_block, to_numpy, work_dtype
 from primedpca._operator.operator import Centred
+from primedpca.sources import base
 from primedpca.sources.base import cut_evenly
-from primedpca.sources.files import raw_binary as raw_file
 from primedpca.sources.files.raw_binary import RawFileSource
 from primedpca.sources.memory.sparse import SparseSource
 
@@ -78,7 +78,7 @@ def order(request):
 @pytest.fixture(params=[0, 64, 5000, 4096 * 3 + 8])
 def mapped(request, order, tmp_path, monkeypatch):
     """A map of a part of a file, and what it holds; several blocks of it."""
-    monkeypatch.setattr(raw_file, "READ_BYTES", 512)
+    monkeypatch.setattr(base, "READ_BYTES", 512)
     path, offset = tmp_path / "data.bin", request.param
     X = counted(40, 11)
     path.write_bytes(b"\xff" * offset + X.tobytes(order) + b"\xff" * 99)

@@ -236,11 +236,11 @@ class PrimedPCA(
         check_options(options)
         preparation = {name: options[name] for name in ("center", "scale", "missing")}
         source, start = self._source(X, reset=True), self._warm_directions()
-        if hasattr(source, "of_all"):  # rows on several ranks, each with weights of its own
-            sample_weight = source.of_all(sample_weight)
+        if source.traits.shared is not None:  # every rank has weights for its own rows
+            sample_weight = source.traits.shared.of_all(sample_weight)
         preparation["sample_weight"] = sample_weight
         if self.engine is None:  # a Dask array goes to the client in scope
-            options["engine"] = getattr(source, "client", None)
+            options["engine"] = source.traits.client()
         rows, self.history_ = source.shape[0], []
         with (
             begun_fit(source, options, sample_weight, start) as fit,

@@ -1,8 +1,9 @@
-"""Array libraries: which one an array belongs to, what to compute in, how to come and go."""
+"""Array libraries: the library an array belongs to, types to compute in, conversions."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 from array_api_compat import (
@@ -13,11 +14,12 @@ from array_api_compat import (
     is_torch_array,
 )
 
-from primedpca.protocols import Array, Like
-
 __all__ = [
     "EXACT",
+    "Array",
+    "Block",
     "InexactError",
+    "Like",
     "check_python_numbers",
     "check_whole_numbers",
     "describe",
@@ -36,10 +38,29 @@ __all__ = [
     "work_dtype",
 ]
 
-#: Whole numbers up to here are exact in float64.
+#: An array of any library that follows the array API standard.
+Array: TypeAlias = Any
+#: Dense rows (or columns) of any array library, or a SciPy sparse array.
+Block: TypeAlias = Any
+
+#: Whole numbers up to this one are exact in float64.
 EXACT = 2.0**53
 _FLOAT32 = {"bool", "uint8", "int8", "uint16", "int16", "float16", "bfloat16", "float32"}
 _FLOAT64 = {"uint32", "int32", "uint64", "int64", "float64", "longdouble", "float96", "float128"}
+
+
+@dataclass(frozen=True)
+class Like:
+    """Library, device and type of the arrays that are multiplied with the data."""
+
+    xp: Any
+    device: Any
+    dtype: Any
+    n_features: int
+
+    def asarray(self, values: Any) -> Array:
+        """``values`` as an array of this library, device and dtype."""
+        return self.xp.asarray(values, dtype=self.dtype, device=self.device)
 
 
 def is_sparse(x: Any) -> bool:

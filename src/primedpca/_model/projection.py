@@ -131,7 +131,7 @@ class Projecting(TransformerMixin, ABC):
         """New rows as the fitted model sees them."""
         self._check_fitted()
         source = self._source(X, reset=False)
-        own = getattr(source, "own", source)  # of rows on several ranks, this one's
+        own = source if source.traits.shared is None else source.traits.shared.own
         return Centred.given(own, self.mean_, self.scale_, self.missing)
 
     @abstractmethod

@@ -81,7 +81,7 @@ class Centred:
             raise ValueError(f"`missing`={missing!r} must be 'error' or 'mean'.")
         self.source: DataSource = as_source(x)
         self.engine = as_engine(engine, self.source)
-        if missing == "error" and getattr(self.source, "missing", None) == "mean":
+        if missing == "error" and self.source.traits.missing == "mean":
             missing = "mean"  # the custom of this kind of data
         self.center, self.missing = center, missing
         self.shape = self.source.shape
@@ -92,7 +92,7 @@ class Centred:
         self.like: Like = like_block(block, self.shape[1], float64)
         self.sparse = is_sparse(block)
         self.root, self.weight, self.weight_unit = frames.roots_of(sample_weight, self)
-        scale = getattr(self.source, "scale", None) if scale is None else scale
+        scale = self.source.traits.scale if scale is None else scale
         self.standardise = isinstance(scale, str)
         self.frame = frames.before_any_pass(self, scale)
 

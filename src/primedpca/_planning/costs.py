@@ -72,21 +72,19 @@ class Load:
     @classmethod
     def of(cls, data: Centred, proven: bool) -> Load:
         """The load of these data; a proof is made in float64."""
-        source: Any = data.source
+        source, traits = data.source, data.source.traits
         n, d = data.shape
-        held = getattr(source, "array", None)
-        below = source if held is None else held
-        counted = getattr(below, "nnz", None) if data.sparse else None
+        counted = traits.nnz() if data.sparse else None
         entries = n * d if counted is None else int(counted)
         size = int(getattr(source.dtype, "itemsize", 8))
         item = 8 if proven or "64" in dtype_name(data.like.dtype) else 4
         engine: Any = data.engine
         workers, remote = getattr(engine, "workers", 1), getattr(engine, "remote", False)
         stored = entries * (size + 4 * data.sparse)
-        cache = getattr(source, "cache_bytes", 0)
-        in_memory = held is not None or cache >= stored
+        cache = traits.cache_bytes
+        in_memory = traits.array is not None or cache >= stored
         # Decoding is work for every worker; a disk is one for all of them.
-        rate = workers * source.read_rate if hasattr(source, "read_rate") else DISK
+        rate = DISK if traits.read_rate is None else workers * traits.read_rate
         return cls(
             n,
             d,

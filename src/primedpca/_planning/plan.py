@@ -87,7 +87,7 @@ def _with_probe(plan: Plan, data: Centred) -> Plan:
     """
     source: Any = data.source
     load = Load.of(data, False)
-    if not plan.ways or load.rate == math.inf or hasattr(source, "read_rate"):
+    if not plan.ways or load.rate == math.inf or source.traits.read_rate is not None:
         return plan
     start = time.perf_counter()
     source.read(2 * len(source.blocks) // 3)
@@ -210,7 +210,7 @@ def _why(considered: list[Way]) -> str:
 
 def _absent(source: Any) -> str:
     """What to say of chunks that a store does not have."""
-    count = getattr(source, "missing_chunks", 0)
+    count = source.traits.missing_chunks
     return f"; {count} chunks are absent and read as the fill value" if count else ""
 
 

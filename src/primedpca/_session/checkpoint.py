@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from primedpca._core.arrays import like_block
-from primedpca._core.fingerprint import digest
+from primedpca._core.digest import digest
 from primedpca._core.packing import Packed, as_columns, as_rows, pack, unpack
 from primedpca._io.tensor_file import read_file, write_file
 from primedpca._operator.preparation import Columns

@@ -8,6 +8,7 @@ from typing import Any
 
 from primedpca.engines.local import LocalEngine
 from primedpca.protocols import Block, Engine
+from primedpca.sources.memory.dask_array import array_below
 
 __all__ = ["LocalEngine", "as_engine", "batches_of", "together"]
 
@@ -19,7 +20,7 @@ def as_engine(engine: Any = None, source: Any = None) -> Engine:
     a scheduler is that Dask cluster; an Engine is itself.
     """
     if engine is None:
-        engine = getattr(source, "client", None)
+        engine = None if source is None else source.traits.client()
         if engine is None:
             return LocalEngine()
     if isinstance(engine, str) and engine == "torch_distributed":
@@ -44,10 +45,9 @@ def as_engine(engine: Any = None, source: Any = None) -> Engine:
 
 def _read_by(engine: Engine, source: Any) -> None:
     """Let a Dask array, also one below a view, be computed where it is worked on."""
-    while source is not None:
-        if hasattr(source, "lazy"):
-            source.engine = engine
-        source = getattr(source, "source", None)
+    array = array_below(source)
+    if array is not None:
+        array.engine = engine
 
 
 def together(engine: Any, task: str) -> AbstractContextManager[None]:

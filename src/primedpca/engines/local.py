@@ -87,12 +87,12 @@ class LocalEngine:
                 own = {name: cut(value, start, stop) for name, value in mine.items()}
                 return kernel(block, **whole, **own)
 
-        readable = hasattr(source, "read") and not getattr(source, "sequential", False)
+        traits = source.traits
         if self.workers == 1 or len(numbers) == 1 or source.device not in (None, "cpu"):
             for i, block in islice(source.scan(numbers.start), len(numbers)):
                 yield work(i, block)
             return
-        if not readable:  # who reads them in order has enough to do
+        if traits.sequential:  # who reads them in order has enough to do
             pool, waiting = pool_of(self.workers), deque[Future[Parts]]()
             for i, block in islice(source.scan(numbers.start), len(numbers)):
                 waiting.append(pool.submit(work, i, block))
@@ -104,7 +104,7 @@ class LocalEngine:
         # Whoever waits for a block works on another one.
         pool, tasks = pool_of(self.workers - 1), deque[Task]()
         # Of data in memory one more, so that nobody waits while a part is added.
-        most = self.workers + (getattr(source, "array", None) is not None)
+        most = self.workers + (traits.array is not None)
         for i in numbers:
             tasks.append(Task(pool, partial(work, i)))
             if len(tasks) == most:

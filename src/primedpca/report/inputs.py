@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from primedpca._core.arrays import dtype_name, is_dense, to_numpy
+from primedpca.protocols import DataSource
 from primedpca.sources import as_source
 
 __all__ = ["Given", "data_paths", "given"]
@@ -58,7 +60,7 @@ def given(model: Any, data: Any, scores: Any, labels: Any, names: Any) -> Given:
             )
         known = {"name": _name(data), "is_file": bool(data_paths(data))}
         known |= {"shape": source.shape, "dtype": dtype_name(source.dtype)}
-        known["image_shape"] = getattr(source, "image_shape", None)
+        known["image_shape"] = source.traits.image_shape
         if scores is None and model.n_components_ > 0:
             scores = _first_scores(model, data)
     if scores is not None:
@@ -80,9 +82,10 @@ def data_paths(data: Any) -> list[Path]:
     """The files or folders that ``data`` stand in, as far as that can be seen."""
     if isinstance(data, (str, os.PathLike)):
         return [Path(os.fspath(data).split("::")[0])]
-    source = getattr(data, "source", data)
-    found = [getattr(source, name, None) for name in ("path", "filename")]
-    found += list(getattr(source, "paths", None) or [])
+    if isinstance(data, DataSource):
+        found: Sequence[Any] = as_source(data).traits.paths
+    else:  # a memory map or a backed AnnData
+        found = [getattr(data, "filename", None)]
     known = [part for part in found if isinstance(part, (str, os.PathLike))]
     return [Path(os.fspath(part).split("::")[0]) for part in known]
 

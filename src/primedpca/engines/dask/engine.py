@@ -27,7 +27,7 @@ from primedpca.engines.dask.waiting import (
 )
 from primedpca.engines.local import FAN_IN, LocalEngine
 from primedpca.protocols import Block, DataSource, Kernel, Parts
-from primedpca.sources.base import join, take_rows
+from primedpca.sources.base import View, join, take_rows
 from primedpca.sources.memory.dask_array import Handed, array_below, chunks_of, view_of
 
 __all__ = ["DaskEngine", "dask_engine", "span_of"]
@@ -94,7 +94,7 @@ class DaskEngine:
     def gathering(self, source: Any) -> Any:
         """``source`` with its rows, and so its mini-batches, read by the workers."""
         held = copy(source)
-        if hasattr(source, "source"):  # a view of another
+        if isinstance(source, View):
             held.source = self.gathering(source.source)
         else:
             held.rows = Gathered(self, source)
@@ -277,7 +277,7 @@ def _portable(source: Any) -> Any:
     from distributed.protocol.pickle import dumps
 
     inside = "it lies in the memory of this process"
-    if not hasattr(source, "array"):
+    if source.traits.array is None:
         try:
             size, data = len(dumps(source)), source.shape[0] * source.shape[1]
         except Exception as error:

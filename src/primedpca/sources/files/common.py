@@ -1,4 +1,4 @@
-"""What files on disk share: who they are, whether they still are, and errors that name them."""
+"""Shared parts of sources on disk: checks that a file is unchanged, and errors that name it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from primedpca._core.arrays import InexactError, work_dtype
+from primedpca.sources import base
 from primedpca.sources.base import BlockSource
 from primedpca.sources.files.regular_files import check_regular, open_regular
 
@@ -28,8 +29,7 @@ __all__ = [
     "whole_lines",
 ]
 
-READ_BYTES = 2**23  # of a block: a disk wants large reads, the memory few of them
-LINE_BYTES = 2**26  # of a text file: what never ends a line would fill the memory
+LINE_BYTES = 2**26  # of a text file: a line without an end would fill the memory
 PLAUSIBLE_BYTES = 2**26
 #: No codec makes less than this of anything but a constant, and constants are left out.
 PLAUSIBLE_RATIO = 2**14
@@ -161,7 +161,7 @@ def whole_lines(
 
     About ``size`` bytes are read at a time; a line of more than ``most`` is refused.
     """
-    size, most = size or READ_BYTES, most or LINE_BYTES
+    size, most = size or base.READ_BYTES, most or LINE_BYTES
     begin, held, length = 0, [b""], 0
     while piece := file.read(size):
         end = piece.rfind(b"\n") + 1

@@ -12,6 +12,7 @@ import numpy as np
 
 from primedpca._core.arrays import dtype_name, work_dtype
 from primedpca.protocols import Block, DataSource
+from primedpca.sources import base
 from primedpca.sources.base import BlockSource, cut_evenly
 from primedpca.sources.files.common import Stamp, split_part, stamp_of
 from primedpca.sources.files.compressed_rows import CompressedFile
@@ -19,9 +20,8 @@ from primedpca.sources.files.hdf5_checks import check_chunks, check_inside, find
 from primedpca.sources.files.regular_files import check_regular, open_regular
 from primedpca.sources.files.strips import count_missing
 
-__all__ = ["H5adDense", "H5adSparse", "anndata_source", "h5ad_source", "is_anndata", "is_h5ad"]
+__all__ = ["H5adDense", "H5adSparse", "h5ad_source", "is_anndata", "is_h5ad"]
 
-READ_BYTES = 2**23
 HEAP_BYTES = 2**24
 TEXT_BYTES = 2**28
 FILTER_RATIO = 2**16  # a stored byte that would become more is not believed
@@ -166,7 +166,7 @@ class H5adDense(_InFile, BlockSource):
         strips = [chunks[axis] * self.shape[1 - axis] for axis in (0, 1)]
         self.axis = 0 if strips[0] <= strips[1] else 1
         strip = strips[self.axis] * self.dtype.itemsize
-        length = chunks[self.axis] * max(1, READ_BYTES // max(strip, 1))
+        length = chunks[self.axis] * max(1, base.READ_BYTES // max(strip, 1))
         edges = range(0, self.shape[self.axis], length)
         self.blocks = tuple((a, min(a + length, self.shape[self.axis])) for a in edges)
         self.blocks = self.blocks or cut_evenly(0, 1)
@@ -285,25 +285,6 @@ def is_h5ad(x: Any) -> bool:
 def is_anndata(x: Any) -> bool:
     """Whether ``x`` is an AnnData object."""
     return type(x).__module__.split(".")[0] == "anndata" and hasattr(x, "obs_names")
-
-
-def anndata_source(x: Any, *, follow_links: bool = False) -> DataSource:
-    """The ``X`` of an AnnData object: where it lies in memory, or from its file if backed."""
-    from primedpca.sources import as_source
-
-    if x.isbacked:
-        if x.is_view:
-            raise ValueError(
-                "`X` is a view of a backed AnnData, which is not read in blocks; pass "
-                "X.to_memory()."
-            )
-        return h5ad_source(x.filename, follow_links=follow_links)
-    if x.X is None:
-        raise ValueError("`X` is an AnnData without X; pass one of its layers.")
-    source: Any = as_source(x.X)
-    source.row_names = np.asarray(x.obs_names, dtype=object)
-    source.feature_names = np.asarray(x.var_names, dtype=object)
-    return source
 
 
 def _h5py() -> Any:

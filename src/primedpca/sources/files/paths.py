@@ -18,14 +18,15 @@ from primedpca.sources.files.matrix_market import is_matrix_market, matrix_marke
 from primedpca.sources.files.plink import Genotypes, is_plink
 from primedpca.sources.files.raw_binary import raw_source
 from primedpca.sources.files.regular_files import check_regular
+from primedpca.sources.files.tables import TABLES
 from primedpca.sources.files.video import VideoFrames, is_video
 
-__all__ = ["SUFFIXES", "check_options", "path_source"]
+__all__ = ["SUFFIXES", "TABLES", "check_options", "path_source"]
 
 #: suffix -> (module of this package, function that takes the path), imported when needed.
 SUFFIXES: dict[str, tuple[str, str]] = {
     ".npy": ("npy", "npy_source"),
-    ".npz": ("npy", "npz_source"),
+    ".npz": ("npz", "npz_source"),
     ".h5": ("hdf5", "hdf5_source"),
     ".hdf5": ("hdf5", "hdf5_source"),
     ".he5": ("hdf5", "hdf5_source"),
@@ -51,8 +52,6 @@ WHOLE: list[tuple[Callable[[Any], bool], Callable[..., DataSource]]] = [
 ]
 #: Those that name one array of several, as in ``file.h5::dataset``.
 WITH_PARTS = {".npz", ".h5", ".hdf5", ".he5", ".zarr", ".zarr.zip"}
-#: Those of which a folder may hold several that belong together.
-TABLES = {".parquet", ".pq", ".arrow", ".feather", ".ipc"}
 
 
 def suffix_of(path: str) -> str:
@@ -143,7 +142,7 @@ def _kind(name: str, suffix: str) -> str:
         if suffix == ".zarr" or _is_zarr(name):
             return ".zarr"
         names = [entry for entry in sorted(os.listdir(name)) if not entry.startswith(".")]
-        found = sorted({suffix_of(entry) for entry in names} & TABLES)
+        found = sorted({suffix_of(entry) for entry in names}.intersection(TABLES))
         if len(found) == 1:
             return found[0]
         if found:

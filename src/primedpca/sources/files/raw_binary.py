@@ -15,13 +15,12 @@ import numpy as np
 
 from primedpca._core.arrays import work_dtype
 from primedpca.protocols import Block
+from primedpca.sources import base
 from primedpca.sources.base import cut_evenly
 from primedpca.sources.files.common import FileSource, Stamp, check_matrix, stamp_of
 from primedpca.sources.files.regular_files import open_regular
 
 __all__ = ["RawFileSource", "memmap_source", "raw_source"]
-
-READ_BYTES = 2**23
 
 
 class RawFileSource(FileSource):
@@ -57,7 +56,9 @@ class RawFileSource(FileSource):
         work_dtype(self.dtype)
         # Whole strips along the axis that lies apart in the file: every byte is read once.
         self.axis = 0 if strides[0] >= strides[1] else 1
-        self.blocks = cut_evenly(shape[self.axis], max(1, READ_BYTES // max(strides[self.axis], 1)))
+        self.blocks = cut_evenly(
+            shape[self.axis], max(1, base.READ_BYTES // max(strides[self.axis], 1))
+        )
 
     def read(self, i: int) -> Block:
         """The block, in a fresh buffer."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from primedpca.protocols import Block
-from primedpca.sources.files import common as files
+from primedpca.sources import base
 from primedpca.sources.files.arrow import arrow_reader
 from primedpca.sources.files.common import (
     Stamp,
@@ -24,9 +24,11 @@ from primedpca.sources.files.regular_files import check_regular
 from primedpca.sources.files.sequential import InOrder
 from primedpca.sources.files.table_columns import Columns, NamedRows, as_block, choose, common_dtype
 
-__all__ = ["TableSource", "table_source"]
+__all__ = ["TABLES", "TableSource", "table_source"]
 
 PARQUET = (".parquet", ".pq")
+#: Suffixes of tables, of which a folder may hold several files.
+TABLES = (*PARQUET, ".arrow", ".feather", ".ipc")
 WHOLE = 4  # row groups up to so many blocks are read whole, larger ones in order
 
 
@@ -177,7 +179,7 @@ class TableSource(NamedRows, InOrder):
     def _cut(self) -> list[Piece]:
         """Whole row groups as far as they fit into a block; parts of those that do not."""
         row_bytes = self.shape[1] * self.dtype.itemsize
-        step = max(1, files.READ_BYTES // row_bytes)
+        step = max(1, base.READ_BYTES // row_bytes)
         pieces: list[Piece] = []
         for f, reader in enumerate(self._readers):
             for g, rows in enumerate(reader.rows):
@@ -294,8 +296,6 @@ def table_source(
     name = os.fspath(path)
     paths = [name]
     if os.path.isdir(name):
-        from primedpca.sources.files.paths import TABLES, suffix_of
-
         found = sorted(entry for entry in os.listdir(name) if not entry.startswith((".", "_")))
-        paths = [os.path.join(name, entry) for entry in found if suffix_of(entry) in TABLES]
+        paths = [os.path.join(name, entry) for entry in found if entry.lower().endswith(TABLES)]
     return TableSource(paths, columns, id_column, label_column, exclude)
