@@ -210,12 +210,12 @@ def files_of(given):
         path = Path(given.split("::")[0])
         found = path.rglob("*") if path.is_dir() else [path]
         return sorted(each for each in found if each.is_file())
-    return getattr(given, "paths", None) or [Path(given.path)]
+    return [Path(path) for path in given.traits.paths]
 
 
 def fingerprint(given):
     """A hash of every byte that belongs to what the user passed."""
-    if isinstance(given, str) or hasattr(given, "path") or hasattr(given, "paths"):  # of files
+    if isinstance(given, str) or (isinstance(given, DataSource) and given.traits.paths):
         parts = [np.frombuffer(path.read_bytes(), "u1") for path in files_of(given)]
     elif isinstance(given, np.ndarray):
         parts = [given]

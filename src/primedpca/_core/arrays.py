@@ -89,22 +89,24 @@ def dtype_name(dtype: Any) -> str:
 
 
 def describe(x: Any) -> str:
-    """A few words on ``x`` for an error message."""
+    """Short description of ``x`` for an error message."""
     kind = type(x)
     name = f"{kind.__module__.split('.')[0]}.{kind.__qualname__}"
     try:
         return f"{name} of shape {tuple(x.shape)}" if hasattr(x, "shape") else name
-    except RuntimeError:  # h5py's word for a file that was closed
+    except RuntimeError:  # from h5py, for a file that was closed
         return name
 
 
 def work_dtype(dtype: Any) -> str:
-    """The type to compute in: float32 for anything that float32 holds exactly, else float64.
+    """The type to compute in: float32 for types that float32 holds exactly, else float64.
 
     Raises
     ------
+    ValueError
+        For complex numbers.
     TypeError
-        For complex numbers, text, dates and objects.
+        For text, dates and objects.
     """
     name = dtype_name(dtype)
     if name in _FLOAT32:
@@ -113,16 +115,16 @@ def work_dtype(dtype: Any) -> str:
         return "float64"
     if name.startswith("complex"):
         raise ValueError(
-            f"Complex data not supported: `X` has dtype {name}, PCA here is for real numbers; "
-            "pass X.real and X.imag side by side if that is what you mean."
+            f"Complex data not supported: `X` has dtype {name}. Pass X.real and X.imag side by "
+            "side, or one of them."
         )
     raise TypeError(
-        f"`X` has dtype {name}, which holds no real numbers; convert it to float32 or float64."
+        f"`X` has dtype {name}, which does not hold real numbers. Convert it to float32 or float64."
     )
 
 
 def like_block(block: Any, n_features: int, float64: bool = False) -> Like:
-    """What arrays that are multiplied with ``block`` must look like."""
+    """Library, device and type of arrays that are multiplied with ``block``."""
     xp = namespace(block)
     name = "float64" if float64 else work_dtype(block.dtype)
     dtype = xp.empty(0, dtype=getattr(xp, name)).dtype
@@ -137,7 +139,7 @@ def to_numpy(x: Array) -> np.ndarray:
 
 
 def subtract_outer(z: Array, u: Array, v: Array) -> None:
-    """``z -= u v^T`` in place, with no second ``z`` alive."""
+    """Compute ``z -= u v^T`` in place, without a second array of the size of ``z``."""
     if is_numpy_array(z) and z.dtype == np.float64 and z.flags.c_contiguous:
         from scipy.linalg.blas import dger  # four times as fast as NumPy on short rows
 
@@ -149,7 +151,7 @@ def subtract_outer(z: Array, u: Array, v: Array) -> None:
 
 
 def wide_dot(u: Array, v: Array) -> Array:
-    """``u^T V`` in float64, ``(p,)``, some rows at a time so that no wide ``V`` is alive."""
+    """Compute ``u^T V`` in float64, ``(p,)``, by parts, without a float64 copy of ``V``."""
     xp, total = namespace(v), 0.0
     step = v.shape[0] if str(device(v)) != "cpu" else max(1, 2**18 // max(v.shape[1], 1))
     for a in range(0, v.shape[0], max(step, 1)):
@@ -159,16 +161,16 @@ def wide_dot(u: Array, v: Array) -> Array:
 
 
 def whole_difference(whole: Array, shift: Array) -> Array:
-    """``whole - shift`` of 64-bit integers in float64, rounded once at the end.
+    """Compute ``whole - shift`` of 64-bit integers in float64, rounded once at the end.
 
     Where the shift is beyond 2^52, and so a whole number itself, both are split into halves of
-    32 bits, whose differences are exact.  Elsewhere the cast is exact, or what it rounds off is
+    32 bits, whose differences are exact.  Elsewhere the cast is exact, or its rounding error is
     small beside the difference.
     """
     xp, signed = namespace(whole), dtype_name(whole.dtype) == "int64"
     near = xp.astype(whole, xp.float64) - shift
     if is_torch_array(whole) and not signed:
-        whole = whole.view(xp.int64)  # PyTorch shifts no unsigned bits
+        whole = whole.view(xp.int64)  # PyTorch cannot shift unsigned integers
     plain = is_torch_array(whole)
     mask, bits = (0xFFFFFFFF, 32) if plain else map(whole.dtype.type, (0xFFFFFFFF, 32))
     high = whole >> bits
@@ -180,17 +182,17 @@ def whole_difference(whole: Array, shift: Array) -> Array:
 
 
 class InexactError(ValueError):
-    """A whole number that the type it would be computed in does not hold."""
+    """A whole number that cannot be represented in the type to compute in."""
 
 
 def check_whole_numbers(values: np.ndarray, name: str) -> None:
-    """Refuse 64-bit integers that float64 does not hold, where they are about to be cast.
+    """Refuse 64-bit integers that float64 cannot hold, before they are cast.
 
     Parameters
     ----------
     values : ndarray of any type
     name : str
-        Whose values they are, such as ``"column 't'"``.
+        Name of the values in the message, such as ``"column 't'"``.
     """
     if dtype_name(values.dtype) not in ("int64", "uint64") or not values.size:
         return
@@ -202,7 +204,7 @@ def check_whole_numbers(values: np.ndarray, name: str) -> None:
 
 
 def check_python_numbers(values: Any, name: str) -> None:
-    """The same for Python's own numbers, in lists or arrays of objects; others are let pass."""
+    """Refuse Python integers that float64 cannot hold, in lists or arrays of objects."""
     objects = isinstance(values, np.ndarray) and values.dtype.kind == "O"
     for value in values if objects or isinstance(values, (list, tuple)) else ():
         if isinstance(value, (list, tuple, np.ndarray)):
@@ -218,6 +220,6 @@ def _is_exact(value: int) -> bool:
 def _refuse_whole_number(value: Any, name: str) -> None:
     raise InexactError(
         f"{name} holds {str(value)[:40]}, which float64 cannot hold exactly (whole numbers up to "
-        "2^53 = 9007199254740992 are exact); subtract a constant such as the first value, or "
-        "drop it."
+        "2^53 = 9007199254740992 are exact). Subtract a constant such as the first value, or drop "
+        "it."
     )
