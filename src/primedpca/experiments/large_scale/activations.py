@@ -164,7 +164,7 @@ class Activations(BlockSource):
         return _Share(self, part.index)
 
     @property
-    def cache_bytes(self) -> int:
+    def cache_bytes(self) -> int:  # type: ignore[override]
         """The most that the cache will hold."""
         return len(self._kept) * self.shape[1] * int(self.dtype.itemsize)
 

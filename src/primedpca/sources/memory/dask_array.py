@@ -65,7 +65,7 @@ class DaskSource(BlockSource):
         self._here = False
 
     @cached_property
-    def nnz(self) -> int:
+    def _entries(self) -> int:
         """Estimate from the first block of how many entries sparse chunks store in all."""
         first, (start, stop) = self.read(0), self.blocks[0]
         return int(first.nnz) * self.shape[self.axis] // (stop - start)
@@ -73,7 +73,8 @@ class DaskSource(BlockSource):
     @property
     def traits(self) -> Traits:
         """The client in scope works on the array, unless it has travelled to a worker."""
-        return replace(super().traits, client=lambda: None if self._here else client_in_scope())
+        client = (lambda: None) if self._here else client_in_scope
+        return replace(super().traits, client=client, nnz=lambda: self._entries)
 
     def lazy(self, i: int) -> list[list[Any]]:
         """Delayed chunks of block ``i``, which :func:`strip_of` joins."""
