@@ -1,13 +1,7 @@
-"""Arrays in ``.npz`` files, read without believing their headers.
-
-NumPy would allocate what a header promises; here a header is held against the most that the
-caller can use before a byte is read, and every member is read to its end, so that its checksum
-is compared.
-"""
+"""The paper's data sets in ``.npz`` files, read with limits on what a header may declare."""
 
 from __future__ import annotations
 
-import math
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,12 +9,9 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-__all__ = ["read_counts", "read_images"]
+from primedpca.sources.files.zip_members import read_member
 
-_HEADERS = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-}
+__all__ = ["read_counts", "read_images"]
 
 
 def read_images(paths: Sequence[Path], shape: tuple[int, int]) -> np.ndarray:
@@ -79,20 +70,6 @@ def read_counts(paths: Sequence[Path], shape: tuple[int, int]) -> sp.csr_array:
 def _member(archive: zipfile.ZipFile, name: str, *, most: int) -> np.ndarray:
     """One array of at most so many entries."""
     try:
-        stream = archive.open(f"{name}.npy")
-    except KeyError:
-        raise ValueError(f"it has no array `{name}`") from None
-    with stream:
-        version = np.lib.format.read_magic(stream)
-        if version not in _HEADERS:
-            raise ValueError(f"`{name}` has the unknown format version {version}")
-        shape, fortran, dtype = _HEADERS[version](stream)
-        if dtype.hasobject:
-            raise ValueError(f"`{name}` holds Python objects, not numbers")
-        if min(shape, default=0) < 0 or math.prod(shape) > most or dtype.itemsize > 64:
-            raise ValueError(f"`{name}` claims {dtype} {shape}, more than the {most} that fit")
-        wanted = math.prod(shape) * dtype.itemsize
-        raw = stream.read(wanted + 1)
-    if len(raw) != wanted:
-        raise ValueError(f"`{name}` is {'longer' if len(raw) > wanted else 'shorter'} than it says")
-    return np.frombuffer(raw, dtype).reshape(shape, order="F" if fortran else "C")
+        return read_member(archive, name, "it", most)
+    except TypeError as error:  # Python objects
+        raise ValueError(str(error)) from error
