@@ -418,9 +418,9 @@ def test_names_of_genotypes(tmp_path):
 BROKEN_BED = {
     "truncated": (lambda raw: raw[:-2], "211 bytes.*take 213"),
     "grown": (lambda raw: raw + b"x", "214 bytes.*take 213"),
-    "other magic": (lambda raw: b"xx" + raw[2:], "no PLINK"),
+    "other magic": (lambda raw: b"xx" + raw[2:], "not a PLINK"),
     "by individuals": (lambda raw: raw[:2] + b"\0" + raw[3:], "make-bed"),
-    "empty": (lambda raw: b"", "no PLINK"),
+    "empty": (lambda raw: b"", "not a PLINK"),
 }
 
 
@@ -486,7 +486,7 @@ def test_what_changes_from_reading_to_reading_is_refused():
         "loader that shuffles": loader(rows, batch_size=4, shuffle=True),
         "drop_last=False": loader(rows, batch_size=7, drop_last=True),
         "other rows in block 0": Shuffled(),
-        "gave": Shrinking(),
+        "yields": Shrinking(),
     }
     for message, given in refused.items():
         with pytest.raises(ValueError, match=message):
@@ -572,7 +572,7 @@ def test_components_of_fields_go_back_to_their_coordinates():
     assert source.row_names[5] == 5
     with pytest.raises(ValueError, match="12 entries"):
         source.unstack(np.ones((2, 5)))
-    with pytest.raises(ValueError, match="`sample`='depth' is no dimension"):
+    with pytest.raises(ValueError, match="`sample`='depth'"):
         as_source(field, sample="depth")
     with pytest.raises(TypeError, match=r"pick one of its arrays \(rain\)"):
         as_source(field.to_dataset(name="rain"))

@@ -153,7 +153,7 @@ def test_what_is_no_longer_in_the_file_is_read_from_memory(tmp_path):
 
 def test_a_map_that_runs_backwards_is_refused(mapped):
     view, _ = mapped
-    with pytest.raises(ValueError, match=r"memory map with strides .* backwards"):
+    with pytest.raises(ValueError, match=r"memory map with negative strides"):
         as_source(view[::-1])
 
 
@@ -547,7 +547,7 @@ REFUSED = {
     "empty csc": (sp.csc_array((3, 0)), ValueError, "`X` is empty"),
     "sparse tensor": (torch.eye(3).to_sparse(), TypeError, r"sparse torch tensor.*to_dense"),
     "path": ("data.npy", FileNotFoundError, "File not found: `X`='data.npy'"),
-    "path object": (pathlib.Path("data.npy"), FileNotFoundError, "data.npy.*check the path"),
+    "path object": (pathlib.Path("data.npy"), FileNotFoundError, "File not found.*data.npy"),
     "bytes as a path": (b"data.npy", TypeError, "`X`=b'data.npy'"),
     "None": (None, TypeError, "`X`=None"),
     "number": (3.0, TypeError, "`X`=3.0"),
