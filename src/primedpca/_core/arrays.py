@@ -38,7 +38,8 @@ __all__ = [
     "work_dtype",
 ]
 
-#: An array of any library that follows the array API standard.
+#: An array of any library that follows the array API standard.  Not a Protocol: branches for one
+#: library use members that only its arrays have (``astype``, ``detach``, ``flags``).
 Array: TypeAlias = Any
 #: Dense rows (or columns) of any array library, or a SciPy sparse array.
 Block: TypeAlias = Any

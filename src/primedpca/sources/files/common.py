@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from primedpca._core.arrays import InexactError, work_dtype
 from primedpca.sources import base
 from primedpca.sources.base import BlockSource
@@ -22,6 +24,7 @@ __all__ = [
     "check_plausible",
     "need",
     "opened_archive",
+    "read_into",
     "reading",
     "split_part",
     "stamp_of",
@@ -172,6 +175,17 @@ def whole_lines(
             )
     if length:
         yield begin, b"".join(held)
+
+
+def read_into(file: Any, held: np.ndarray) -> int:
+    """Fill ``held`` from ``file``; return the number of bytes that there were."""
+    view, got = held.data, 0
+    while got < len(view):  # one read may return fewer bytes; of a ZIP member it makes a copy
+        count = file.readinto(view[got : got + 2**20])
+        if not count:
+            break
+        got += count
+    return got
 
 
 def check_matrix(path: str, shape: tuple[int, ...], dtype: Any) -> tuple[int, int]:

@@ -14,13 +14,20 @@ from primedpca._core.units import as_bytes
 from primedpca.protocols import Block, DataSource
 from primedpca.sources import base
 from primedpca.sources.base import cut_evenly
-from primedpca.sources.files.common import Stamp, check_matrix, opened_archive, reading, stamp_of
+from primedpca.sources.files.common import (
+    Stamp,
+    check_matrix,
+    opened_archive,
+    read_into,
+    reading,
+    stamp_of,
+)
 from primedpca.sources.files.npy import Header, read_header
 from primedpca.sources.files.raw_binary import raw_source
 from primedpca.sources.files.regular_files import open_regular
 from primedpca.sources.files.sequential import InOrder
 from primedpca.sources.files.sparse_npz import sparse_npz
-from primedpca.sources.files.zip_members import begin_of, member_header, read_into
+from primedpca.sources.files.zip_members import begin_of, member_header
 from primedpca.sources.memory.dense import DenseSource
 
 __all__ = ["npz_source"]

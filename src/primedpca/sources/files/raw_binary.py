@@ -17,7 +17,13 @@ from primedpca._core.arrays import work_dtype
 from primedpca.protocols import Block
 from primedpca.sources import base
 from primedpca.sources.base import cut_evenly
-from primedpca.sources.files.common import FileSource, Stamp, check_matrix, stamp_of
+from primedpca.sources.files.common import (
+    FileSource,
+    Stamp,
+    check_matrix,
+    read_into,
+    stamp_of,
+)
 from primedpca.sources.files.regular_files import open_regular
 
 __all__ = ["RawFileSource", "memmap_source", "raw_source"]
@@ -79,26 +85,18 @@ class RawFileSource(FileSource):
             with open_regular(self.path) as file:
                 if self._stamp is not None:
                     self._stamp.check(stamp_of(file.fileno(), self.path), self.path, where)
-                self._fill(file, begin, held.data, where)
+                file.seek(begin)
+                if read_into(file, held) < length:
+                    size = os.fstat(file.fileno()).st_size
+                    raise OSError(
+                        f"{self.path} ends at byte {size}, but {where} reach to byte "
+                        f"{begin + length}: it was truncated."
+                    )
         except FileNotFoundError:
             raise FileNotFoundError(
                 f"File not found any more: {self.path} (seen at {where})."
             ) from None
         return base.read_only(np.ndarray(shape, self.dtype, held, strides=self.strides))
-
-    def _fill(self, file: Any, begin: int, view: memoryview, where: str) -> None:
-        """Read until the buffer is full: one read may return fewer bytes."""
-        file.seek(begin)
-        got = 0
-        while got < len(view):
-            count = file.readinto(view[got:])
-            if not count:
-                size = os.fstat(file.fileno()).st_size
-                raise OSError(
-                    f"{self.path} ends at byte {size}, but {where} reach to byte "
-                    f"{begin + len(view)}: it was truncated."
-                )
-            got += count
 
     def rows(self, index: np.ndarray) -> Block:
         """Rows by number; neighbours are read together."""

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from primedpca.sources.files.common import read_into
 from primedpca.sources.files.npy import Header, read_header
 
-__all__ = ["begin_of", "member_header", "read_into", "read_member"]
+__all__ = ["begin_of", "member_header", "read_member"]
 
 DEFLATE_RATIO = 1032  # one byte of a deflated stream never becomes more
 
@@ -63,14 +64,3 @@ def begin_of(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> int:
     file.seek(info.header_offset + 26)
     lengths = np.frombuffer(file.read(4), "<u2")
     return int(info.header_offset + 30 + lengths.sum(dtype=np.int64))
-
-
-def read_into(file: Any, held: np.ndarray) -> int:
-    """Fill ``held`` from ``file``; return the number of bytes that there were."""
-    view, got = held.data, 0
-    while got < len(view):
-        count = file.readinto(view[got : got + 2**20])
-        if not count:
-            break
-        got += count
-    return got
