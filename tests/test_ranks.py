@@ -128,7 +128,7 @@ WORDS = {
     "memory": ("rank 1 of 2 failed: MemoryError: too much", "too much"),
     "memory between passes": ("rank 1 of 2 failed: MemoryError: no room here", "no room here"),
     "other order": ("the ranks have parted: rank 0 is at 'collect' and rank 1 at 'a pass",) * 2,
-    "weights missing": ("rank 1 has no `sample_weight`, and others have",) * 2,
+    "weights missing": ("rank 1 has no `sample_weight`",) * 2,
 }
 
 
