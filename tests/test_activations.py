@@ -479,7 +479,7 @@ def test_images_that_cannot_be_read(folder, tmp_path):
     with pytest.raises(FileNotFoundError, match="is no folder"):
         Activations(tiny(), folder / "missing")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="has no images"):
+    with pytest.raises(ValueError, match="holds no images"):
         Activations(tiny(), tmp_path / "empty")
     with pytest.raises(ValueError, match="is empty"):
         Activations(tiny(), [])
