@@ -12,13 +12,10 @@ import torch
 
 import primedpca
 from primedpca.sources import base
-from primedpca.sources.files import common as files
 from primedpca.sources.files import decoded_rows as decoded
-from primedpca.sources.files import h5ad, plink, tables
-from primedpca.sources.files import raw_binary as raw_file
+from primedpca.sources.files import plink, tables
 from primedpca.sources.memory import dense, sparse, torch_data
 from primedpca.sources.memory import iterables as blocks
-from primedpca.sources.memory import xarray_fields as fields
 
 # Thousands of tiny products: on a busy machine torch's threads would wait for each other.
 torch.set_num_threads(1)
@@ -55,12 +52,10 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(dense, "BLOCK_BYTES", 2**10)
     monkeypatch.setattr(sparse, "BLOCK_ENTRIES", 32)
     monkeypatch.setattr(sparse, "OUTPUT_RATIO", 1)
-    monkeypatch.setattr(raw_file, "READ_BYTES", 2**9)
-    monkeypatch.setattr(files, "READ_BYTES", 2**9)
     monkeypatch.setattr(tables, "WHOLE", 1)
     monkeypatch.setattr(decoded, "BLOCK_BYTES", 2**6)
     monkeypatch.setattr(plink, "LEAST", 1)
-    for module in (h5ad, fields, plink):
+    for module in (base, plink):
         monkeypatch.setattr(module, "READ_BYTES", 2**9)
     for module in (blocks, torch_data):
         monkeypatch.setattr(module, "BLOCK_BYTES", 2**9)

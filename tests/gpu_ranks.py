@@ -17,7 +17,7 @@ from primedpca import prime, refine
 from primedpca._core.checksum import mixed
 from primedpca.engines.torch.engine import TorchDistributed
 from primedpca.metrics import angles
-from primedpca.sources.wrappers.rank_rows import RankRows
+from primedpca.sources import RankRows
 
 N, D, K = 40_000, 300, 6
 

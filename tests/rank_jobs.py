@@ -28,17 +28,14 @@ from primedpca._operator.operator import Centred
 from primedpca.engines.torch.engine import TorchDistributed
 from primedpca.priming import EigenGame, Oja
 from primedpca.protocols import Parts
-from primedpca.sources import base
-from primedpca.sources.files import common as files
-from primedpca.sources.files import raw_binary as raw_file
+from primedpca.sources import RankRows, base
 from primedpca.sources.memory import dense, sparse
-from primedpca.sources.wrappers.rank_rows import RankRows
 
 RANK, SIZE, LIMIT, STRUCK, WITH = 0, 1, 0.0, 0, {}
 
 #: Small data in many blocks.
 SMALL = [(module, "BLOCK_BYTES", 2**10) for module in (base, dense)]
-SMALL += [(module, "READ_BYTES", 2**10) for module in (files, raw_file)]
+SMALL += [(module, "READ_BYTES", 2**10) for module in (base,)]
 SMALL += [(sparse, "BLOCK_ENTRIES", 100), (sparse, "OUTPUT_RATIO", 1)]
 
 

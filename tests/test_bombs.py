@@ -67,7 +67,7 @@ def test_a_long_line_is_read(tmp_path, place):
 
 def test_a_line_of_a_million_columns(tmp_path):
     packed(tmp_path / "a.csv.gz", (b"," * 2**20, 1), (b"\n", 1))
-    refused(tmp_path / "a.csv.gz", "1048577 columns in its first line, and at most 131072")
+    refused(tmp_path / "a.csv.gz", "1048577 columns in its first line, more than the 131072")
 
 
 def test_lines_with_nothing_in_them(tmp_path):
@@ -123,9 +123,9 @@ def test_a_header_without_end(tmp_path):
     begin = b"\x93NUMPY\x02\x00" + struct.pack("<I", 2**30) + TEXT
     archive(tmp_path / "a.npz", X=[(begin, 1), (b" " * 2**20, 100)])
     assert (tmp_path / "a.npz").stat().st_size < 6e6
-    refused(tmp_path / "a.npz", "1073741824 bytes, and at most 10000 are read", 1e7)
+    refused(tmp_path / "a.npz", "1073741824 bytes, more than 10000", 1e7)
     (tmp_path / "a.npy").write_bytes(begin + b" " * 2**20)
-    refused(tmp_path / "a.npy", "1073741824 bytes, and at most 10000 are read", 1e7)
+    refused(tmp_path / "a.npy", "1073741824 bytes, more than 10000", 1e7)
 
 
 @pytest.mark.parametrize("text", [b"(" * 9000, b"[" * 9000 + b"]" * 900, b"-" * 9990, b"9" * 9990])
@@ -182,7 +182,7 @@ def test_members_that_should_be_small(tmp_path, member):
         members = {name.removesuffix(".npy"): [(file.read(name), 1)] for name in file.namelist()}
     members[member] = [(stored((100 * 2**17,), "<i8"), 1), (ZEROS, 100)]
     archive(path, **members)
-    refused(path, f"`{member}` is said to unpack to 13107200 entries", 1e7)
+    refused(path, f"{member} declares 13107200 entries", 1e7)
 
 
 @pytest.mark.parametrize("form", ["coo", "dia", "bsr"])

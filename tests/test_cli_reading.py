@@ -193,9 +193,7 @@ def test_raw_numbers(folder):
     np.testing.assert_allclose(found["explained_variance"], truth.explained_variance_, rtol=1e-5)
     answer("transform", "x.raw", "m.safetensors", *form, "-o", "s.npy", cwd=folder)
     assert np.load(folder / "s.npy").shape == (150, 2)
-    assert "as raw binary needs `--dtype`" in error(
-        "fit", "x.raw", "-k", "2", "--shape", "150,4", cwd=folder
-    )
+    assert "needs `--dtype`" in error("fit", "x.raw", "-k", "2", "--shape", "150,4", cwd=folder)
     assert "pass `--shape N,D` and `--dtype`" in error("fit", "x.raw", "-k", "2", cwd=folder)
     for option, value in (("--shape", "150"), ("--dtype", "real")):
         done = primedpca("fit", "x.raw", "-k", "2", option, value, cwd=folder)

@@ -31,8 +31,6 @@ from primedpca.report.page import report_html
 from primedpca.sources import base
 
 # Dask warns of data inside a graph, which small tests have.
-from primedpca.sources.files import common as files
-from primedpca.sources.files import raw_binary as raw_file
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sending large graph")
 
@@ -52,8 +50,7 @@ def in_scope(client):
 @pytest.fixture
 def many_blocks(monkeypatch):
     """Strips of one chunk, so that there are more blocks than are added at once."""
-    for module in (files, raw_file):
-        monkeypatch.setattr(module, "READ_BYTES", 2**12)
+    monkeypatch.setattr(base, "READ_BYTES", 2**12)
 
 
 TALL, WIDE = low_rank(660, 40), low_rank(40, 660)
@@ -533,7 +530,7 @@ def test_a_chunk_that_fails_is_named_while_others_are_worked_on(client, monkeypa
 
 
 def test_a_damaged_file_is_named(client, tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "READ_BYTES", 2**12)
+    monkeypatch.setattr(base, "READ_BYTES", 2**12)
     path = tmp_path / "x.zarr"
     array = zarr.create_array(path, shape=TALL.shape, chunks=(30, 40), dtype="f4")
     array[...] = TALL

@@ -19,7 +19,7 @@ from primedpca import PrimedPCA, as_source
 from primedpca._core import dask_cluster
 from primedpca.engines.dask.engine import DaskEngine
 from primedpca.priming import BlockKrylov, Exact, Oja, SubspaceIteration
-from primedpca.sources.files import raw_binary as raw_file
+from primedpca.sources import base
 
 pytestmark = [
     pytest.mark.slow,
@@ -41,7 +41,7 @@ def in_time():
 @pytest.fixture
 def x(tmp_path, monkeypatch):
     """Rows in a file, read so slowly that a pass can be disturbed."""
-    monkeypatch.setattr(raw_file, "READ_BYTES", 2**15)
+    monkeypatch.setattr(base, "READ_BYTES", 2**15)
     monkeypatch.setattr(dask_cluster, "LOOK", 0.2)
     np.save(tmp_path / "x.npy", low_rank(1500, 150, 0.9))
 
@@ -176,7 +176,7 @@ def test_chunks_of_an_array_that_were_lost(kept, time_of_three):
 
 
 def test_a_block_that_kills_its_workers_is_named(tmp_path, monkeypatch, time_of_three):
-    monkeypatch.setattr(raw_file, "READ_BYTES", 2**14)
+    monkeypatch.setattr(base, "READ_BYTES", 2**14)
     values = low_rank(3000, 40)
     np.save(tmp_path / "x.npy", values)
     here, bad = os.getpid(), values[400, 0]
@@ -194,7 +194,7 @@ def test_a_block_that_kills_its_workers_is_named(tmp_path, monkeypatch, time_of_
 
 
 def test_a_block_that_takes_too_much_memory_is_named(tmp_path, monkeypatch, time_of_three):
-    monkeypatch.setattr(raw_file, "READ_BYTES", 2**14)
+    monkeypatch.setattr(base, "READ_BYTES", 2**14)
     values = low_rank(3000, 40)
     np.save(tmp_path / "x.npy", values)
     here, bad = os.getpid(), values[2900, 0]

@@ -21,9 +21,9 @@ import zarr
 from catalogue import FILES, TEXT_FILES, table_of, vectors_of, write_csv
 
 from primedpca import PrimedPCA, as_source, plan
-from primedpca.sources.files import common as files
+from primedpca.sources import base
 from primedpca.sources.files import sequential as in_order
-from primedpca.sources.files.npy import CompressedMember
+from primedpca.sources.files.npz import CompressedMember
 from primedpca.sources.files.raw_binary import RawFileSource
 from primedpca.sources.files.strips import strips
 from primedpca.sources.memory.dense import DenseSource
@@ -138,25 +138,25 @@ def test_capital_suffixes(tmp_path):
 
 
 def test_paths_that_lead_nowhere(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"'nowhere.h5' is not there"):
+    with pytest.raises(FileNotFoundError, match=r"File not found: `X`='nowhere.h5'"):
         as_source("nowhere.h5::data")
     with pytest.raises(FileNotFoundError, match=r"nowhere.bin"):
         as_source(r"nowhere.bin", shape=(2, 2), dtype="f4")
     (tmp_path / "a.xyz").write_bytes(b"12")
-    with pytest.raises(ValueError, match=r"suffix that is not read; known are \.npy"):
+    with pytest.raises(ValueError, match=r"suffix; supported are \.npy"):
         as_source(tmp_path / "a.xyz")
-    with pytest.raises(ValueError, match="without anything that is read"):
+    with pytest.raises(ValueError, match="is a folder without"):
         as_source(tmp_path)
     with pytest.raises(TypeError, match="needs `dtype`"):
         as_source(tmp_path / "a.xyz", shape=(1, 1))
     np.save(tmp_path / "a.npy", numbers())
-    with pytest.raises(ValueError, match="no parts to choose from"):
+    with pytest.raises(ValueError, match=r"no parts.*::x"):
         as_source(f"{tmp_path}/a.npy::x")
-    with pytest.raises(TypeError, match=r"`strict` is no option of .*a.npy"):
+    with pytest.raises(TypeError, match=r"`strict` for .*a.npy"):
         as_source(tmp_path / "a.npy", strict=True)
-    with pytest.raises(TypeError, match="`strict` is no option"):
+    with pytest.raises(TypeError, match="`strict`"):
         as_source(numbers(), strict=True)
-    with pytest.raises(TypeError, match="`columns` are for tables"):
+    with pytest.raises(TypeError, match="`columns`"):
         as_source(numbers(), columns=["a"])
 
 
@@ -263,7 +263,7 @@ def change(path, how):
 
 
 @pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("how", ["truncated", "grown", "replaced", "written to", "not there"])
+@pytest.mark.parametrize("how", ["truncated", "grown", "replaced", "written to", "not found"])
 @pytest.mark.parametrize("name", [*IN_PLACE, "hdf5", "hdf5, chunks"])
 def test_a_file_that_changes_is_named(tmp_path, name, how):
     source = as_source(ALL[name](numbers(), tmp_path))
@@ -271,20 +271,20 @@ def test_a_file_that_changes_is_named(tmp_path, name, how):
     running = source.scan()
     next(running)
     change(path, how)
-    with pytest.raises(OSError, match=rf"(?s){path.name}.*{how}"):
+    with pytest.raises(OSError, match=rf"(?is)^(?=.*{how}).*{path.name}"):
         list(running)
     with pytest.raises(OSError, match=path.name):
         PrimedPCA(2).fit(source)
 
 
-@pytest.mark.parametrize("how", ["truncated", "grown", "replaced", "written to", "not there"])
+@pytest.mark.parametrize("how", ["truncated", "grown", "replaced", "written to", "not found"])
 @pytest.mark.parametrize("name", ["zarr 3", "zarr 3, shards", "zarr 2"])
 def test_a_chunk_that_changes_is_named(tmp_path, name, how):
     given = FILES[name](numbers(), tmp_path)
     source = as_source(given)
     chunk = Path(given) / max(source._stamps)
     change(chunk, how)
-    with pytest.raises(OSError, match=rf"{chunk}.*{how}.*(block|)"):
+    with pytest.raises(OSError, match=rf"(?i)^(?=.*{how}).*{chunk}"):
         values_of(source)
 
 
@@ -294,11 +294,11 @@ def test_a_chunk_that_changes_is_named(tmp_path, name, how):
 def test_npz_members(tmp_path):
     path = tmp_path / "a.npz"
     np.savez(path, X=numbers(), y=np.arange(60), Z=numbers(seed=1))
-    with pytest.raises(ValueError, match=r"one array of two dimensions, it has 2 \(X, Z\)"):
+    with pytest.raises(ValueError, match=r"2 arrays of two dimensions \(X, Z\)"):
         as_source(path)
     np.testing.assert_array_equal(values_of(as_source(f"{path}::Z")), numbers(seed=1))
     assert isinstance(as_source(f"{path}::Z"), RawFileSource)
-    with pytest.raises(ValueError, match="no array 'Y'; it holds: X, Z, y"):
+    with pytest.raises(ValueError, match="no array 'Y'; it has X, Z, y"):
         as_source(f"{path}::Y")
     with pytest.raises(ValueError, match=r"y holds an array of shape \(60,\)"):
         as_source(f"{path}::y")
@@ -348,7 +348,7 @@ def test_blocks_in_order_are_decoded_once(tmp_path):
 
 
 def test_strips_follow_the_chunks(monkeypatch):
-    monkeypatch.setattr(files, "READ_BYTES", 1000)
+    monkeypatch.setattr(base, "READ_BYTES", 1000)
     assert strips((100, 10), (10, 10), 8)[0] == 0
     assert strips((100, 10), (100, 1), 8) == (1, tuple((j, j + 1) for j in range(10)))
     for shape, chunks in [((100, 10), (7, 4)), ((10, 100), (3, 9)), ((50, 50), (50, 7))]:
@@ -448,7 +448,7 @@ def test_objects_of_the_libraries(tmp_path):
     with pytest.raises(ValueError, match="closed"):
         source.read(0)
     np.testing.assert_array_equal(values_of(as_source(tmp_path / "a.h5")), X)
-    with pytest.raises(ValueError, match="no dataset 'Z'; there: X, y"):
+    with pytest.raises(ValueError, match="no dataset 'Z'; it has X, y"):
         as_source(f"{tmp_path}/a.h5::Z")
     with pytest.raises(ValueError, match="no Zarr array 'Z'"):
         as_source(f"{tmp_path}/g.zarr::Z")
@@ -491,7 +491,7 @@ def test_names_and_labels_are_kept_and_text_is_refused(written):
     for wrong in (["c7"], ["c0", "c0"], []):
         with pytest.raises(ValueError, match=path.name):
             as_source(path, columns=wrong)
-    with pytest.raises(ValueError, match="no column 'nobody'; there: 'c0'"):
+    with pytest.raises(ValueError, match="no column 'nobody'; it has 'c0'"):
         as_source(path, id_column="nobody")
     with pytest.raises(TypeError, match="`columns`"):
         as_source(path, columns=[0])
@@ -527,7 +527,7 @@ def test_vectors(tmp_path, kind):
     np.testing.assert_array_equal(values_of(source), X)
     assert source.row_names[3] == "r3"
     write(pa.table({"v": pa.array([[1, 2], [3, None]], pa.list_(pa.uint8()))}), path)
-    with pytest.raises(ValueError, match=r"1 nulls.*store it as floats"):
+    with pytest.raises(ValueError, match=r"1 nulls.*uint8"):
         values_of(as_source(path))
 
 

@@ -63,6 +63,22 @@ def test_slow_blocks_run(page, tmp_path, monkeypatch, capsys):
     run_page(page, tmp_path, capsys, slow=True)
 
 
+@pytest.mark.parametrize("name", ["add_a_source.md"])
+def test_code_to_copy_has_right_types(name, tmp_path):
+    """What a page shows as a whole implementation passes mypy as strictly as the library."""
+    blocks = [block for block in pages.blocks(ROOT / "docs" / name) if block.language == "python"]
+    code = tmp_path / "page.py"
+    code.write_text("\n".join(block.code for block in blocks))
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--config-file", ROOT / "pyproject.toml", code],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=name_of)
 def test_commands_are_there(page):
     for command in pages.commands(page):

@@ -58,7 +58,7 @@ def test_an_image_that_is_a_program(tmp_path):
     """Pillow hands PostScript to Ghostscript, whatever the name of the file."""
     path = tmp_path / "drawing.png"
     path.write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n")
-    with pytest.raises(ValueError, match=r"drawing\.png cannot be read as an image: it is none of"):
+    with pytest.raises(ValueError, match=r"drawing\.png cannot be read as an image"):
         as_source(path)
 
 
@@ -237,13 +237,13 @@ def test_an_image_that_changes_is_named(tmp_path):
 
 
 def test_nothing_there(tmp_path):
-    with pytest.raises(ValueError, match="holds no images"):
+    with pytest.raises(ValueError, match="has no images"):
         ImageFolder(tmp_path)
-    with pytest.raises(ValueError, match="holds no images"):
+    with pytest.raises(ValueError, match="has no images"):
         ImageFolder(str(tmp_path / "*.png"))
     with pytest.raises(FileNotFoundError, match="nowhere"):
         ImageFolder(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match="without anything that is read"):
+    with pytest.raises(ValueError, match="is a folder without"):
         as_source(str(tmp_path))
     with pytest.raises(ValueError, match="no images"):
         ImageFolder([])
@@ -338,7 +338,7 @@ def test_a_film_that_was_cut_off_is_no_shorter_film(tmp_path, name, share):
     assert as_source(path).shape == (20, 48 * 64 * 3)
     cut = tmp_path / f"cut {name}"
     cut.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
-    with pytest.raises(ValueError, match=r"cut film.* (cut off|damaged|cannot be read)"):
+    with pytest.raises(ValueError, match=r"cut film.* (truncated|damaged|cannot be read)"):
         as_source(cut)
 
 

@@ -245,5 +245,5 @@ def test_what_cannot_be_turned_into_fields_is_told():
         to_xarray(pca, as_source(field, sample="time"), sample="lat")
     with pytest.raises(ValueError, match="there are 40 samples"):
         as_source(field, sample="time").label(np.ones((3, 2)))
-    with pytest.raises(ValueError, match="the fields have 4 places"):
+    with pytest.raises(ValueError, match="4 entries"):
         to_xarray(pca, field.isel(lat=[0]), sample="time")

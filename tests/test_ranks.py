@@ -21,7 +21,7 @@ from primedpca.engines.local import LocalEngine
 from primedpca.engines.torch.engine import TorchDistributed, shares
 from primedpca.engines.tree import FixedTree
 from primedpca.protocols import Engine, Parts
-from primedpca.sources.wrappers.rank_rows import RankRows
+from primedpca.sources import RankRows
 
 GOOD = [f"{kind} {name}" for kind in ("fit", "rows") for name in FITS]
 GOOD += ["weighted", "weighted rows", "refined", "own files"]
@@ -112,13 +112,16 @@ WORDS = {
     "control characters": ("rank 1 of 2 failed: OSError: \x01\x01", "\x01" * 900),
     "no Unicode": ("rank 1 of 2 failed: OSError: torn: ?", "torn: \udc80"),
     "width": ("rank 1 has `shape`=(700, 19), and rank 0 has (700, 18)",) * 2,
-    "width of own rows": ("rank 1 has rows with columns=19, and rank 0 with 18",) * 2,
+    "width of own rows": ("rank 1 has rows with columns=19, but rank 0 has 18",) * 2,
     "dtype": ("rank 1 has `dtype`=float32, and rank 0 has float64",) * 2,
-    "dtype of own rows": ("rank 1 has rows with dtype=float32, and rank 0 with float64",) * 2,
+    "dtype of own rows": ("rank 1 has rows with dtype=float32, but rank 0 has float64",) * 2,
     "parameter": ("rank 1 has `n_components`=4, and rank 0 has 3",) * 2,
     "other contents": ("rank 1 has `contents`=",) * 2,
     "bad option": ("rank 1 of 2 failed: ValueError: `tol`=-1 must", "`tol`=-1 must"),
-    "no such file": ("rank 1 of 2 failed: FileNotFoundError: `X`='/none.npy'", "is not there"),
+    "no such file": (
+        "rank 1 of 2 failed: FileNotFoundError: File not found: `X`='/none.npy'",
+        "File not found",
+    ),
     "NaN": ("contains NaN: 1 entries are no finite numbers, the first at row 650, column 9",) * 2,
     "NaN in own rows": ("the first at row 403 of rank 1, row 650, column 9",) * 2,
     "NaN in one block": ("the first at row 10 of rank 0, row 10, column 1",) * 2,
@@ -126,7 +129,7 @@ WORDS = {
     "memory": ("rank 1 of 2 failed: MemoryError: too much", "too much"),
     "memory between passes": ("rank 1 of 2 failed: MemoryError: no room here", "no room here"),
     "other order": ("out of sync: rank 0 is at 'collect' and rank 1 at 'a pass",) * 2,
-    "weights missing": ("rank 1 has no `sample_weight`, and others have",) * 2,
+    "weights missing": ("rank 1 has no `sample_weight`",) * 2,
 }
 
 

@@ -78,8 +78,8 @@ STRANGE = {
     "endless device": (lambda path: path.symlink_to("/dev/zero"), "but a character device"),
     "empty device": (lambda path: path.symlink_to("/dev/null"), "but a character device"),
     "block device": (make_block_device, "but a block device"),
-    "broken link": (lambda path: path.symlink_to("nowhere"), "symbolic link to nowhere, which is"),
-    "link to itself": (lambda path: path.symlink_to(path.name), "leads back to itself"),
+    "broken link": (lambda path: path.symlink_to("nowhere"), "symbolic link to nowhere,"),
+    "link to itself": (lambda path: path.symlink_to(path.name), "link to itself"),
     "link to a pipe": (
         lambda path: (os.mkfifo(f"{path}.pipe"), path.symlink_to(f"{path}.pipe")),
         "but a named pipe",
@@ -108,7 +108,7 @@ def test_a_folder_in_the_place_of_a_file(tmp_path, suffix):
 
 def test_a_path_that_is_not_there(tmp_path):
     for suffix in SUFFIXES:
-        with pytest.raises(FileNotFoundError, match="is not there; check the path"):
+        with pytest.raises(FileNotFoundError, match="File not found"):
             opened(tmp_path / f"a{suffix}", suffix)
 
 
@@ -168,7 +168,7 @@ def test_inside_a_folder_of_tables(tmp_path, suffix, kind):
     else:
         pyarrow.feather.write_feather(table, tmp_path / f"a{suffix}")
     STRANGE[kind][0](tmp_path / f"b{suffix}")
-    with pytest.raises(OSError, match=f"b{suffix}.*{STRANGE[kind][1]}|b{suffix} is not there"):
+    with pytest.raises(OSError, match=f"b{suffix}.*{STRANGE[kind][1]}|File not found: .*b{suffix}"):
         as_source(tmp_path)
 
 
@@ -182,7 +182,7 @@ def test_among_images(tmp_path, how, kind):
         "pattern": str(tmp_path / "*.png"),
         "sequence": [tmp_path / "a.png", tmp_path / "b.png"],
     }[how]
-    with pytest.raises(OSError, match=f"{STRANGE[kind][1]}|is not there"):
+    with pytest.raises(OSError, match=f"{STRANGE[kind][1]}|File not found"):
         ImageFolder(given)
 
 

@@ -30,7 +30,7 @@ MOVED = {
     "primedpca.sources.fields": "primedpca.sources.memory.xarray_fields",
     "primedpca.sources.images": "primedpca.sources.files.images",
     "primedpca.sources.mapped": "primedpca.sources.wrappers.mapped",
-    "primedpca.sources.rank_rows": "primedpca.sources.wrappers.rank_rows",
+    "primedpca.sources.rank_rows": "primedpca.engines.torch.rank_rows",
     "primedpca.sources.video": "primedpca.sources.files.video",
 }
 

@@ -262,8 +262,8 @@ class PrimedPCA(
         options = self._options()
         check_options(options)
         source, start = self._source(X, reset=True), self._warm_directions()
-        if hasattr(source, "of_all"):  # rows on several ranks, each with weights of its own
-            sample_weight = source.of_all(sample_weight)
+        if source.traits.shared is not None:  # every rank has weights for its own rows
+            sample_weight = source.traits.shared.of_all(sample_weight)
         data = Centred(
             source,
             self.engine,
@@ -666,7 +666,8 @@ class PrimedPCA(
         """New rows as the fitted model sees them."""
         self._check_fitted()
         source = self._source(X, reset=False)
-        own = getattr(source, "own", source)  # of rows on several ranks, this one's
+        shared = source.traits.shared  # of rows on several ranks, use this one's
+        own = source if shared is None else shared.own
         return Centred.given(own, self.mean_, self.scale_, self.missing)
 
     def __sklearn_clone__(self) -> PrimedPCA:

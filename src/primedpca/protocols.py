@@ -20,7 +20,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
+
+from primedpca._core.arrays import Array, Block, Like
 
 __all__ = [
     "Array",
@@ -36,27 +38,102 @@ __all__ = [
     "Parts",
     "Priming",
     "PrimingTraits",
+    "SharedRows",
     "State",
+    "Traits",
     "is_spread",
     "makes_square",
 ]
 
-#: An array of any library that follows the array API standard.
-Array = Any
-#: Dense rows (or columns) of any array library, or a SciPy sparse array.
-Block = Any
 #: A named tuple of arrays and numbers, nothing else, so that it can be saved.
 State = Any
 
 
+def _unknown() -> None:
+    """Answer of a source that knows nothing of the kind."""
+
+
+@dataclass(frozen=True, eq=False)
+class Traits:
+    """Facts about a source beyond its blocks.  Every field has a default.
+
+    Functions are called only when their answer is needed: names may stand in a file, and to count
+    non-zeros may take reading.
+
+    Attributes
+    ----------
+    feature_names, row_names, labels : callable
+        Return the names of the columns, the names of the rows and one label per row, each an
+        array or None.
+    image_shape : (height, width, channels) or None
+        Shape of the image that a row holds, flattened in this order.
+    paths : tuple of str
+        Files or folders that the rows are read from.
+    array : array or None
+        The whole data, where one array in memory holds them.
+    library : str or None
+        Package that blocks belong to, such as ``"numpy"``, ``"torch"`` or, for sparse blocks,
+        ``"scipy"``.  None if only a block can tell.
+    nnz : callable
+        Returns about how many entries sparse blocks store in all, or None.
+    read_rate : float or None
+        Bytes per second that one worker decodes.  None if the speed of the disk decides.
+    cache_bytes : int, default=0
+        Bytes of decoded data that the source itself keeps or needs.
+    on_disk : bool, default=False
+        Whether blocks are read or computed again every time.
+    sequential : bool, default=False
+        Whether blocks are cheap in order only.
+    missing : {"error", "mean"} or None
+        Rule for missing values that is usual for this kind of data.
+    scale : array of shape (d,) or None
+        Numbers that columns are divided by unless the estimator is given a ``scale``.
+    missing_chunks : int, default=0
+        Number of chunks that a store lacks, which are read as its fill value.
+    fingerprint : callable
+        Returns plain values that distinguish these data from others, which a checkpoint compares,
+        or None.
+    client : callable
+        Returns the Dask client that works on the data unless an engine is named, or None.
+    spread : bool, default=False
+        Whether each of several ranks has some of the blocks, even if one of them has all.
+    shared : SharedRows or None
+        The source itself, where every rank has rows of its own.
+    """
+
+    feature_names: Callable[[], Any] = _unknown
+    row_names: Callable[[], Any] = _unknown
+    labels: Callable[[], Any] = _unknown
+    image_shape: tuple[int, int, int] | None = None
+    paths: tuple[str, ...] = ()
+    array: Any = None
+    library: str | None = None
+    nnz: Callable[[], int | None] = _unknown
+    read_rate: float | None = None
+    cache_bytes: int = 0
+    on_disk: bool = False
+    sequential: bool = False
+    missing: str | None = None
+    scale: Any = None
+    missing_chunks: int = 0
+    fingerprint: Callable[[], Any] = _unknown
+    client: Callable[[], Any] = _unknown
+    spread: bool = False
+    shared: SharedRows | None = None
+
+    @property
+    def sparse(self) -> bool | None:
+        """Whether blocks are sparse; None if only a block can tell."""
+        return None if self.library is None else self.library == "scipy"
+
+
 @runtime_checkable
 class DataSource(Protocol):
-    """What the data is: blocks of rows (``axis`` 0) or of columns (``axis`` 1).
+    """The data: blocks of rows (``axis`` 0) or of columns (``axis`` 1).
 
     The cut into blocks is fixed by shape, dtype and storage, never by the number of workers.
-    Blocks are never written to.  A source that cannot be read twice in any order leaves out
-    ``read``.  One that knows what tells its data from others (the dates of its files, a hash) may
-    say so in ``fingerprint()``, as plain values, which a checkpoint compares.
+    Blocks are never written to.  ``traits`` holds all else that the library asks of a source;
+    :func:`primedpca.as_source` adds it to a source that comes without.
     """
 
     @property
@@ -65,15 +142,15 @@ class DataSource(Protocol):
 
     @property
     def dtype(self) -> Any:
-        """The type of the entries as they are stored."""
+        """Type of the entries as they are stored."""
 
     @property
     def device(self) -> Any:
-        """Where blocks arrive: ``None`` is host memory."""
+        """Device that blocks arrive on; None is host memory."""
 
     @property
     def axis(self) -> Literal[0, 1]:
-        """Whether blocks hold rows or columns."""
+        """Whether blocks hold rows (0) or columns (1)."""
 
     @property
     def blocks(self) -> tuple[tuple[int, int], ...]:
@@ -81,7 +158,13 @@ class DataSource(Protocol):
 
     @property
     def local(self) -> tuple[int, ...]:
-        """The numbers of the blocks that this process can read."""
+        """Numbers of the blocks that this process can read."""
+
+    if TYPE_CHECKING:
+        # For type checkers only: `isinstance` accepts users' sources that lack it.
+        @property
+        def traits(self) -> Traits:
+            """Names, paths, defaults of the kind, and more; see :class:`Traits`."""
 
     def scan(self, start: int = 0) -> Iterator[tuple[int, Block]]:
         """Yield ``(i, block)`` in order, beginning with block ``start``."""
@@ -102,12 +185,26 @@ class DataSource(Protocol):
         """A random share of the rows, itself a source."""
 
 
+class SharedRows(Protocol):
+    """Rows that lie on several ranks, each rank bringing its own."""
+
+    @property
+    def own(self) -> DataSource:
+        """The rows of this rank alone."""
+
+    def of_all(self, values: Any) -> Any:
+        """Numbers for this rank's rows, such as weights, joined with those of the others."""
+
+    def whose(self, row: int) -> tuple[int, int]:
+        """Rank that has a row, and the number of the row on that rank."""
+
+
 def is_spread(source: DataSource) -> bool:
     """Whether blocks lie on several ranks, so that all must ask for what one of them needs.
 
     Every rank gives the same answer, also where one happens to have all blocks.
     """
-    return getattr(source, "spread", False) or len(source.local) < len(source.blocks)
+    return source.traits.spread or len(source.local) < len(source.blocks)
 
 
 class Parts(NamedTuple):
@@ -220,20 +317,6 @@ class Engine(Protocol):
 
     def collect(self, value: Any) -> list[Any]:
         """Return on every rank the ``value`` of each rank, in order."""
-
-
-@dataclass(frozen=True)
-class Like:
-    """What a priming needs to know to make arrays that fit the data."""
-
-    xp: Any
-    device: Any
-    dtype: Any
-    n_features: int
-
-    def asarray(self, values: Any) -> Array:
-        """``values`` as an array of this library, device and dtype."""
-        return self.xp.asarray(values, dtype=self.dtype, device=self.device)
 
 
 class Operator(Protocol):

@@ -22,6 +22,7 @@ __all__ = [
     "Plan",
     "Snapshot",
     "Status",
+    "Way",
 ]
 
 
@@ -348,6 +349,42 @@ class Snapshot:
     def directions(self) -> Array:
         """The directions found so far, ``(d, <= p)``; computed on first access."""
         return self.find()
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to a decomposition, and its price.
+
+    Attributes
+    ----------
+    priming : object
+    steps : int
+        Of the priming, about.
+    passes : float
+        Readings of all the data, about.
+    flops, bytes, memory : float
+        Bytes are those read; memory is what is needed beside the data.
+    seconds : float
+    room : float
+        Bytes of rows that are held at a time.
+    """
+
+    priming: Any
+    steps: int
+    passes: float
+    flops: float
+    bytes: float
+    memory: float
+    seconds: float
+    room: float = 2.0**31
+
+    @property
+    def name(self) -> str:
+        """What it is called in a sentence."""
+        if self.priming.traits.certifier == "probes":
+            side = "" if self.priming.side == "right" else " from the left"
+            return f"block Krylov{side} with blocks of {self.priming.block_size}"
+        return "a full decomposition"
 
 
 @dataclass(frozen=True)

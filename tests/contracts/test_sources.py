@@ -15,7 +15,7 @@ from primedpca import PrimedPCA, as_source, prime
 from primedpca._core.arrays import dtype_name, is_sparse, to_numpy
 from primedpca.priming import FrequentDirections, Oja, SubspaceIteration
 from primedpca.protocols import DataSource
-from primedpca.sources.files import common as files
+from primedpca.sources import base
 
 SHAPES = {"tall": (75, 6), "wide": (6, 75)}
 
@@ -167,7 +167,7 @@ IN_MEMORY = ("AnnData", "blocks", "mapped", "npz, co", "torch", "xarray", "dask"
 def test_files_travel_by_path_and_not_by_content(name, tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((1500, 6)).astype(np.float32) * (rng.random((1500, 6)) < 0.5)
-    monkeypatch.setattr(files, "READ_BYTES", 2**13)
+    monkeypatch.setattr(base, "READ_BYTES", 2**13)
     source = as_source((FILES | TEXT_FILES | KINDS)[name](X, tmp_path))
     source.read(0)  # what it keeps of a block does not travel
     sent = pickle.dumps(source)
@@ -210,12 +210,12 @@ def files_of(given):
         path = Path(given.split("::")[0])
         found = path.rglob("*") if path.is_dir() else [path]
         return sorted(each for each in found if each.is_file())
-    return getattr(given, "paths", None) or [Path(given.path)]
+    return [Path(path) for path in given.traits.paths]
 
 
 def fingerprint(given):
     """A hash of every byte that belongs to what the user passed."""
-    if isinstance(given, str) or hasattr(given, "path") or hasattr(given, "paths"):  # of files
+    if isinstance(given, str) or (isinstance(given, DataSource) and given.traits.paths):
         parts = [np.frombuffer(path.read_bytes(), "u1") for path in files_of(given)]
     elif isinstance(given, np.ndarray):
         parts = [given]

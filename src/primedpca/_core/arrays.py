@@ -1,8 +1,9 @@
-"""Array libraries: which one an array belongs to, what to compute in, how to come and go."""
+"""Array libraries: the library an array belongs to, types to compute in, conversions."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 from array_api_compat import (
@@ -13,11 +14,12 @@ from array_api_compat import (
     is_torch_array,
 )
 
-from primedpca.protocols import Array, Like
-
 __all__ = [
     "EXACT",
+    "Array",
+    "Block",
     "InexactError",
+    "Like",
     "check_python_numbers",
     "check_whole_numbers",
     "describe",
@@ -36,10 +38,30 @@ __all__ = [
     "work_dtype",
 ]
 
-#: Whole numbers up to here are exact in float64.
+#: An array of any library that follows the array API standard.  Not a Protocol: branches for one
+#: library use members that only its arrays have (``astype``, ``detach``, ``flags``).
+Array: TypeAlias = Any
+#: Dense rows (or columns) of any array library, or a SciPy sparse array.
+Block: TypeAlias = Any
+
+#: Whole numbers up to this one are exact in float64.
 EXACT = 2.0**53
 _FLOAT32 = {"bool", "uint8", "int8", "uint16", "int16", "float16", "bfloat16", "float32"}
 _FLOAT64 = {"uint32", "int32", "uint64", "int64", "float64", "longdouble", "float96", "float128"}
+
+
+@dataclass(frozen=True)
+class Like:
+    """Library, device and type of the arrays that are multiplied with the data."""
+
+    xp: Any
+    device: Any
+    dtype: Any
+    n_features: int
+
+    def asarray(self, values: Any) -> Array:
+        """``values`` as an array of this library, device and dtype."""
+        return self.xp.asarray(values, dtype=self.dtype, device=self.device)
 
 
 def is_sparse(x: Any) -> bool:
@@ -68,22 +90,24 @@ def dtype_name(dtype: Any) -> str:
 
 
 def describe(x: Any) -> str:
-    """A few words on ``x`` for an error message."""
+    """Short description of ``x`` for an error message."""
     kind = type(x)
     name = f"{kind.__module__.split('.')[0]}.{kind.__qualname__}"
     try:
         return f"{name} of shape {tuple(x.shape)}" if hasattr(x, "shape") else name
-    except RuntimeError:  # h5py's word for a file that was closed
+    except RuntimeError:  # from h5py, for a file that was closed
         return name
 
 
 def work_dtype(dtype: Any) -> str:
-    """The type to compute in: float32 for anything that float32 holds exactly, else float64.
+    """The type to compute in: float32 for types that float32 holds exactly, else float64.
 
     Raises
     ------
+    ValueError
+        For complex numbers.
     TypeError
-        For complex numbers, text, dates and objects.
+        For text, dates and objects.
     """
     name = dtype_name(dtype)
     if name in _FLOAT32:
@@ -92,16 +116,16 @@ def work_dtype(dtype: Any) -> str:
         return "float64"
     if name.startswith("complex"):
         raise ValueError(
-            f"Complex data not supported: `X` has dtype {name}, PCA here is for real numbers; "
-            "pass X.real and X.imag side by side if that is what you mean."
+            f"Complex data not supported: `X` has dtype {name}. Pass X.real and X.imag side by "
+            "side, or one of them."
         )
     raise TypeError(
-        f"`X` has dtype {name}, which holds no real numbers; convert it to float32 or float64."
+        f"`X` has dtype {name}, which does not hold real numbers. Convert it to float32 or float64."
     )
 
 
 def like_block(block: Any, n_features: int, float64: bool = False) -> Like:
-    """What arrays that are multiplied with ``block`` must look like."""
+    """Library, device and type of arrays that are multiplied with ``block``."""
     xp = namespace(block)
     name = "float64" if float64 else work_dtype(block.dtype)
     dtype = xp.empty(0, dtype=getattr(xp, name)).dtype
@@ -116,7 +140,7 @@ def to_numpy(x: Array) -> np.ndarray:
 
 
 def subtract_outer(z: Array, u: Array, v: Array) -> None:
-    """``z -= u v^T`` in place, with no second ``z`` alive."""
+    """Compute ``z -= u v^T`` in place, without a second array of the size of ``z``."""
     if is_numpy_array(z) and z.dtype == np.float64 and z.flags.c_contiguous:
         from scipy.linalg.blas import dger  # four times as fast as NumPy on short rows
 
@@ -128,7 +152,7 @@ def subtract_outer(z: Array, u: Array, v: Array) -> None:
 
 
 def wide_dot(u: Array, v: Array) -> Array:
-    """``u^T V`` in float64, ``(p,)``, some rows at a time so that no wide ``V`` is alive."""
+    """Compute ``u^T V`` in float64, ``(p,)``, by parts, without a float64 copy of ``V``."""
     xp, total = namespace(v), 0.0
     step = v.shape[0] if str(device(v)) != "cpu" else max(1, 2**18 // max(v.shape[1], 1))
     for a in range(0, v.shape[0], max(step, 1)):
@@ -138,16 +162,16 @@ def wide_dot(u: Array, v: Array) -> Array:
 
 
 def whole_difference(whole: Array, shift: Array) -> Array:
-    """``whole - shift`` of 64-bit integers in float64, rounded once at the end.
+    """Compute ``whole - shift`` of 64-bit integers in float64, rounded once at the end.
 
     Where the shift is beyond 2^52, and so a whole number itself, both are split into halves of
-    32 bits, whose differences are exact.  Elsewhere the cast is exact, or what it rounds off is
+    32 bits, whose differences are exact.  Elsewhere the cast is exact, or its rounding error is
     small beside the difference.
     """
     xp, signed = namespace(whole), dtype_name(whole.dtype) == "int64"
     near = xp.astype(whole, xp.float64) - shift
     if is_torch_array(whole) and not signed:
-        whole = whole.view(xp.int64)  # PyTorch shifts no unsigned bits
+        whole = whole.view(xp.int64)  # PyTorch cannot shift unsigned integers
     plain = is_torch_array(whole)
     mask, bits = (0xFFFFFFFF, 32) if plain else map(whole.dtype.type, (0xFFFFFFFF, 32))
     high = whole >> bits
@@ -159,17 +183,17 @@ def whole_difference(whole: Array, shift: Array) -> Array:
 
 
 class InexactError(ValueError):
-    """A whole number that the type it would be computed in does not hold."""
+    """A whole number that cannot be represented in the type to compute in."""
 
 
 def check_whole_numbers(values: np.ndarray, name: str) -> None:
-    """Refuse 64-bit integers that float64 does not hold, where they are about to be cast.
+    """Refuse 64-bit integers that float64 cannot hold, before they are cast.
 
     Parameters
     ----------
     values : ndarray of any type
     name : str
-        Whose values they are, such as ``"column 't'"``.
+        Name of the values in the message, such as ``"column 't'"``.
     """
     if dtype_name(values.dtype) not in ("int64", "uint64") or not values.size:
         return
@@ -181,7 +205,7 @@ def check_whole_numbers(values: np.ndarray, name: str) -> None:
 
 
 def check_python_numbers(values: Any, name: str) -> None:
-    """The same for Python's own numbers, in lists or arrays of objects; others are let pass."""
+    """Refuse Python integers that float64 cannot hold, in lists or arrays of objects."""
     objects = isinstance(values, np.ndarray) and values.dtype.kind == "O"
     for value in values if objects or isinstance(values, (list, tuple)) else ():
         if isinstance(value, (list, tuple, np.ndarray)):
@@ -197,6 +221,6 @@ def _is_exact(value: int) -> bool:
 def _refuse_whole_number(value: Any, name: str) -> None:
     raise InexactError(
         f"{name} holds {str(value)[:40]}, which float64 cannot hold exactly (whole numbers up to "
-        "2^53 = 9007199254740992 are exact); subtract a constant such as the first value, or "
-        "drop it."
+        "2^53 = 9007199254740992 are exact). Subtract a constant such as the first value, or drop "
+        "it."
     )

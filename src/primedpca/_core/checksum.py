@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from primedpca._core.arrays import dtype_name, is_dense, is_torch_array, to_numpy
+from primedpca._core.arrays import Array, dtype_name, is_dense, is_torch_array, to_numpy
 from primedpca._core.packing import lies_in_columns
-from primedpca.protocols import Array
 
 __all__ = ["checksum"]
 

@@ -9,9 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from primedpca._core.arrays import device, dtype_name, is_numpy_array, namespace, to_numpy
+from primedpca._core.arrays import (
+    Array,
+    Like,
+    device,
+    dtype_name,
+    is_numpy_array,
+    namespace,
+    to_numpy,
+)
 from primedpca._core.threads import in_threads
-from primedpca.protocols import Array, Like
 
 __all__ = [
     "as_components",

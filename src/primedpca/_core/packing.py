@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from primedpca._core.arrays import is_dense, is_numpy_array, is_torch_array, to_numpy
-from primedpca.protocols import Array, Like
+from primedpca._core.arrays import Array, Like, is_dense, is_numpy_array, is_torch_array, to_numpy
 
 __all__ = ["Packed", "as_columns", "as_rows", "lies_in_columns", "pack", "unpack"]
 

@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from primedpca._core.parameters import DEFAULTS, check_options
-from primedpca._planning.costs import Way
 from primedpca.priming import REGISTRY, Given
 from primedpca.priming.checks import is_real
 from primedpca.priming.sketch import ROOM, SketchState, Stream
-from primedpca.result import Certificate, Cluster, Plan, Status
+from primedpca.result import Certificate, Cluster, Plan, Status, Way
 from primedpca.sources import maps
 
 __all__ = ["NOT_KEPT", "check_fitted", "check_parameters"]

@@ -12,10 +12,9 @@ import numpy as np
 from primedpca._core.arrays import to_numpy
 from primedpca._io.model_checks import NOT_KEPT, check_fitted, check_parameters
 from primedpca._io.tensor_file import read_file, write_file
-from primedpca._planning.costs import Way
 from primedpca.priming import REGISTRY, Given
 from primedpca.priming.sketch import SketchState, Stream
-from primedpca.result import Certificate, Cluster, Plan, Status
+from primedpca.result import Certificate, Cluster, Plan, Status, Way
 from primedpca.sources.files.regular_files import check_regular
 
 __all__ = ["read_model", "write_model"]

@@ -49,7 +49,8 @@ def circumstances(data: Centred) -> dict[str, Any]:
 
 def map_of(source: Any) -> str | None:
     """The name of what is done to the rows of a source before anything else, if anything is."""
-    own = getattr(source, "own", source)  # of rows on several ranks, this one's
+    shared = source.traits.shared
+    own = source if shared is None else shared.own
     if not isinstance(own, Mapped):
         return None
     function = own.function
@@ -65,7 +66,7 @@ def check_names(model: Any, source: Any, reset: bool) -> bool:
 
     Returns whether it has any.
     """
-    names = getattr(source, "feature_names", None) if source.shape[1] <= MOST_NAMES else None
+    names = source.traits.feature_names() if source.shape[1] <= MOST_NAMES else None
     if names is None:
         return False
     names = np.asarray(names, dtype=object)

@@ -106,12 +106,12 @@ def check_source(source: Any, parameters: Mapping[str, Any]) -> None:
         )
     if source is None:
         return
-    if getattr(source, "missing", None) == "mean":
+    if source.traits.missing == "mean":
         raise ValueError(
             f"{source!r} fills missing values by the means of all rows, which `partial_fit` "
             "cannot know; open it with `missing`='error', or use `fit`."
         )
-    if getattr(source, "scale", None) is not None and scale is None:
+    if source.traits.scale is not None and scale is None:
         raise ValueError(
             f"{source!r} has a scale of its own, which may be another for the next batch; "
             "pass the scale of all as `scale`, or use `fit`."

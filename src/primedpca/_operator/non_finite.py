@@ -29,7 +29,7 @@ def check_present(source: Any, there: Array) -> None:
 
 def _column(source: Any, j: int) -> str:
     """A column by its number, and by its name if it has one."""
-    names = getattr(source, "feature_names", None)
+    names = source.traits.feature_names()
     return f"column {j}" + ("" if names is None else f" ({str(names[j])!r})")
 
 
@@ -48,8 +48,8 @@ def refuse(data: Operator, count: int) -> None:
         found = sorted({place for part in data.engine.collect(found) for place in part})[:SHOWN]
     row, column, kind = found[0]
     where = "row"
-    if hasattr(source, "whose"):
-        where = "row {1} of rank {0}, row".format(*source.whose(row))
+    if source.traits.shared is not None:
+        where = "row {1} of rank {0}, row".format(*source.traits.shared.whose(row))
     then = ", ".join(str(place[:2]) for place in found[1:])
     more = (f", then at {then}" if then else "") + (" and so on" if len(found) < count else "")
     unfillable = data.missing == "mean" or kind == "infinity"
@@ -62,8 +62,8 @@ def refuse(data: Operator, count: int) -> None:
 
 def _file(source: Any) -> str:
     """The file that is read, if it is one."""
-    path, several = getattr(source, "path", None), len(getattr(source, "paths", "1")) > 1
-    return f"{path}: " if isinstance(path, str) and not several else ""
+    paths = source.traits.paths
+    return f"{paths[0]}: " if len(paths) == 1 else ""
 
 
 def _bad_entries(data: Operator, block: Any, most: int) -> list[tuple[int, int, float]]:

@@ -126,9 +126,9 @@ class Centred:
         source = as_source(x)
         engine = as_engine(engine, source)
         source = engine.view(source)
-        if missing == "error" and getattr(source, "missing", None) == "mean":
+        if missing == "error" and source.traits.missing == "mean":
             missing = "mean"  # the custom of this kind of data
-        scale = getattr(source, "scale", None) if scale is None else scale
+        scale = source.traits.scale if scale is None else scale
         block = next(iter(source.scan()))[1]
         like = like_block(block, source.shape[1], float64)
         root, weight, unit = statistics.roots_of(sample_weight, source.shape[0], like)

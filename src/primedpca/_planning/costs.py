@@ -15,8 +15,9 @@ from primedpca._operator.wide_rows import HELD_BYTES
 from primedpca._planning.extra_directions import MEMORY
 from primedpca._planning.rates import CORE, DEVICE, Rates
 from primedpca.priming import BlockKrylov, Exact
+from primedpca.result import Way
 
-__all__ = ["Load", "Way", "exact_way", "krylov_way", "ways"]
+__all__ = ["Load", "exact_way", "krylov_way", "ways"]
 
 
 #: Choices are priced for this many workers, whatever the engine has, so that the same data and
@@ -76,19 +77,17 @@ class Load:
     @classmethod
     def of(cls, data: Centred, proven: bool, workers: int = REFERENCE_WORKERS) -> Load:
         """The load of these data; a proof is made in float64."""
-        source: Any = data.source
+        source, traits = data.source, data.source.traits
         n, d = data.shape
-        held = getattr(source, "array", None)
-        below = source if held is None else held
-        counted = getattr(below, "nnz", None) if data.sparse else None
+        counted = traits.nnz() if data.sparse else None
         entries = n * d if counted is None else int(counted)
         size = int(getattr(source.dtype, "itemsize", 8))
         item = 8 if proven or "64" in dtype_name(data.like.dtype) else 4
         stored = entries * (size + 4 * data.sparse)
-        cache = getattr(source, "cache_bytes", 0)
-        in_memory = held is not None or cache >= stored
+        cache = traits.cache_bytes
+        in_memory = traits.array is not None or cache >= stored
         # Decoding is work for every worker; a disk is one for all of them.
-        rate = workers * source.read_rate if hasattr(source, "read_rate") else DISK
+        rate = DISK if traits.read_rate is None else workers * traits.read_rate
         return cls(
             n,
             d,
@@ -135,42 +134,6 @@ class Load:
         length = self.d if self.axis == 0 else self.n
         added = self.blocks * length * columns * self.rates.add
         return work + added + readings * self.stored / self.rate
-
-
-@dataclass(frozen=True)
-class Way:
-    """One way to a decomposition, and its price.
-
-    Attributes
-    ----------
-    priming : object
-    steps : int
-        Of the priming, about.
-    passes : float
-        Readings of all the data, about.
-    flops, bytes, memory : float
-        Bytes are those read; memory is what is needed beside the data.
-    seconds : float
-    room : float
-        Bytes of rows that are held at a time.
-    """
-
-    priming: Any
-    steps: int
-    passes: float
-    flops: float
-    bytes: float
-    memory: float
-    seconds: float
-    room: float = HELD_BYTES
-
-    @property
-    def name(self) -> str:
-        """What it is called in a sentence."""
-        if isinstance(self.priming, BlockKrylov):
-            side = "" if self.priming.side == "right" else " from the left"
-            return f"block Krylov{side} with blocks of {self.priming.block_size}"
-        return "a full decomposition"
 
 
 def exact_way(load: Load, p: int, budget: float = math.inf) -> Way:

@@ -11,11 +11,11 @@ import numpy as np
 
 from primedpca._core.parameters import DEFAULTS, as_bytes, check_options, is_proven
 from primedpca._operator.operator import Centred
-from primedpca._planning.costs import Load, Way, ways
+from primedpca._planning.costs import Load, ways
 from primedpca._planning.extra_directions import best_extra
 from primedpca._planning.memory_limits import within_budget
 from primedpca.priming import REGISTRY, BlockKrylov, Exact, as_priming
-from primedpca.result import Plan
+from primedpca.result import Plan, Way
 from primedpca.sources import as_source
 from primedpca.sources.wrappers.on_device import on_device
 
@@ -88,7 +88,7 @@ def _with_probe(plan: Plan, data: Centred) -> Plan:
     """
     source: Any = data.source
     load = Load.of(data, False)
-    if not plan.ways or load.rate == math.inf or hasattr(source, "read_rate"):
+    if not plan.ways or load.rate == math.inf or source.traits.read_rate is not None:
         return plan
     start = time.perf_counter()
     source.read(2 * len(source.blocks) // 3)
@@ -217,7 +217,7 @@ def _why(considered: list[Way]) -> str:
 
 def _absent(source: Any) -> str:
     """What to say of chunks that a store does not have."""
-    count = getattr(source, "missing_chunks", 0)
+    count = source.traits.missing_chunks
     return f"; {count} chunks are absent and read as the fill value" if count else ""
 
 

@@ -24,12 +24,11 @@ from typing import Any
 
 import numpy as np
 
-from primedpca._core.fingerprint import digest
+from primedpca._core.digest import digest
 from primedpca._core.packing import Packed, as_columns, as_rows, pack, unpack
 from primedpca._io.tensor_file import read_file, write_file
 from primedpca._operator.preparation import Columns
 from primedpca._operator.statistics import Frame
-from primedpca._planning.costs import Way
 from primedpca._session.interrupts import Interrupts
 from primedpca._solve.history import Listener
 from primedpca._solve.solution import Solution
@@ -37,7 +36,7 @@ from primedpca.engines import as_engine
 from primedpca.engines.journal import RecordedEngine
 from primedpca.priming import REGISTRY, Given
 from primedpca.protocols import Engine, Like, Parts
-from primedpca.result import Certificate, Cluster, Decomposition, Plan, Status
+from primedpca.result import Certificate, Cluster, Decomposition, Plan, Status, Way
 from primedpca.sources.files.regular_files import check_regular
 
 __all__ = ["TYPES", "Checkpoint"]

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from primedpca._core.allocator import reusing_memory
-from primedpca._core.fingerprint import agreement
 from primedpca._core.packing import pack, unpack
 from primedpca._operator.operator import Centred
+from primedpca._session.agreement import agreement
 from primedpca._session.checkpoint import TYPES, Checkpoint
 from primedpca._solve.history import Find, Listener, Row
 from primedpca._solve.solution import Solution

@@ -91,7 +91,7 @@ def in_memory(source: Any) -> Any:
     from primedpca.sources.base import whole
 
     held: Any = as_source(whole(source))
-    held.feature_names = getattr(source, "feature_names", None)
+    held.feature_names = source.traits.feature_names()
     return held
 
 

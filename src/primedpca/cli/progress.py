@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -64,35 +64,12 @@ def read_through(source: Any) -> Iterator[Any]:
         return
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemainingColumn
 
+    from primedpca.sources.wrappers.adapted import Watched
+
     columns = (BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress("reading", *columns, console=console, transient=True) as progress:
         task = progress.add_task("", total=len(source.blocks))
-        yield _Counted(source, lambda seen: progress.update(task, completed=seen))
-
-
-class _Counted:
-    """Another source, which tells how many of its blocks have been read."""
-
-    def __init__(self, source: Any, tell: Callable[[int], None]) -> None:
-        self._source, self._tell = source, tell
-        self._seen: set[int] = set()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._source, name)
-
-    def read(self, i: int) -> Any:
-        """A block."""
-        block = self._source.read(i)
-        self._seen.add(i)
-        self._tell(len(self._seen))
-        return block
-
-    def scan(self, start: int = 0) -> Iterator[tuple[int, Any]]:
-        """The blocks in order."""
-        for i, block in self._source.scan(start):
-            yield i, block
-            self._seen.add(i)
-            self._tell(len(self._seen))
+        yield Watched(source, lambda seen: progress.update(task, completed=seen))
 
 
 class LiveTable:

@@ -67,5 +67,5 @@ def write(pca: Any, page: Path, source: DataSource, data: str, model: Path | Non
     """Write the page, with the labels of the source."""
     from primedpca.report import write_report
 
-    labels = getattr(source, "labels", None)
+    labels = source.traits.labels()
     write_report(pca, page, data=source, labels=labels, title=Path(data).name, model_path=model)

@@ -80,6 +80,6 @@ def _write(pca: Any, source: Any, out: Path, beside: dict[str | None, str]) -> t
         if out.suffix == ".npy":
             os.replace(draft, out)
         else:
-            named = {name: getattr(source, kind) for name, kind in beside.items() if name}
+            named = {name: getattr(source.traits, kind)() for name, kind in beside.items() if name}
             write_table(out, scores, list(pca.get_feature_names_out()), named)
         return tuple(scores.shape)

@@ -32,7 +32,7 @@ def as_engine(engine: Any = None, source: Any = None) -> Engine:
     that has only ``sweep`` is given the other members.
     """
     if engine is None:
-        engine = getattr(source, "client", None)
+        engine = None if source is None else source.traits.client()
         if engine is None:
             return LocalEngine()
     if isinstance(engine, (BaseEngine, Engine)):

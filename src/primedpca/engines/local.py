@@ -70,12 +70,12 @@ class LocalEngine(BaseEngine):
             block = source.read(i) if block is None else block
             return block_parts(block, source.blocks[i], kernel, whole, mine)
 
-        readable = hasattr(source, "read") and not getattr(source, "sequential", False)
+        traits = source.traits
         if self.workers == 1 or len(numbers) == 1 or source.device not in (None, "cpu"):
             for i, block in islice(source.scan(numbers.start), len(numbers)):
                 yield work(i, block)
             return
-        if not readable:  # this thread only reads, in order; the pool does the work
+        if traits.sequential:  # this thread only reads, in order; the pool does the work
             pool, waiting = pool_of(self.workers), deque[Future[Parts]]()
             for i, block in islice(source.scan(numbers.start), len(numbers)):
                 waiting.append(pool.submit(work, i, block))
@@ -87,7 +87,7 @@ class LocalEngine(BaseEngine):
         # A thread that waits for a result processes a queued block itself.
         pool, tasks = pool_of(self.workers - 1), deque[Task]()
         # For data in memory one more is queued, so that no thread idles while a part is added.
-        most = self.workers + (getattr(source, "array", None) is not None)
+        most = self.workers + (traits.array is not None)
         for i in numbers:
             tasks.append(Task(pool, partial(work, i)))
             if len(tasks) == most:

@@ -82,7 +82,8 @@ class FromFunction(Given):
         return state._replace(directions=found)
 
     def _call(self, state: GivenState, data: Any) -> Array:
-        found = self.array(getattr(data.source, "array", data.source), state.n_directions)
+        held = data.source.traits.array
+        found = self.array(data.source if held is None else held, state.n_directions)
         return check_directions(found, data.like)
 
 

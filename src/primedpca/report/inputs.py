@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from primedpca._core.arrays import dtype_name, is_dense, to_numpy
+from primedpca.protocols import DataSource
 from primedpca.sources import as_source
 
 __all__ = ["Inputs", "check_inputs", "data_paths"]
@@ -59,7 +61,7 @@ def check_inputs(model: Any, data: Any, scores: Any, labels: Any, names: Any) ->
             )
         known = {"name": _name(data), "is_file": bool(data_paths(data))}
         known |= {"shape": source.shape, "dtype": dtype_name(source.dtype)}
-        known["image_shape"] = getattr(source, "image_shape", None)
+        known["image_shape"] = source.traits.image_shape
         if scores is None and model.n_components_ > 0:
             scores = _first_scores(model, data)
     if scores is not None:
@@ -81,9 +83,10 @@ def data_paths(data: Any) -> list[Path]:
     """Return the files or folders that hold ``data``, as far as ``data`` name them."""
     if isinstance(data, (str, os.PathLike)):
         return [Path(os.fspath(data).split("::")[0])]
-    source = getattr(data, "source", data)
-    found = [getattr(source, name, None) for name in ("path", "filename")]
-    found += list(getattr(source, "paths", None) or [])
+    if isinstance(data, DataSource):
+        found: Sequence[Any] = as_source(data).traits.paths
+    else:  # a memory map or a backed AnnData
+        found = [getattr(data, "filename", None)]
     known = [part for part in found if isinstance(part, (str, os.PathLike))]
     return [Path(os.fspath(part).split("::")[0]) for part in known]
 

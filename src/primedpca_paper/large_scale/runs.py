@@ -105,7 +105,7 @@ def run_large_scale(
         "name": name,
         "shape": list(given.shape),
         "dtype": dtype_name(given.dtype),
-        "image_shape": list(getattr(given, "image_shape", ())) or None,
+        "image_shape": list(getattr(given, "image_shape", None) or ()) or None,
         "n_components": n_components,
         "extra": extra,
         "steps": steps,

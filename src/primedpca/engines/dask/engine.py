@@ -24,7 +24,7 @@ from primedpca.engines.dask.tasks import Job
 from primedpca.engines.local import LocalEngine
 from primedpca.engines.tree import FAN_IN
 from primedpca.protocols import Block, DataSource, EngineTraits, Kernel, Operands, Parts
-from primedpca.sources.base import join, take_rows
+from primedpca.sources.base import View, join, take_rows
 from primedpca.sources.memory.dask_array import (
     DaskSource,
     Handed,
@@ -90,7 +90,7 @@ class DaskEngine(BaseEngine):
             held: Any = source.computed_by(self.client, self.timeout)
         else:
             held = copy(source)
-        if hasattr(source, "source"):  # a view of another source
+        if isinstance(source, View):
             held.source = self.view(source.source)
         else:
             held.rows = Gathered(self, source)
@@ -267,7 +267,7 @@ def _portable(source: Any) -> Any:
     from distributed.protocol.pickle import dumps
 
     inside = "it is in the memory of this process"
-    if not hasattr(source, "array"):
+    if source.traits.array is None:
         try:
             size, data = len(dumps(source)), source.shape[0] * source.shape[1]
         except Exception as error:

@@ -1,1 +1,1 @@
-"""Ranks of torch.distributed: the engine, its collectives, rendezvous and heartbeat."""
+"""Ranks of torch.distributed: engine, collectives, rendezvous, heartbeat, and rows on ranks."""

@@ -1,4 +1,4 @@
-"""Arrow's two formats: files with a footer (Feather), and streams, as Hugging Face keeps data."""
+"""Arrow's two formats: files with a footer (Feather), and streams, as Hugging Face uses them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from primedpca.sources.files.common import need
 from primedpca.sources.files.regular_files import open_regular
-from primedpca.sources.files.table_columns import Columns
+from primedpca.sources.files.table_columns import TableColumns
 
 __all__ = ["ArrowReader", "ArrowStreamReader", "arrow_reader"]
 
@@ -15,7 +15,7 @@ END = MARK + b"\0\0\0\0"
 
 
 def arrow_reader(path: str) -> ArrowReader:
-    """Who reads the file: a stream begins with a message, the other format with its name."""
+    """Reader of a file: a stream begins with a message, the other format with its name."""
     with open_regular(path) as file:
         stream = file.read(len(MARK)) == MARK
     return (ArrowStreamReader if stream else ArrowReader)(path)
@@ -29,12 +29,12 @@ class ArrowReader:
         need("pyarrow.ipc", "Arrow files")
         with self._arrow.OSFile(path) as file, self._arrow.ipc.open_file(file) as opened:
             self.schema, count = opened.schema, opened.num_record_batches
-        # Of every batch one column tells how many rows there are.
+        # One column of every batch is enough to count its rows.
         names = tuple(self.schema.names[:1])
         self.rows = [self.table(i, i + 1, names).num_rows for i in range(count)]
 
-    def with_nulls(self, columns: Columns) -> list[bool]:
-        """Whether each column has nulls: whole numbers are looked through."""
+    def with_nulls(self, columns: TableColumns) -> list[bool]:
+        """Return whether each column has nulls; columns of integers are read for this."""
         is_float = self._arrow.types.is_floating
         found = [False] * len(columns.names)
         whole = [j for j, kind in enumerate(columns.types) if not is_float(kind)]
@@ -46,7 +46,7 @@ class ArrowReader:
         return found
 
     def table(self, first: int, last: int, names: tuple[str, ...]) -> Any:
-        """Some record batches, checked."""
+        """Read and check some record batches."""
         places = [self.schema.get_field_index(name) for name in names]
         options = self._arrow.ipc.IpcReadOptions(included_fields=places, use_threads=False)
         with (
@@ -61,7 +61,7 @@ class ArrowReader:
 
 
 class ArrowStreamReader(ArrowReader):
-    """Record batches one after another, with no footer: the file is gone through once."""
+    """Record batches one after another without a footer: the file is read once to find them."""
 
     def __init__(self, path: str) -> None:
         self.path, self._arrow = path, need("pyarrow", "Arrow files")
@@ -69,18 +69,18 @@ class ArrowStreamReader(ArrowReader):
         self.rows, self._starts = [], []
         with self._arrow.OSFile(path) as file:
             self.schema = self._ipc.read_schema(file)
-            list(self.schema.names)  # decoded only now
+            list(self.schema.names)  # which are decoded only here
             while not self._at_end(file):
                 self._starts.append(file.tell())
                 self.rows.append(self._batch(file).num_rows)
 
     def _at_end(self, file: Any) -> bool:
-        """Whether nothing follows; a file that ends without saying so was cut off."""
+        """Whether nothing follows; a file that ends without an end mark is truncated."""
         place = file.tell()
         following = file.read(len(END))
         file.seek(place)
         if len(following) < len(END):
-            raise OSError(f"it ends after {len(self.rows)} batches and has no mark of its end")
+            raise OSError(f"it ends after {len(self.rows)} batches without an end mark")
         return bool(following == END)
 
     def _batch(self, file: Any) -> Any:
@@ -90,7 +90,7 @@ class ArrowStreamReader(ArrowReader):
         return self._ipc.read_record_batch(message, self.schema)
 
     def table(self, first: int, last: int, names: tuple[str, ...]) -> Any:
-        """Some record batches, checked."""
+        """Read and check some record batches."""
         batches = []
         with self._arrow.OSFile(self.path) as file:
             for start in self._starts[first:last]:

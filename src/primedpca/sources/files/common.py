@@ -1,4 +1,4 @@
-"""What files on disk share: who they are, whether they still are, and errors that name them."""
+"""Shared parts of sources on disk: checks that a file is unchanged, and errors that name it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from primedpca._core.arrays import InexactError, work_dtype
+from primedpca.sources import base
 from primedpca.sources.base import BlockSource
 from primedpca.sources.files.regular_files import check_regular, open_regular
 
@@ -21,6 +24,7 @@ __all__ = [
     "check_plausible",
     "need",
     "opened_archive",
+    "read_into",
     "reading",
     "split_part",
     "stamp_of",
@@ -28,24 +32,23 @@ __all__ = [
     "whole_lines",
 ]
 
-READ_BYTES = 2**23  # of a block: a disk wants large reads, the memory few of them
-LINE_BYTES = 2**26  # of a text file: what never ends a line would fill the memory
+LINE_BYTES = 2**26  # of a text file: a line without an end would fill the memory
 PLAUSIBLE_BYTES = 2**26
-#: No codec makes less than this of anything but a constant, and constants are left out.
+#: No codec shrinks anything but constants further, and stores leave constants out.
 PLAUSIBLE_RATIO = 2**14
 
 
 class Stamp(NamedTuple):
-    """What tells a file from another, or from itself after it was written to."""
+    """Facts that change when a file is replaced or written to."""
 
     size: int
     modified: int
-    changed: int  # by the system's own clock: a date of writing can be set back, this one not
+    changed: int  # ctime, which unlike the date of writing cannot be set back
     inode: int
     device: int
 
     def check(self, now: Stamp, path: str, where: str) -> None:
-        """Refuse a file that is not what it was when it was opened."""
+        """Refuse a file that has changed since it was opened."""
         if now == self:
             return
         if (now.inode, now.device) != (self.inode, self.device):
@@ -57,17 +60,17 @@ class Stamp(NamedTuple):
         elif now.modified != self.modified:
             what = "was written to"
         else:
-            what = "was changed, in its contents, rights or names,"
+            what = "was changed (contents, permissions or name)"
         raise OSError(f"{path} {what} since it was opened (seen at {where}); open it again.")
 
 
 def stamp_of(path: str | int, what: str | None = None) -> Stamp:
-    """The stamp of a file, by path or by descriptor; of a folder, who it is and no more."""
+    """Stamp of a file, by path or descriptor; of a folder, its identity only."""
     name = what or path
     try:
         found = os.stat(path)
     except FileNotFoundError:
-        raise FileNotFoundError(f"{name} is not there.") from None
+        raise FileNotFoundError(f"File not found: {name}.") from None
     except PermissionError as error:
         raise PermissionError(f"{name} cannot be read: {error.strerror}.") from error
     if stat.S_ISDIR(found.st_mode):
@@ -78,26 +81,20 @@ def stamp_of(path: str | int, what: str | None = None) -> Stamp:
 
 
 class FileSource(BlockSource):
-    """A source in one file, which must stay what it was when it was opened.
-
-    Attributes
-    ----------
-    path : str
-    on_disk : bool
-        Blocks are read from a disk every time.
-    """
+    """A source in one file, which must not change after it was opened."""
 
     path: str
     on_disk = True
+    library: str | None = "numpy"
     _stamp: Stamp | None = None
 
     def _check_same(self, where: str) -> None:
-        """Refuse a file that was replaced, written to, truncated or deleted: one ``stat``."""
+        """Refuse a file that was replaced, written to, truncated or deleted; it costs a stat."""
         if self._stamp is not None:
             self._stamp.check(stamp_of(self.path), self.path, where)
 
     def _place(self, i: int) -> str:
-        """Block ``i`` in words, for an error message."""
+        """Description of block ``i`` for an error message."""
         start, stop = self.blocks[i]
         return f"block {i}, {('rows', 'columns')[self.axis]} {start}:{stop}"
 
@@ -107,7 +104,7 @@ class FileSource(BlockSource):
 
 
 def need(library: str, what: str) -> Any:
-    """An optional library, or an error that names the extra it comes with."""
+    """Import an optional library, or raise an error that names the extra to install."""
     from importlib import import_module
 
     try:
@@ -120,13 +117,13 @@ def need(library: str, what: str) -> Any:
 
 @contextmanager
 def reading(path: str, where: str) -> Iterator[None]:
-    """Whatever a library raises on damaged files becomes an error that names file and place."""
+    """Turn errors of libraries on damaged files into errors that name the file and the place."""
     try:
         yield
     except (FileNotFoundError, PermissionError, ImportError):
         raise
     except Exception as error:
-        if type(error) is MemoryError:  # Arrow's own is for lengths that a damaged file declares
+        if type(error) is MemoryError:  # Arrow's subclass is for lengths in damaged files
             raise
         if path in str(error):
             raise
@@ -138,7 +135,7 @@ def reading(path: str, where: str) -> Iterator[None]:
 
 @contextmanager
 def unpacked(path: str) -> Iterator[Any]:
-    """A regular file to read bytes from, unpacked on the way if its name ends with ``.gz``."""
+    """Open a regular file to read bytes, decompressed if its name ends with ``.gz``."""
     with open_regular(path) as file:
         if not path.lower().endswith(".gz"):
             yield file
@@ -149,7 +146,7 @@ def unpacked(path: str) -> Iterator[Any]:
 
 @contextmanager
 def opened_archive(path: str) -> Iterator[zipfile.ZipFile]:
-    """The ZIP archive in a regular file."""
+    """Open the ZIP archive in a regular file."""
     with open_regular(path) as file, zipfile.ZipFile(file) as archive:
         yield archive
 
@@ -157,11 +154,11 @@ def opened_archive(path: str) -> Iterator[zipfile.ZipFile]:
 def whole_lines(
     file: Any, path: str, size: int | None = None, most: int | None = None
 ) -> Iterator[tuple[int, bytes]]:
-    """Pieces of whole lines, each with the byte at which it begins.
+    """Yield pieces of whole lines, each with the byte at which it begins.
 
-    About ``size`` bytes are read at a time; a line of more than ``most`` is refused.
+    About ``size`` bytes are read at a time; a line of more than ``most`` bytes is refused.
     """
-    size, most = size or READ_BYTES, most or LINE_BYTES
+    size, most = size or base.READ_BYTES, most or LINE_BYTES
     begin, held, length = 0, [b""], 0
     while piece := file.read(size):
         end = piece.rfind(b"\n") + 1
@@ -174,25 +171,36 @@ def whole_lines(
         if length > most:
             raise ValueError(
                 f"{path} has a line of more than {most} bytes, from byte {begin} on; it is not "
-                "text, or its lines do not end."
+                "text, or its line ends are missing."
             )
     if length:
         yield begin, b"".join(held)
 
 
+def read_into(file: Any, held: np.ndarray) -> int:
+    """Fill ``held`` from ``file``; return the number of bytes that there were."""
+    view, got = held.data, 0
+    while got < len(view):  # one read may return fewer bytes; of a ZIP member it makes a copy
+        count = file.readinto(view[got : got + 2**20])
+        if not count:
+            break
+        got += count
+    return got
+
+
 def check_matrix(path: str, shape: tuple[int, ...], dtype: Any) -> tuple[int, int]:
-    """Refuse what has not two dimensions of real numbers; the shape as whole numbers."""
+    """Return the shape as whole numbers; refuse all but two dimensions of real numbers."""
     if len(shape) != 2:
         raise ValueError(
-            f"{path} holds an array of shape {tuple(shape)}; two dimensions, (n_samples, "
-            "n_features), are needed."
+            f"{path} holds an array of shape {tuple(shape)}; it must have two dimensions, "
+            "(n_samples, n_features)."
         )
     try:
         work_dtype(dtype)
     except (TypeError, ValueError) as error:
         raise type(error)(f"{path}: {error}") from None
     if min(shape) < 0:
-        raise ValueError(f"{path} says that its shape is {tuple(shape)}: it must not be negative.")
+        raise ValueError(f"{path} declares shape {tuple(shape)}, which must not be negative.")
     if 0 in shape:
         raise ValueError(
             f"{path} is empty: its shape is {tuple(shape)}, a minimum of 1 is required."
@@ -201,19 +209,19 @@ def check_matrix(path: str, shape: tuple[int, ...], dtype: Any) -> tuple[int, in
 
 
 def check_plausible(path: str, shape: tuple[int, int], itemsize: int, true_size: int) -> None:
-    """Refuse a header that promises far more than the file can hold, however compressed."""
+    """Refuse a header that declares far more than the file can hold, however compressed."""
     promised = shape[0] * shape[1] * itemsize
     if promised > max(PLAUSIBLE_BYTES, PLAUSIBLE_RATIO * true_size):
         raise ValueError(
-            f"{path} says that it holds {shape[0]} x {shape[1]} numbers, {promised} bytes, but "
-            f"only {true_size} bytes are stored: its header is wrong or most of it is missing."
+            f"{path} declares {shape[0]} x {shape[1]} numbers, {promised} bytes, but only "
+            f"{true_size} bytes are stored: its header is wrong or most of it is missing."
         )
 
 
 def split_part(path: str | os.PathLike[str]) -> tuple[str, str | None]:
-    """``"file.h5::group/name"`` as path and part; a path that is there is never split.
+    """Split ``"file.h5::group/name"`` into path and part; an existing path is never split.
 
-    Both may have ``::`` in their names: the longest path that is there counts.
+    Both may have ``::`` in their names: the longest existing path counts.
     """
     text = os.fspath(path)
     if "::" not in text or os.path.exists(text):

@@ -1,4 +1,4 @@
-"""Compressed sparse rows or columns that lie in a file and are read block by block."""
+"""Compressed sparse rows or columns in a file, read block by block."""
 
 from __future__ import annotations
 
@@ -19,19 +19,15 @@ __all__ = ["CompressedFile"]
 class CompressedFile(BlockSource):
     """A sparse matrix of which only ``indptr`` is in memory; blocks stay sparse.
 
-    A subclass gives :meth:`_stored`.  Every block is checked as it is read: an index that points
-    outside would make the products read foreign memory.
-
-    Attributes
-    ----------
-    path : str
-    shape : (n, d)
+    A subclass defines :meth:`_stored`.  Every block is checked as it is read: products with an
+    index outside the matrix would read memory beyond their operands.
     """
 
     path: str
+    library = "scipy"
 
     def _begin(self, kind: str, shape: Any, dtype: Any, indptr: np.ndarray, entries: int) -> None:
-        """Check what is known without reading the entries, and cut into blocks."""
+        """Check all that is known without reading the entries, and cut into blocks."""
         if kind not in ("csr", "csc"):
             raise ValueError(
                 f"{self.path} holds a sparse matrix of format {kind!r}, not csr or csc."

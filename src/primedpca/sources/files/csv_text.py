@@ -20,8 +20,8 @@ from primedpca.sources.files.common import (
     whole_lines,
 )
 from primedpca.sources.files.table_columns import (
-    Columns,
     NamedRows,
+    TableColumns,
     as_block,
     choose,
     is_number,
@@ -31,28 +31,29 @@ from primedpca.sources.files.table_columns import (
 __all__ = ["SUFFIXES", "CSVSource", "NoNamesError", "csv_source"]
 
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
-BLOCK_BYTES = 2**20  # that pyarrow parses at a time
+BLOCK_BYTES = 2**20  # parsed by pyarrow at a time
 MOST_COLUMNS = 2**17  # each takes pyarrow 9 kB, so that a line of commas could fill the memory
 LEAST_COUNTED = 3  # fewer names, such as 0 and 1, may well be a row of whole numbers
 
 
 class NoNamesError(ValueError):
-    """The line that is to name the columns looks like a row of numbers."""
+    """The line that should name the columns looks like a row of numbers."""
 
 
 class CSVSource(NamedRows, FileSource):
     """Rows of text as float64.
 
-    The file is parsed once when it is opened, to count its rows: a mistake in any line is told
-    then.  A quoted text must not run over the end of a line.
+    The file is parsed once when it is opened, to count its rows, so that an error in any line is
+    reported then.  The first block is kept from that: several steps look at it, and of a small
+    file it is all.  A quoted text must not continue on the next line.
 
     Attributes
     ----------
     column_names : tuple of str
     feature_names : ndarray of str or None
-        The same, if they stand in the file.
+        The same, if the file has a header.
     row_names, labels : ndarray or None
-        What stands in ``id_column`` and ``label_column``.
+        Contents of ``id_column`` and ``label_column``.
     """
 
     read_rate = 1e8
@@ -75,11 +76,12 @@ class CSVSource(NamedRows, FileSource):
         schema, skip, texts = self._look(header)
         chosen = choose(schema, path, columns, id_column, label_column, exclude, texts)
         float64 = need("pyarrow", "CSV").float64()
-        self._columns = Columns(chosen.names, (float64,) * len(chosen.names))
+        self._columns = TableColumns(chosen.names, (float64,) * len(chosen.names))
         self.column_names = self._columns.names
         named = header is not False
         self.feature_names = np.array(self.column_names, dtype=object) if named else None
         self._pieces: list[tuple[int, int]] = []
+        self._first: Block | None = None
         counts: list[int] = []
         for begin, piece in self._cut():
             begin, piece = (begin + skip, piece[skip:]) if begin == 0 else (begin, piece)
@@ -90,6 +92,7 @@ class CSVSource(NamedRows, FileSource):
                 block = as_block(table, self._columns, len(self._columns.names), self.dtype, "it")
                 self._check_whole_numbers(piece, block)
             if table.num_rows:
+                self._first = block if self._first is None else self._first
                 self._pieces.append((begin, len(piece)))
                 counts.append(table.num_rows)
         self.shape = check_matrix(path, (sum(counts), len(self._columns.names)), self.dtype)
@@ -97,7 +100,7 @@ class CSVSource(NamedRows, FileSource):
         self.blocks = tuple(zip([0, *ends[:-1]], ends, strict=True))
 
     def _look(self, header: bool | None) -> tuple[Any, int, Callable[[str], list[str | None]]]:
-        """The schema, from the first lines, how long that of names is, and columns as text."""
+        """Schema by the first lines, bytes up to the first row, and a reader of columns as text."""
         arrow, csv = need("pyarrow", "CSV"), need("pyarrow.csv", "CSV")
         with reading(self.path, "its first lines"):
             first = next(self._cut(), (0, b""))[1]
@@ -112,7 +115,7 @@ class CSVSource(NamedRows, FileSource):
         with reading(self.path, "its first lines"):
             table = csv.read_csv(arrow.BufferReader(first), options, parse)
             self._names = _decoded_names(table, self.path)
-        # A column that is empty so far may hold numbers yet; text is told when it comes.
+        # A column that is empty so far may hold numbers; text in it is reported where it stands.
         read_as = {arrow.null(): arrow.float64(), arrow.bool_(): arrow.string()}
         kinds = [read_as.get(kind, kind) for kind in table.schema.types]
         if header is None:
@@ -125,7 +128,7 @@ class CSVSource(NamedRows, FileSource):
             while not lines[blank].strip(b"\r"):
                 blank += 1
             skip = sum(len(line) + 1 for line in lines[: blank + 1])
-        absent = set(csv.ConvertOptions().null_values)  # which are text among text
+        absent = set(csv.ConvertOptions().null_values)  # pyarrow keeps them in columns of text
         return (
             schema,
             skip,
@@ -135,12 +138,12 @@ class CSVSource(NamedRows, FileSource):
         )
 
     def _cut(self) -> Iterator[tuple[int, bytes]]:
-        """Pieces of whole lines, each with the byte at which it begins."""
+        """Yield pieces of whole lines, each with the byte at which it begins."""
         with unpacked(self.path) as file:
             yield from whole_lines(file, self.path)
 
     def _check_whole_numbers(self, piece: bytes, block: Block) -> None:
-        """Refuse whole numbers that were rounded because float64 does not hold them."""
+        """Refuse whole numbers that were rounded because float64 cannot hold them."""
         large = np.fmax.reduce(np.abs(block), axis=0, initial=0.0) > EXACT
         for name in np.array(self._columns.names, dtype=object)[large]:
             words = self._parse(piece, (name,), as_text=True).column(name).to_pylist()
@@ -150,7 +153,7 @@ class CSVSource(NamedRows, FileSource):
             )
 
     def _parse(self, piece: bytes, names: tuple[str, ...], as_text: bool = False) -> Any:
-        """Some columns of some lines; numbers as float64, the others, or all, as text."""
+        """Parse some columns of some lines: numbers as float64, the others, or all, as text."""
         arrow, csv = need("pyarrow", "CSV"), need("pyarrow.csv", "CSV")
         numbers = () if as_text else self._columns.names
         kinds = {name: arrow.float64() if name in numbers else arrow.string() for name in names}
@@ -182,12 +185,19 @@ class CSVSource(NamedRows, FileSource):
             return self._parse(self._bytes(i), names)
 
     def read(self, i: int) -> Block:
-        """The rows of a block, parsed again."""
+        """Rows of a block: the first as parsed when the file was opened, others parsed again."""
+        if i == 0 and self._first is not None:
+            self._check_same(self._place(0))
+            return self._first
         table, where = self._table(i, self._columns.names), self._place(i)
         start, stop = self.blocks[i]
         if table.num_rows != stop - start:
             raise OSError(f"{self.path} has {table.num_rows} rows in {where}: it has changed.")
         return as_block(table, self._columns, self.shape[1], self.dtype, where)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """State without the first block: another process parses its own."""
+        return self.__dict__ | {"_first": None}
 
     def _column(self, name: str) -> np.ndarray:
         parts = [self._table(i, (name,)).column(0).to_numpy() for i in range(len(self.blocks))]
@@ -195,12 +205,12 @@ class CSVSource(NamedRows, FileSource):
 
 
 def _check_delimiter(path: str, first: bytes, delimiter: str) -> None:
-    """Refuse a first line of too many columns, or with another sign between them."""
+    """Refuse a first line with too many columns or another delimiter."""
     line = first.lstrip().split(b"\n", 1)[0].decode("utf-8", "replace")
     if line.count(delimiter) >= MOST_COLUMNS:
         raise ValueError(
-            f"{path} has {line.count(delimiter) + 1} columns in its first line, and at most "
-            f"{MOST_COLUMNS} are read from text; store it as .npy or Parquet."
+            f"{path} has {line.count(delimiter) + 1} columns in its first line, more than the "
+            f"{MOST_COLUMNS} that are read from text. Store it as .npy or Parquet."
         )
     other = next((sign for sign in ";\t|" if sign in line), None)
     if delimiter not in line and other is not None:
@@ -216,18 +226,18 @@ def _decoded_names(table: Any, path: str) -> list[str]:
     except UnicodeDecodeError as error:
         byte = error.object[error.start]
         raise ValueError(
-            f"{path} is no text in UTF-8: its first line has the byte {byte:#x}; save it as UTF-8."
+            f"{path} is not UTF-8 text: its first line has the byte {byte:#x}. Save it as UTF-8."
         ) from error
 
 
 def _check_names(path: str, names: list[str], kinds: list[Any]) -> None:
-    """Refuse a line of names that may be a row: every column of numbers has one for its name.
+    """Refuse a header that may be a row: the name of every column of numbers is a number.
 
-    Counted columns, 0, 1, 2, ... or 1, 2, 3, ..., are what frames without names are written with.
+    Counted columns, 0, 1, 2, ... or 1, 2, 3, ..., pass: frames without names are written so.
     """
     arrow = need("pyarrow", "CSV")
     found = [name for name, kind in zip(names, kinds, strict=True) if is_number(arrow, kind)]
-    found = [name for name in found if name]  # of a row, a missing value; of an index, no name
+    found = [name for name in found if name]  # empty: a missing value, or an index without a name
     if not found or not all(map(reads_as_number, found)):
         return
     counted = [[str(i) for i in range(first, first + len(found))] for first in (0, 1)]
@@ -235,7 +245,7 @@ def _check_names(path: str, names: list[str], kinds: list[Any]) -> None:
         return
     shown = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
     raise NoNamesError(
-        f"{path} has numbers in its first line where columns have their names ({shown}); pass "
+        f"{path} has numbers in its first line instead of column names ({shown}); pass "
         "`header`=False if it is a row like the others, `header`=True if these are names."
     )
 
@@ -250,23 +260,23 @@ def csv_source(
     delimiter: str | None = None,
     header: bool | None = None,
 ) -> CSVSource:
-    """A text file with one row a line, read as float64; empty fields are missing.
+    """Source of a text file with one row per line, read as float64; empty fields are missing.
 
     Parameters
     ----------
     path : path
     columns : sequence of str, optional
-        The columns to read, in this order; by default all that are not left out.
+        Columns to read, in this order; by default all others than those named below.
     id_column, label_column : str, optional
-        Columns that are left out and kept, as text, as ``row_names`` and ``labels``.
+        Columns that are not data but, as text, ``row_names`` and ``labels``.
     exclude : str or sequence of str, optional
         More columns to leave out.
     delimiter : str, optional
-        By default a tab for `.tsv`, else a comma.
+        One character; by default a tab for `.tsv`, else a comma.
     header : bool, optional
-        Whether the first line names the columns; otherwise they are ``f0``, ``f1``, ...  By
-        default it does, and is refused if it looks like a row of numbers; columns that are
-        counted from 0 or 1 are let through.
+        Whether the first line names the columns; if not, they are called ``f0``, ``f1``, ...  By
+        default it does, and is refused if it looks like a row of numbers, other than columns
+        counted from 0 or 1.
     """
     name = os.fspath(path)
     if delimiter is None:

@@ -1,4 +1,4 @@
-"""What images and videos share: rows that are decoded as they are needed, and kept if they fit."""
+"""Shared parts of images and videos: rows decoded when read, and kept while they fit."""
 
 from __future__ import annotations
 
@@ -31,31 +31,30 @@ def pillow() -> Any:
 
 
 def check_shrink(shrink: Any) -> int:
-    """The factor that both sides are divided by."""
+    """Return the factor that both sides are divided by, if it is valid."""
     if not isinstance(shrink, int) or isinstance(shrink, bool) or shrink < 1:
         raise ValueError(f"`shrink`={shrink!r} must be a whole number, at least 1.")
     return shrink
 
 
 class DecodedRows(MemorySource):
-    """Rows that cost decoding; those decoded first are kept while they fit into the cache.
+    """Rows that take decoding; those decoded first are kept while they fit into the cache.
 
-    Nothing is ever thrown out of the cache, so that every sequential pass finds the same rows
-    in it.
+    Nothing is ever evicted from the cache: a pass in order over more rows than fit would evict
+    every row just before it is needed again.
 
     Attributes
     ----------
     image_shape : (height, width, channels)
-        A row is a picture, flattened in this order.
-    read_rate : float
-        About how many decoded bytes come in a second.
+        A row is an image, flattened in this order.
     """
 
     image_shape: tuple[int, int, int]
     read_rate = 2.5e8
+    library = "numpy"
 
     def _begin(self, image_shape: tuple[int, int, int], dtype: Any, cache: Any) -> None:
-        """What a row is; rows can be kept from now on."""
+        """Set the shape and type of a row; rows can be kept from now on."""
         self.image_shape, self.dtype = image_shape, np.dtype(dtype)
         self._row_bytes = int(np.prod(image_shape)) * self.dtype.itemsize
         room = as_bytes(cache, "cache") if cache else 0.0
@@ -65,22 +64,18 @@ class DecodedRows(MemorySource):
         renewed_after_fork(self)
 
     def _renew(self) -> None:
-        """A lock that no thread of a process before has."""
+        """Make a lock that no thread of the parent process holds."""
         self._lock = threading.Lock()
 
     def _end(self, n: int) -> None:
-        """How many rows there are."""
+        """Set the number of rows."""
         self.shape = (n, int(np.prod(self.image_shape)))
+        self.cache_bytes = int(min(self._places, n)) * self._row_bytes
         self.blocks = cut_evenly(n, max(1, BLOCK_BYTES // self._row_bytes))
-
-    @property
-    def cache_bytes(self) -> int:
-        """The most that the cache will hold."""
-        return int(min(self._places, self.shape[0])) * self._row_bytes
 
     @abstractmethod
     def _decode(self, numbers: list[int]) -> Iterator[tuple[int, np.ndarray]]:
-        """These rows (ascending), each ``(d,)`` with its number, as they are decoded."""
+        """Yield these rows (ascending), each ``(d,)`` with its number, as they are decoded."""
 
     def _keep(self, number: int, row: np.ndarray) -> None:
         """Keep a row if there is room."""
@@ -90,7 +85,7 @@ class DecodedRows(MemorySource):
                 self._kept[number] = row
 
     def _rows(self, numbers: Iterable[int]) -> Iterator[tuple[int, np.ndarray]]:
-        """These rows, from the cache or decoded, in any order."""
+        """Yield these rows, from the cache or decoded, in any order."""
         absent = []
         for number in numbers:
             row = self._kept.get(number)
@@ -111,7 +106,7 @@ class DecodedRows(MemorySource):
         return self._filled(np.arange(start, stop))
 
     def rows(self, index: np.ndarray) -> Block:
-        """The rows with these numbers, each decoded once; no others are."""
+        """Rows by number, each decoded once; no others are decoded."""
         return self._filled(np.asarray(index))
 
     def _filled(self, index: np.ndarray) -> np.ndarray:
@@ -122,7 +117,7 @@ class DecodedRows(MemorySource):
         return out
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the rows that are kept: another process decodes its own."""
+        """State without the cached rows: another process decodes its own."""
         return {name: value for name, value in self.__dict__.items() if name != "_lock"} | {
             "_kept": {}
         }

@@ -1,7 +1,7 @@
-"""Bounds on what compressed bytes become, found before a library decompresses them.
+"""Checks of the decompressed size of bytes, made before a library decompresses them.
 
-A few megabytes can decompress to terabytes.  How large a chunk is once decompressed follows from
-its shape, so each function here raises ``ValueError`` unless the bytes become exactly that many.
+A few megabytes can decompress to terabytes.  The shape of a chunk determines its decompressed
+size, so each function here raises ``ValueError`` unless the bytes decompress to exactly that.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def check_stored(size: int, wanted: int) -> None:
 
 
 def inflate(data: bytes, most: int) -> bytes:
-    """The bytes of a zlib stream, at most ``most`` and one more."""
+    """Decompress a zlib stream, up to one byte more than ``most``."""
     return zlib.decompressobj().decompress(data, most + 1)
 
 
 def _stream(start: Decompressor, several: bool) -> Callable[[bytes, int], None]:
-    """A check by decompression, a piece at a time and no further than ``wanted``."""
+    """Make a check by decompression, a piece at a time and no further than ``wanted``."""
 
     def check(data: bytes, wanted: int) -> None:
         total = 0
@@ -53,24 +53,24 @@ def _stream(start: Decompressor, several: bool) -> Callable[[bytes, int], None]:
     return check
 
 
-def _said(size: int, wanted: int) -> None:
+def _check_declared(size: int, wanted: int) -> None:
     if size != wanted:
-        raise ValueError(f"it says that it becomes {size} bytes, but its shape needs {wanted}")
+        raise ValueError(f"it declares {size} bytes, but its shape needs {wanted}")
 
 
 def _blosc(head: bytes, size: int, wanted: int) -> None:
-    _said(int.from_bytes(head[4:8], "little"), wanted)
+    _check_declared(int.from_bytes(head[4:8], "little"), wanted)
     packed = int.from_bytes(head[12:16], "little")
     if packed != size:
-        raise ValueError(f"it says that it has {packed} bytes, but it has {size}")
+        raise ValueError(f"it declares {packed} stored bytes, but has {size}")
 
 
 def _lz4(head: bytes, size: int, wanted: int) -> None:
-    _said(int.from_bytes(head[:4], "little"), wanted)
+    _check_declared(int.from_bytes(head[:4], "little"), wanted)
 
 
 def _zstd(data: bytes, size: int, wanted: int) -> None:
-    """By the size in the frame's header, or else by its blocks (RFC 8878)."""
+    """Check the size in the frame's header, or else the sum of its blocks (RFC 8878)."""
     if data[:4] != b"\x28\xb5\x2f\xfd" or size < 6:
         raise ValueError("it does not begin as Zstandard does")
     flags = data[4]
@@ -78,7 +78,7 @@ def _zstd(data: bytes, size: int, wanted: int) -> None:
     width = (1 if flags & 0x20 else 0, 2, 4, 8)[flags >> 6]
     if width:
         said = int.from_bytes(data[place : place + width], "little")
-        return _said(said + (256 if width == 2 else 0), wanted)
+        return _check_declared(said + (256 if width == 2 else 0), wanted)
     most, last = 0, False
     while not last:
         if place + 3 > size:
@@ -92,13 +92,13 @@ def _zstd(data: bytes, size: int, wanted: int) -> None:
     return None
 
 
-#: By how the compressed bytes begin: (beginning, size, wanted).
+#: Checks by the first bytes: (first bytes, stored size, wanted size).
 HEADERS: dict[str, Callable[[bytes, int, int], None]] = {
     "blosc": _blosc,
     "lz4": _lz4,
     "zstd": _zstd,
 }
-#: By decompressing: (bytes, wanted).
+#: Checks by decompression: (bytes, wanted size).
 STREAMS: dict[str, Callable[[bytes, int], None]] = {
     "zlib": _stream(zlib.decompressobj, several=False),
     "gzip": _stream(lambda: zlib.decompressobj(31), several=True),

@@ -12,6 +12,7 @@ import numpy as np
 
 from primedpca._core.arrays import dtype_name, work_dtype
 from primedpca.protocols import Block, DataSource
+from primedpca.sources import base
 from primedpca.sources.base import BlockSource, cut_evenly
 from primedpca.sources.files.common import Stamp, split_part, stamp_of
 from primedpca.sources.files.compressed_rows import CompressedFile
@@ -19,16 +20,15 @@ from primedpca.sources.files.hdf5_checks import check_chunks, check_inside, find
 from primedpca.sources.files.regular_files import check_regular, open_regular
 from primedpca.sources.files.strips import count_missing
 
-__all__ = ["H5adDense", "H5adSparse", "anndata_source", "h5ad_source", "is_anndata", "is_h5ad"]
+__all__ = ["H5adDense", "H5adSparse", "h5ad_source", "is_anndata", "is_h5ad"]
 
-READ_BYTES = 2**23
 HEAP_BYTES = 2**24
 TEXT_BYTES = 2**28
-FILTER_RATIO = 2**16  # a stored byte that would become more is not believed
+FILTER_RATIO = 2**16  # bytes that one stored byte can plausibly become
 
 
 class _InFile:
-    """A matrix inside an ``.h5ad`` file, and the names that go with it."""
+    """A matrix inside an ``.h5ad`` file, and the names of its rows and columns."""
 
     path: str
     node: str
@@ -42,9 +42,9 @@ class _InFile:
 
     @contextmanager
     def _opened(self) -> Iterator[Any]:
-        """The file, for one reading; what HDF5 finds wrong names the file."""
+        """Open the file for one read; errors of HDF5 then name the file."""
         if not os.path.exists(self.path):
-            raise FileNotFoundError(f"{self.path} is not there; name an .h5ad file.")
+            raise FileNotFoundError(f"File not found: {self.path}. Name an .h5ad file.")
         now = stamp_of(self.path)
         self._stamp = self._stamp or now
         self._stamp.check(now, self.path, f"`{self.node}`")
@@ -60,12 +60,12 @@ class _InFile:
 
     @property
     def row_names(self) -> np.ndarray | None:
-        """The names of the observations, ``obs_names``, of shape (n,)."""
+        """Names of the observations, ``obs_names``, of shape (n,)."""
         return self._names("obs", 0)
 
     @property
     def feature_names(self) -> np.ndarray | None:
-        """The names of the variables, ``var_names``, of shape (d,)."""
+        """Names of the variables, ``var_names``, of shape (d,)."""
         return self._names("raw/var" if self.node.startswith("raw/") else "var", 1)
 
     def _names(self, frame: str, axis: int) -> np.ndarray | None:
@@ -89,7 +89,7 @@ class _InFile:
             return np.asarray((column.asstr() if text else column)[...], dtype=object)
 
     def _texts(self, column: Any) -> np.ndarray:
-        """Texts of any length, a few at a time: many names can be one long text in the file."""
+        """Read texts of any length, a few at a time: in the file many names can share one text."""
         self._check_dataset(column, 1, ((0, column.shape[0]),))
         size, total = os.path.getsize(self.path), 0
         found = np.empty(column.shape, dtype=object)
@@ -105,7 +105,7 @@ class _InFile:
         return found
 
     def _check_dataset(self, dataset: Any, ndim: int, region: tuple[tuple[int, int], ...]) -> None:
-        """Refuse a dataset, and chunks in a region of it, that are not what they should be."""
+        """Refuse a dataset, and chunks in a region of it, that are damaged or implausible."""
         if ndim != dataset.ndim:
             raise ValueError(
                 f"{self.path} is damaged: `{dataset.name}` has {dataset.ndim} dimensions instead "
@@ -154,6 +154,8 @@ class H5adSparse(_InFile, CompressedFile):
 class H5adDense(_InFile, BlockSource):
     """A dense matrix of an ``.h5ad`` file, read in whole strips of chunks."""
 
+    library = "numpy"
+
     def __init__(self, path: str, node: str, follow_links: bool = False) -> None:
         self._begin_file(path, node, follow_links)
         with self._opened() as file:
@@ -162,11 +164,11 @@ class H5adDense(_InFile, BlockSource):
             self.shape = (int(dataset.shape[0]), int(dataset.shape[1]))
             self.dtype, chunks = dataset.dtype, dataset.chunks or (1, self.shape[1])
         work_dtype(self.dtype)
-        # Strips along the axis that needs the fewest bytes to hold every chunk once.
+        # Strips of whole chunks along the axis on which they take fewer bytes.
         strips = [chunks[axis] * self.shape[1 - axis] for axis in (0, 1)]
         self.axis = 0 if strips[0] <= strips[1] else 1
         strip = strips[self.axis] * self.dtype.itemsize
-        length = chunks[self.axis] * max(1, READ_BYTES // max(strip, 1))
+        length = chunks[self.axis] * max(1, base.READ_BYTES // max(strip, 1))
         edges = range(0, self.shape[self.axis], length)
         self.blocks = tuple((a, min(a + length, self.shape[self.axis])) for a in edges)
         self.blocks = self.blocks or cut_evenly(0, 1)
@@ -179,8 +181,7 @@ class H5adDense(_InFile, BlockSource):
             dataset = find(file, self.node, self.follow_links)
             self._check_dataset(dataset, 2, (along, across) if self.axis == 0 else (across, along))
             block = dataset[place] if self.axis == 0 else dataset[:, place]
-        block.flags.writeable = False
-        return block
+        return base.read_only(block)
 
     def __repr__(self) -> str:
         n, d = self.shape
@@ -188,14 +189,14 @@ class H5adDense(_InFile, BlockSource):
 
 
 def _check_room(path: str, dataset: Any) -> None:
-    """Refuse a header that promises more than the file can hold."""
+    """Refuse a header that declares more than the file can hold."""
     packed = dataset.compression is not None or dataset.id.get_create_plist().get_nfilters()
     most = dataset.id.get_storage_size() * (FILTER_RATIO if packed else 1)
     most = min(most, os.path.getsize(path) * (FILTER_RATIO if packed else 1))
     if dataset.size * dataset.dtype.itemsize > most:
         raise ValueError(
-            f"{path} is damaged: `{dataset.name}` is said to be {dataset.shape} of "
-            f"{dataset.dtype}, but {dataset.id.get_storage_size()} bytes are stored."
+            f"{path} is damaged: `{dataset.name}` declares {dataset.shape} of {dataset.dtype}, "
+            f"but {dataset.id.get_storage_size()} bytes are stored."
         )
     if dataset.chunks is not None:
         stored = int(dataset.id.get_num_chunks())
@@ -204,10 +205,10 @@ def _check_room(path: str, dataset: Any) -> None:
 
 
 def _check_heaps(path: str) -> None:
-    """Walk the heaps of strings at both ends of the file, in which HDF5 could turn for ever.
+    """Check the heaps of strings at both ends of the file, on which HDF5 could loop for ever.
 
-    A heap is ``GCOL``, a version, its size, and then entries: a number, a size and the text in
-    whole eights of bytes; the entry numbered 0 is what is free at the end.
+    A heap is ``GCOL``, a version, its size, and then entries: a number, a size and the text,
+    padded to a multiple of 8 bytes; the entry numbered 0 is the free space at the end.
     """
     size = os.path.getsize(path)
     for first in sorted({0, max(0, size - HEAP_BYTES) // 8 * 8}):
@@ -231,17 +232,17 @@ def _check_heaps(path: str) -> None:
 def h5ad_source(
     x: str | os.PathLike[str], *, part: str | None = None, follow_links: bool = False
 ) -> DataSource:
-    """The matrix of an AnnData file, without loading it.
+    """Source of the matrix of an AnnData file, without loading it.
 
     Parameters
     ----------
     x : path
         ``"file.h5ad"`` for ``X``, or ``"file.h5ad::layers/counts"`` for another matrix.
     part : str, optional
-        The other matrix, where it is not named in the path.
+        Name of another matrix than ``X``, if the path does not name it.
     follow_links : bool, default=False
-        Read other files that the file names: external links, external storage and virtual
-        datasets.  Only for files you trust.
+        Allow data in other files: external links, external storage and virtual datasets.  Only
+        for files you trust.
 
     Returns
     -------
@@ -267,7 +268,7 @@ def h5ad_source(
 
 
 def _matrices(file: Any, follow_links: bool) -> list[str]:
-    """What could be named after the two colons."""
+    """Names of matrices that can follow the two colons."""
     names = [name for name in ("X", "raw/X") if find(file, name, follow_links) is not None]
     for folder in ("layers", "obsm"):
         group = find(file, folder, follow_links)
@@ -285,25 +286,6 @@ def is_h5ad(x: Any) -> bool:
 def is_anndata(x: Any) -> bool:
     """Whether ``x`` is an AnnData object."""
     return type(x).__module__.split(".")[0] == "anndata" and hasattr(x, "obs_names")
-
-
-def anndata_source(x: Any, *, follow_links: bool = False) -> DataSource:
-    """The ``X`` of an AnnData object: where it lies in memory, or from its file if backed."""
-    from primedpca.sources import as_source
-
-    if x.isbacked:
-        if x.is_view:
-            raise ValueError(
-                "`X` is a view of a backed AnnData, which is not read in blocks; pass "
-                "X.to_memory()."
-            )
-        return h5ad_source(x.filename, follow_links=follow_links)
-    if x.X is None:
-        raise ValueError("`X` is an AnnData without X; pass one of its layers.")
-    source: Any = as_source(x.X)
-    source.row_names = np.asarray(x.obs_names, dtype=object)
-    source.feature_names = np.asarray(x.var_names, dtype=object)
-    return source
 
 
 def _h5py() -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from primedpca.protocols import Block
+from primedpca.sources.base import read_only
 from primedpca.sources.files.common import (
     FileSource,
     check_matrix,
@@ -25,20 +26,20 @@ __all__ = ["HDF5Source", "hdf5_source"]
 class HDF5Source(FileSource):
     """A dataset of two dimensions.
 
-    Checksums (``fletcher32``) are compared by HDF5 itself at every reading.
+    HDF5 itself compares checksums (``fletcher32``) in every read.
 
     Parameters
     ----------
     dataset : h5py.Dataset
     strict : bool, default=False
-        Refuse a dataset of which chunks were never written; they read as its fill value.
+        Refuse a dataset with chunks that were never written, which read as its fill value.
     follow_links : bool, default=False
-        Allow a dataset whose values lie in other files: external storage or a virtual dataset.
+        Allow a dataset with values in other files: external storage or a virtual dataset.
 
     Attributes
     ----------
     missing_chunks : int
-        How many chunks were never written.
+        Number of chunks that were never written.
     """
 
     read_rate = 5e8  # one thread at a time
@@ -55,7 +56,7 @@ class HDF5Source(FileSource):
             inside = check_inside(label, dataset, follow_links)
             chunks = dataset.chunks or (1, self.shape[1])
             stored = int(dataset.id.get_storage_size())
-        # Whoever has it open for writing may write to it.
+        # A file that the user has open for writing may be written to.
         kept = dataset.file.mode == "r" and os.path.isfile(self.path)
         self._stamp = stamp_of(self.path) if kept else None
         self.missing_chunks = 0
@@ -80,8 +81,8 @@ class HDF5Source(FileSource):
             return 1
         if stored < n * d * self.dtype.itemsize:
             raise ValueError(
-                f"{label} has room for {stored} bytes, but {n} x {d} numbers of {self.dtype} "
-                "need more: its header is wrong."
+                f"{label} stores {stored} bytes, but {n} x {d} numbers of {self.dtype} need more: "
+                "its header is wrong."
             )
         return 0
 
@@ -98,11 +99,10 @@ class HDF5Source(FileSource):
         with reading(self.path, where):
             check_chunks(f"{self.path} ({where})", self._dataset, region, self._seen)
             block = np.asarray(self._dataset[place])
-        block.flags.writeable = False
-        return block
+        return read_only(block)
 
     def __getstate__(self) -> dict[str, Any]:
-        """By path and name: another process opens the file for itself."""
+        """State by path and name: another process opens the file for itself."""
         name = self._dataset.name if self._dataset else None
         return self.__dict__ | {"_dataset": None, "_name": name}
 
@@ -117,23 +117,23 @@ class HDF5Source(FileSource):
 def hdf5_source(
     given: Any, part: str | None = None, *, strict: bool = False, follow_links: bool = False
 ) -> HDF5Source:
-    """A dataset, by ``path`` and name or as an h5py object.
+    """Source of a dataset, by ``path`` and name or as an h5py object.
 
     Parameters
     ----------
     given : path or h5py.Dataset
     part : str, optional
-        The name of the dataset, such as ``"group/data"``; by default the only one of two
+        Name of the dataset, such as ``"group/data"``; by default the only one with two
         dimensions.
     strict : bool, default=False
         Refuse a dataset with chunks that were never written.
     follow_links : bool, default=False
-        Read other files that the file names: external links, external storage and virtual
-        datasets.  Only for files you trust.
+        Allow data in other files: external links, external storage and virtual datasets.  Only
+        for files you trust.
     """
     if not isinstance(given, (str, os.PathLike)):
         if not given:
-            raise ValueError("`X` is a dataset of an HDF5 file that was closed; open it again.")
+            raise ValueError("`X` is a dataset of a closed HDF5 file; open it again.")
         return HDF5Source(given, strict=strict, follow_links=follow_links)
     path = os.fspath(given)
     stamp_of(path)
@@ -160,17 +160,17 @@ def _dataset(file: Any, path: str, part: str | None, follow_links: bool) -> Any:
         if isinstance(thing, h5py.Dataset):
             found.append(thing)
 
-    file.visititems(look)  # which follows no links but hard ones
+    file.visititems(look)  # it follows hard links only
     if part is not None:
         names = ", ".join(thing.name.lstrip("/") for thing in found[:9]) or "none"
-        raise ValueError(f"{path} has no dataset {part!r}; there: {names}.")
+        raise ValueError(f"{path} has no dataset {part!r}; it has {names}.")
     if not found:
-        raise ValueError(f"{path} holds no dataset.")
+        raise ValueError(f"{path} has no dataset.")
     flat = [thing for thing in found if len(thing.shape or ()) == 2]
     if len(flat) == 1:
         return flat[0]
     names = ", ".join(thing.name for thing in flat[:9])
     raise ValueError(
-        f"{path} must have one dataset of two dimensions, it has {len(flat)} ({names}); name "
-        f"one as '{path}::dataset'."
+        f"{path} has {len(flat)} datasets of two dimensions ({names}), not one; name the dataset "
+        f"as '{path}::dataset'."
     )

@@ -1,4 +1,4 @@
-"""What HDF5 would do that a stranger's file must not: read other files, decompress without end."""
+"""Checks for untrusted HDF5 files: no reads of other files, no decompression without limit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from primedpca.sources.files.regular_files import check_regular
 __all__ = ["check_chunks", "check_inside", "find", "open_hdf5"]
 
 DEFLATE, SHUFFLE, FLETCHER32, SZIP, NBIT, SCALEOFFSET, LZF = 1, 2, 3, 4, 5, 6, 32000
-LINKS = 64  # soft links on the way to one object
+LINKS = 64  # soft links followed to reach one object
 
 
 def open_hdf5(path: str) -> Any:
@@ -28,8 +28,8 @@ def open_hdf5(path: str) -> Any:
 def find(file: Any, name: str, follow_links: bool = False) -> Any:
     """The object at a path in a file, or None; links to other files are refused.
 
-    Soft links are followed inside the file.  h5py's own lookup opens what an external link names,
-    even to tell whether it is there.
+    Soft links are followed inside the file.  h5py's own lookup is not used: it opens the target
+    of an external link even to test whether it exists.
     """
     h5py = need("h5py", "HDF5")
     if follow_links:
@@ -58,7 +58,7 @@ def find(file: Any, name: str, follow_links: bool = False) -> Any:
             )
         links += 1
         if links > LINKS:
-            raise ValueError(f"{file.filename}: the links from {name!r} lead in a circle.")
+            raise ValueError(f"{file.filename}: the links from {name!r} form a circle.")
         here = file if target.startswith(b"/") else here
         steps += target.decode(errors="surrogateescape").split("/")[::-1]
     return here
@@ -95,7 +95,7 @@ def check_chunks(
     region : tuple of (start, stop)
         Along every axis.
     seen : set
-        Chunks that were checked before; those checked now are added.
+        Chunks checked before; the chunks checked now are added.
     """
     chunks, shape, name = dataset.chunks, dataset.shape, dataset.name
     if chunks is None:
@@ -103,7 +103,7 @@ def check_chunks(
     plist = dataset.id.get_create_plist()
     filters = [plist.get_filter(i) for i in range(plist.get_nfilters())]
     itemsize = dataset.id.get_type().get_size()
-    if dataset.dtype.kind == "O":  # a length, an address and a number
+    if dataset.dtype.kind == "O":  # a text is stored as length, address and number
         itemsize = 8 + dataset.file.id.get_create_plist().get_sizes()[0]
     wanted = math.prod(chunks) * itemsize
     sides = zip(region, chunks, strict=True)
@@ -144,12 +144,12 @@ def _check_chunk(
                 raise ValueError(f"{name.decode(errors='replace')!r} is not its only compression")
             _check_declared(code, values, data, wanted + left)
             return
-        # What is packed once more may be a little longer than what its shape needs.
+        # Bytes that another filter will unpack may be a little longer than the shape needs.
         most = wanted + left + (wanted // 8 + 4096 if packed else 0)
         try:
             data = inflate(data, most)
         except zlib.error:
-            if not whole and size == wanted:  # HDF5 can leave chunks at the edge as they are
+            if not whole and size == wanted:  # HDF5 can store chunks at the edge uncompressed
                 return
             raise
         size = len(data)
@@ -160,14 +160,14 @@ def _check_chunk(
 
 
 def _check_declared(code: int, values: tuple[int, ...], data: bytes, wanted: int) -> None:
-    """Compare the size that other filters allocate with the size that is needed."""
+    """Compare the size that other filters allocate with the size that the shape needs."""
     if code == SZIP:
         said = int.from_bytes(data[:4], "little")
     elif code in (NBIT, SCALEOFFSET):
         said = values[2] * values[4] if len(values) > 4 else 0
     elif code == LZF:
         said = values[2] if len(values) > 2 else wanted
-    else:  # a plugin that the user has installed
+    else:  # a plug-in that the user has installed
         return
     if said != wanted:
-        raise ValueError(f"it says that it becomes {said} bytes, but its shape needs {wanted}")
+        raise ValueError(f"it declares {said} bytes, but its shape needs {wanted}")

@@ -1,4 +1,4 @@
-"""A folder of images of one size: a row is an image, decoded when it is needed."""
+"""A folder of images of one size: a row is an image, decoded when it is read."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from primedpca.sources.files.decoded_rows import DecodedRows, check_shrink, pill
 
 __all__ = ["ImageFolder", "is_images"]
 
-#: What a folder is searched for.
+#: Suffixes of images in a folder.
 SUFFIXES = frozenset(
     ".bmp .gif .jfif .jp2 .jpeg .jpg .pgm .png .ppm .tif .tiff .webp".split()  # noqa: SIM905
 )
-#: The formats of these, as Pillow names them: others may start programs, as PostScript does.
+#: Their formats, as Pillow names them: others may start programs, as PostScript does.
 FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
-#: The modes whose bytes are colours: of a palette they are not.
+#: Modes whose bytes are colours, unlike those of a palette, and the number of channels.
 MODES = {"L": 1, "LA": 2, "RGB": 3, "RGBA": 4, "CMYK": 4}
 
 
@@ -32,12 +32,12 @@ class ImageFolder(DecodedRows):
     Parameters
     ----------
     images : path, glob pattern or sequence of paths
-        A folder is searched for files with the suffix of an image, hidden ones left out; it and
-        a pattern are sorted by name.  A sequence is taken as it is.
-    shrink : int
+        In a folder, all files with the suffix of an image, except hidden ones.  Files of a folder
+        or pattern are sorted by name; a sequence keeps its order.
+    shrink : int, default=1
         Divide both sides by this, by means over squares of pixels.
-    cache : str or number
-        Decoded images are kept up to so many bytes; 0 keeps none.
+    cache : str or number, default="1GB"
+        Keep decoded images up to so many bytes; 0 keeps none.
 
     Attributes
     ----------
@@ -103,7 +103,7 @@ def is_images(x: Any) -> bool:
 
 
 def _is_image(path: Path) -> bool:
-    # A pipe or a broken link is refused later, not passed over: its row would be missing.
+    # A pipe or a broken link is not skipped, as its row would be missing: it is refused later.
     return path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and not path.is_dir()
 
 
@@ -117,10 +117,12 @@ def _found(images: Any) -> list[Path]:
     else:
         paths = [Path(name) for name in sorted(glob.glob(os.fspath(images)))]
         if not paths and not glob.has_magic(os.fspath(images)):
-            raise FileNotFoundError(f"{images} is not there; name a folder or pattern of images.")
+            raise FileNotFoundError(
+                f"File not found: {images}. Name a folder or pattern of images."
+            )
     if not paths:
         kinds = ", ".join(sorted(SUFFIXES))
-        raise ValueError(f"{images} holds no images ({kinds}); name a folder that does.")
+        raise ValueError(f"{images} has no images ({kinds}). Name a folder with images.")
     return paths
 
 
@@ -132,7 +134,7 @@ def _head(path: Path) -> tuple[tuple[int, int], str]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    """An image of a known format; whatever is raised on a damaged one names the file."""
+    """Open an image of a known format; errors on a damaged one name the file."""
     image_module = pillow()
     try:
         with image_module.open(path, formats=FORMATS) as image:
@@ -141,13 +143,13 @@ def _opened(path: Path) -> Iterator[Any]:
         raise
     except image_module.DecompressionBombError as error:
         raise ValueError(
-            f"{path}: {error} Raise PIL.Image.MAX_IMAGE_PIXELS if it is none."
+            f"{path}: {error} If you trust the file, raise PIL.Image.MAX_IMAGE_PIXELS."
         ) from error
     except image_module.UnidentifiedImageError as error:
         raise ValueError(
-            f"{path} cannot be read as an image: it is none of {', '.join(FORMATS)}."
+            f"{path} cannot be read as an image: it is not one of {', '.join(FORMATS)}."
         ) from error
-    except Exception as error:  # plugins of Pillow raise any kind
+    except Exception as error:  # plug-ins of Pillow raise any kind
         if str(path) in str(error):
             raise
         raise ValueError(f"{path} is damaged or truncated: {error}.") from error

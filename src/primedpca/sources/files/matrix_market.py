@@ -1,4 +1,4 @@
-"""Matrix Market files, parsed in blocks with NumPy: every byte is checked before it counts.
+"""Matrix Market files, parsed in pieces with NumPy, which checks every byte.
 
 SciPy's reader is not used: it crashes on some damaged files and reads ``1,5`` as 1.
 """
@@ -21,11 +21,11 @@ from primedpca.sources.memory.sparse import SparseSource
 
 __all__ = ["is_matrix_market", "matrix_market"]
 
-PIECE_BYTES = 2**19  # positions of its tokens stay in the cache
+PIECE_BYTES = 2**19  # so that the positions of its tokens stay in the cache
 LINE_BYTES = 2**20
 COMMENT_BYTES = 2**26
 PASSED_OVER = re.compile(rb"(?:(?:%[^\n]*|[ \t\r]*)\n)*")  # comments and blank lines
-GZIP_RATIO = 1032  # no deflated byte can become more
+GZIP_RATIO = 1032  # one byte of a deflated stream never becomes more
 LEAST_SIDE = 2**20  # rows or columns that may be empty whatever the length of the file
 FIELDS = {
     "real": np.float64,
@@ -38,7 +38,7 @@ SYMMETRIES = ("general", "symmetric", "skew-symmetric")
 
 
 class Header(NamedTuple):
-    """What the first lines say."""
+    """Contents of the first lines."""
 
     rows: int
     columns: int
@@ -49,23 +49,23 @@ class Header(NamedTuple):
 
     @property
     def width(self) -> int:
-        """How many numbers stand in a line."""
+        """Number of numbers in a line."""
         return 1 if not self.coordinates else 2 if self.field == "pattern" else 3
 
 
 def matrix_market(path: str | os.PathLike[str]) -> DataSource:
-    """A Matrix Market file, ``.mtx`` or ``.mtx.gz``, loaded once.
+    """Source of a Matrix Market file, ``.mtx`` or ``.mtx.gz``, loaded once.
 
     Parameters
     ----------
     path : path
-        Coordinates stay sparse; the format ``array`` is dense.  Real, integer and pattern fields
-        are read, general, symmetric and skew-symmetric.  Entries that come twice add up.
+        The format ``coordinate`` stays sparse; ``array`` is dense.  Fields may be real, integer
+        or pattern, symmetry general, symmetric or skew-symmetric.  Entries at one place add up.
 
     Returns
     -------
     DataSource
-        Exactly the entries that the header promises, each of them checked.
+        Exactly as many entries as the header declares, each of them checked.
     """
     name = os.fspath(path)
     with reading(name, "Matrix Market"), unpacked(name) as file:
@@ -80,16 +80,16 @@ def matrix_market(path: str | os.PathLike[str]) -> DataSource:
             found = _parsed(piece, head, line)
             text, line, count = text + len(piece), line + piece.count(b"\n"), count + found[0].size
             if count > head.entries:
-                raise ValueError(f"it has more than the {head.entries} entries that it promises")
+                raise ValueError(f"it has more than the {head.entries} entries that it declares")
             for parts, values in zip(held, found, strict=True):
                 parts.append(values)
         if count < head.entries:
             raise ValueError(
-                f"it ends after {count} of the {head.entries} entries that it promises"
+                f"it ends after {count} of the {head.entries} entries that it declares"
             )
         _check_sides(head, text)
     columns = []
-    while held:  # one after another, so that little is there twice
+    while held:  # one after another, so that only one is in memory twice
         columns.append(np.concatenate(held.pop(0)))
     return _sparse(head, columns) if head.coordinates else _dense(head, columns[0])
 
@@ -105,7 +105,7 @@ def is_matrix_market(x: Any) -> bool:
 
 
 def _header(pieces: Iterator[tuple[int, bytes]]) -> tuple[Header, int, bytes]:
-    """The header, how many lines it takes, and the entries that follow it in the same piece."""
+    """Header, number of its lines, and the entries that follow it in the same piece."""
     banner: list[str] | None = None
     line = 0
     for begin, piece in pieces:
@@ -120,7 +120,7 @@ def _header(pieces: Iterator[tuple[int, bytes]]) -> tuple[Header, int, bytes]:
             return _sized(banner, piece[stop:end], line + 1), line + 1, piece[end:]
         if begin + stop > COMMENT_BYTES:
             raise ValueError(f"it begins with more than {COMMENT_BYTES} bytes of comments")
-    raise ValueError("it ends before the line that says its size" if banner else "it is empty")
+    raise ValueError("it ends before the line of its size" if banner else "it is empty")
 
 
 def _banner(line: bytes) -> list[str]:
@@ -130,13 +130,13 @@ def _banner(line: bytes) -> list[str]:
     banner = [word.lower() for word in words[1:]]
     if len(banner) != 4 or banner[0] != "matrix" or banner[1] not in ("coordinate", "array"):
         raise ValueError(
-            f"its first line is {shown(line)}; after %%MatrixMarket, `matrix`, `coordinate` or "
-            "`array`, a field and a symmetry are needed"
+            f"its first line is {shown(line)}; after %%MatrixMarket it must have `matrix`, "
+            "`coordinate` or `array`, a field and a symmetry"
         )
     if banner[2] == "complex" or banner[3] == "hermitian":
         raise ValueError(
-            "it holds complex numbers, which are not read; write their real and imaginary parts "
-            "as columns of real ones"
+            "it holds complex numbers, which are not supported; write real and imaginary parts as "
+            "columns of real numbers"
         )
     if banner[2] not in FIELDS or (banner[1] == "array" and banner[2] == "pattern"):
         raise ValueError(f"its field {banner[2]!r} is not one of {', '.join(FIELDS)}")
@@ -150,10 +150,10 @@ def _sized(banner: list[str], line: bytes, number: int) -> Header:
     words = line.split()
     wanted = 3 if coordinates else 2
     if len(words) != wanted or not all(re.fullmatch(rb"\d{1,18}", word) for word in words):
-        raise ValueError(f"line {number} should give its size as {wanted} integers: {shown(line)}")
+        raise ValueError(f"line {number} must give its size as {wanted} integers: {shown(line)}")
     rows, columns, *stored = map(int, words)
     if banner[3] != "general" and rows != columns:
-        raise ValueError(f"it is said to be {banner[3]}, but {rows} x {columns}")
+        raise ValueError(f"it is declared {banner[3]}, but is {rows} x {columns}")
     entries = stored[0] if coordinates else rows * columns
     if not coordinates and banner[3] != "general":
         entries = rows * (rows + (1 if banner[3] == "symmetric" else -1)) // 2
@@ -161,12 +161,12 @@ def _sized(banner: list[str], line: bytes, number: int) -> Header:
 
 
 def _check_room(head: Header, room: int) -> None:
-    """Refuse a promise that the file cannot keep before anything is parsed."""
+    """Refuse more entries than the file can hold, before anything is parsed."""
     least = 2 * head.width  # bytes of the shortest line
     if head.entries * least > room + 1:
         raise ValueError(
-            f"its header says {head.rows} x {head.columns} with {head.entries} entries, but it "
-            f"holds no more than {room} bytes of text"
+            f"its header declares {head.rows} x {head.columns} with {head.entries} entries, but it "
+            f"holds at most {room} bytes of text"
         )
 
 
@@ -174,8 +174,8 @@ def _check_sides(head: Header, text: int) -> None:
     """Refuse sides for which even the empty rows or columns would fill the memory."""
     if head.coordinates and max(head.rows, head.columns) > text + LEAST_SIDE:
         raise ValueError(
-            f"its header says {head.rows} x {head.columns}, but its {head.entries} entries take "
-            f"{text} bytes"
+            f"its header declares {head.rows} x {head.columns}, but its {head.entries} entries "
+            f"take {text} bytes"
         )
 
 
@@ -189,9 +189,9 @@ def _chained(rest: bytes, pieces: Iterator[tuple[int, bytes]]) -> Iterator[bytes
 
 
 def _parsed(piece: bytes, head: Header, before: int) -> list[np.ndarray]:
-    """The numbers of whole lines, one array for each that stands in a line.
+    """Parse whole lines: one array for each number of a line.
 
-    ``before`` counts the lines that come before, for messages.
+    ``before`` is the number of lines before the piece, for messages.
     """
     text = Tokens(piece, head.width, before)
     found = []
@@ -220,14 +220,14 @@ def _values(text: Tokens, j: int, field: str) -> np.ndarray:
     if beyond.any():
         bad = int(np.argmax(beyond))
         raise ValueError(
-            f"{text.where(j, bad)} has {text.shown(j, bad)}, which does not fit into 64 bits; call "
-            "the field `real` to read it rounded"
+            f"{text.where(j, bad)} has {text.shown(j, bad)}, which does not fit into 64 bits; "
+            "change the field to `real` to read it rounded"
         )
     return np.where(negative, np.uint64(0) - sizes, sizes).view(np.int64)
 
 
 def _check_triangle(text: Tokens, found: list[np.ndarray], symmetry: str) -> None:
-    """Refuse what a symmetric file must not hold: it would count twice."""
+    """Refuse entries above the diagonal of a symmetric matrix: they would count twice."""
     if symmetry == "general":
         return
     row, column = found
@@ -237,7 +237,7 @@ def _check_triangle(text: Tokens, found: list[np.ndarray], symmetry: str) -> Non
         part = "on or below" if symmetry == "symmetric" else "below"
         raise ValueError(
             f"{text.where(0, bad)} has an entry at {row[bad] + 1}, {column[bad] + 1}, but the "
-            f"matrix is {symmetry}: only those {part} the diagonal may stand in the file"
+            f"matrix is {symmetry}: the file may only hold entries {part} the diagonal"
         )
 
 

@@ -1,4 +1,4 @@
-"""Numbers in lines of text, found and parsed with NumPy: nothing is skipped, guessed or cut off."""
+"""Numbers in lines of text, parsed with NumPy: nothing is skipped, guessed or cut off."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Tokens", "shown"]
 
 NUMBER = re.compile(rb"[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|nan|inf|infinity)", re.I)
 
-#: Byte -> what it may stand for: 0 nothing, then a space, a line's end, parts of numbers.
+#: Classes of bytes: not allowed (0), a space, the end of a line, and parts of numbers.
 NOTHING, SPACE, END, DIGIT, SIGN, LETTER = range(6)
 CLASSES = np.zeros(256, np.uint8)
 for _class, _bytes in (
@@ -24,22 +24,22 @@ for _class, _bytes in (
 
 
 class Tokens:
-    """The numbers in whole lines of text, as many in each line; blank lines are passed over.
+    """The numbers in whole lines of text, as many in each line; blank lines are skipped.
 
     Parameters
     ----------
     piece : bytes
         Whole lines.
     width : int
-        How many numbers stand in a line.
+        Number of numbers in a line.
     before : int
-        How many lines come before, for messages.
+        Number of lines before the piece, for messages.
 
     Raises
     ------
     ValueError
-        For a byte that no number has, a line with more or fewer of them, and later for what is
-        not a number.  The line is named, counted from 1.
+        For a byte that no number has, for a line with more or fewer numbers, and later for a
+        word that is not a number.  The message names the line, counted from 1.
     """
 
     def __init__(self, piece: bytes, width: int, before: int) -> None:
@@ -61,18 +61,18 @@ class Tokens:
         rows = -(-self._starts.size // width)
         first, last = self._starts[::width], self._stops[width - 1 :: width]
         if last.size == rows:
-            # Without blank lines, each has its end, but maybe the last.
+            # Without blank lines, every row but perhaps the last has its end of line.
             plain = rows - 1 <= ends.size <= rows and (last[: ends.size] <= ends).all()
             if plain and (first[1:] > ends[: rows - 1]).all():
                 return
             line = np.searchsorted(ends, first)
             if (line == np.searchsorted(ends, last)).all() and (np.diff(line) > 0).all():
                 return
-        # A line is wrong; which one does not need to be found fast.
+        # Some line is wrong; finding it may be slow.
         counts = [len(line.split()) for line in self.piece.split(b"\n")]
         wrong = next(i for i, count in enumerate(counts) if count not in (0, width))
         raise ValueError(
-            f"line {self.before + wrong + 1} has {counts[wrong]} numbers in place of {width}"
+            f"line {self.before + wrong + 1} has {counts[wrong]} numbers instead of {width}"
         )
 
     def _column(self, j: int) -> tuple[np.ndarray, np.ndarray]:
@@ -83,7 +83,7 @@ class Tokens:
         return self._data[self._column(j)[0]] == ord("-")
 
     def integers(self, j: int, signed: bool = False) -> np.ndarray:
-        """Number ``j`` of each line as uint64: digits alone, after a sign that is left out."""
+        """Number ``j`` of each line as uint64: digits only, after a sign that is skipped."""
         starts, stops = self._column(j)
         if signed:
             first = self._data[starts]
@@ -107,7 +107,7 @@ class Tokens:
     def _integer(self, start: int, stop: int) -> int:
         text = self.piece[start:stop]
         if not re.fullmatch(rb"\d+", text):
-            raise ValueError(f"{self._line(start)} has {shown(text)} in place of an integer")
+            raise ValueError(f"{self._line(start)} has {shown(text)} instead of an integer")
         digits = text.lstrip(b"0") or b"0"
         if len(digits) > 20 or int(digits) >= 2**64:
             raise ValueError(
@@ -124,8 +124,8 @@ class Tokens:
             mask = np.cumsum(inside[:-1], dtype=np.int8).view(np.bool_)
             text = np.where(mask, self._data, np.uint8(32)).tobytes()
             try:
-                # A space stands for any number of spaces, also none: `1-2` gives two numbers,
-                # and what is not a number ends it.  Only where each is one are there as many.
+                # NumPy takes "1-2" for two numbers and stops at a word that is not a number.
+                # The count is right only where every word is one number.
                 values = np.fromstring(text, np.float64, sep=" ")
             except (ValueError, DeprecationWarning):
                 values = np.empty(0)
@@ -135,16 +135,16 @@ class Tokens:
         for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
             text = self.piece[start:stop]
             if not NUMBER.fullmatch(text):
-                raise ValueError(f"{self._line(start)} has {shown(text)} in place of a number")
+                raise ValueError(f"{self._line(start)} has {shown(text)} instead of a number")
             found.append(float(text))
         return np.array(found, np.float64)
 
     def where(self, j: int, i: int) -> str:
-        """In which line entry ``i`` of column ``j`` stands, in words."""
+        """Line of entry ``i`` of column ``j``, for a message."""
         return self._line(int(self._column(j)[0][i]))
 
     def shown(self, j: int, i: int) -> str:
-        """Entry ``i`` of column ``j`` as it stands there."""
+        """Entry ``i`` of column ``j``, quoted for a message."""
         starts, stops = self._column(j)
         return shown(self.piece[starts[i] : stops[i]])
 
@@ -154,6 +154,6 @@ class Tokens:
 
 
 def shown(text: bytes) -> str:
-    """A few bytes for a message."""
+    """Quote a few bytes for a message."""
     more = "..." if len(text) > 40 else ""
     return repr(text[:40].decode("utf-8", "replace").rstrip("\r\n")) + more

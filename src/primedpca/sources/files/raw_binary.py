@@ -1,7 +1,7 @@
-"""Numbers in a file at a known place: raw binary files and memory maps, read with plain reads.
+"""Numbers at a known place in a file: raw binary files and memory maps, read with plain reads.
 
-A map that is truncated while it is open kills the interpreter; a read comes back short and can
-be told.
+Access to a map whose file was truncated kills the interpreter; a plain read returns fewer bytes,
+which can be reported.
 """
 
 from __future__ import annotations
@@ -15,13 +15,18 @@ import numpy as np
 
 from primedpca._core.arrays import work_dtype
 from primedpca.protocols import Block
+from primedpca.sources import base
 from primedpca.sources.base import cut_evenly
-from primedpca.sources.files.common import FileSource, Stamp, check_matrix, stamp_of
+from primedpca.sources.files.common import (
+    FileSource,
+    Stamp,
+    check_matrix,
+    read_into,
+    stamp_of,
+)
 from primedpca.sources.files.regular_files import open_regular
 
 __all__ = ["RawFileSource", "memmap_source", "raw_source"]
-
-READ_BYTES = 2**23
 
 
 class RawFileSource(FileSource):
@@ -31,11 +36,11 @@ class RawFileSource(FileSource):
     ----------
     path : path
     shape, dtype, strides
-        Of the array, as NumPy has them.
+        Of the array, as in NumPy; strides in bytes.
     offset : int
-        Where in the file the first entry stands.
+        Byte of the file at which the first entry begins.
     stamp : Stamp, optional
-        The file as it must stay.  Memory maps that can be written to have none.
+        State in which the file must remain.  Writable memory maps have none.
     """
 
     def __init__(
@@ -49,15 +54,17 @@ class RawFileSource(FileSource):
     ) -> None:
         if min(strides) < 0:
             raise ValueError(
-                f"`X` is a memory map with strides {strides}; one that runs backwards cannot be "
-                "read in order: pass it the other way round."
+                f"`X` is a memory map with negative strides {strides}, which cannot be read in "
+                "order. Reverse it before passing it."
             )
         self.path, self.shape, self.dtype = os.fspath(path), shape, np.dtype(dtype)
         self.strides, self.offset, self._stamp = strides, offset, stamp
         work_dtype(self.dtype)
-        # Whole strips along the axis that lies apart in the file: every byte is read once.
+        # Whole strips along the axis with the larger stride: every byte is read once.
         self.axis = 0 if strides[0] >= strides[1] else 1
-        self.blocks = cut_evenly(shape[self.axis], max(1, READ_BYTES // max(strides[self.axis], 1)))
+        self.blocks = cut_evenly(
+            shape[self.axis], max(1, base.READ_BYTES // max(strides[self.axis], 1))
+        )
 
     def read(self, i: int) -> Block:
         """The block, in a fresh buffer."""
@@ -78,28 +85,18 @@ class RawFileSource(FileSource):
             with open_regular(self.path) as file:
                 if self._stamp is not None:
                     self._stamp.check(stamp_of(file.fileno(), self.path), self.path, where)
-                self._fill(file, begin, held.data, where)
+                file.seek(begin)
+                if read_into(file, held) < length:
+                    size = os.fstat(file.fileno()).st_size
+                    raise OSError(
+                        f"{self.path} ends at byte {size}, but {where} reach to byte "
+                        f"{begin + length}: it was truncated."
+                    )
         except FileNotFoundError:
             raise FileNotFoundError(
-                f"{self.path} is not there any more (seen at {where})."
+                f"File not found any more: {self.path} (seen at {where})."
             ) from None
-        block = np.ndarray(shape, self.dtype, held, strides=self.strides)
-        block.flags.writeable = False
-        return block
-
-    def _fill(self, file: Any, begin: int, view: memoryview, where: str) -> None:
-        """Read until the buffer is full: a read may come back short."""
-        file.seek(begin)
-        got = 0
-        while got < len(view):
-            count = file.readinto(view[got:])
-            if not count:
-                size = os.fstat(file.fileno()).st_size
-                raise OSError(
-                    f"{self.path} ends at byte {size}, but {where} reach to byte "
-                    f"{begin + len(view)}: it was truncated."
-                )
-            got += count
+        return base.read_only(np.ndarray(shape, self.dtype, held, strides=self.strides))
 
     def rows(self, index: np.ndarray) -> Block:
         """Rows by number; neighbours are read together."""
@@ -116,7 +113,7 @@ class RawFileSource(FileSource):
 
 
 def memmap_source(x: Any) -> RawFileSource:
-    """The file behind a memory map, or behind any slice of one."""
+    """Source of the file behind a memory map, or behind any slice of one."""
     base = np.frombuffer(x._mmap, np.uint8).__array_interface__["data"][0]
     mapped_from = x.offset - x.offset % mmap.ALLOCATIONGRANULARITY
     offset = mapped_from + x.__array_interface__["data"][0] - base
@@ -133,7 +130,7 @@ def raw_source(
     order: str = "C",
     exact: bool = False,
 ) -> RawFileSource:
-    """Numbers without a header.
+    """Source of a file of numbers without a header.
 
     Parameters
     ----------
@@ -141,12 +138,12 @@ def raw_source(
     shape : (n, d)
     dtype : dtype
         With its byte order, such as ``">f4"``.
-    offset : int
+    offset : int, default=0
         Bytes before the first number.
-    order : {"C", "F"}
+    order : {"C", "F"}, default="C"
         Rows one after another, or columns.
-    exact : bool
-        Refuse a file that goes on after the last number.
+    exact : bool, default=False
+        Refuse a file with more bytes after the last number.
     """
     name = os.fspath(path)
     kind = np.dtype(dtype)
@@ -164,7 +161,7 @@ def raw_source(
     if stamp.size < end or (exact and stamp.size != end):
         raise ValueError(
             f"{name} has {stamp.size} bytes, but {n} x {d} numbers of {kind} from byte {offset} "
-            f"on end at byte {end}: it was truncated, or the shape, type or offset is wrong."
+            f"on end at byte {end}: it is truncated, or the shape, type or offset is wrong."
         )
     strides = (
         (d * kind.itemsize, kind.itemsize) if order == "C" else (kind.itemsize, n * kind.itemsize)

@@ -1,4 +1,4 @@
-"""Regular files only: a pipe, socket or device could keep a reader waiting for ever."""
+"""Checks that a path is a regular file: a pipe, socket or device could block a reader for ever."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any, BinaryIO
 
 __all__ = ["check_regular", "open_regular"]
 
-#: Opening a FIFO to read waits for a writer, unless told not to; Windows knows neither flag.
+#: Without O_NONBLOCK, opening a FIFO waits for a writer; Windows has neither of the first two.
 FLAGS = (
     os.O_RDONLY
     | getattr(os, "O_NONBLOCK", 0)
     | getattr(os, "O_CLOEXEC", 0)
     | getattr(os, "O_BINARY", 0)
 )
-#: Test of a mode -> what such a file is called.
+#: Test of a mode, and the name of such a file.
 KINDS = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a named pipe (FIFO)"),
@@ -27,16 +27,15 @@ KINDS = (
 
 
 def check_regular(path: str | os.PathLike[str]) -> None:
-    """Refuse a path that does not lead to a regular file that can be read.
+    """Refuse a path that is not a readable regular file.
 
-    For libraries that open a path themselves; a file read here is opened by
-    :func:`open_regular`.
+    For libraries that open paths themselves; the package opens files by :func:`open_regular`.
     """
     os.close(_opened(os.fspath(path)))
 
 
 def open_regular(path: str | os.PathLike[str], mode: str = "rb") -> BinaryIO:
-    """Open a regular file to read, checked after opening: nothing can take its place between."""
+    """Open a regular file to read, checked after opening so that it cannot be swapped between."""
     handle = _opened(os.fspath(path))
     try:
         if hasattr(os, "set_blocking"):  # not on Windows before Python 3.12
@@ -49,9 +48,9 @@ def open_regular(path: str | os.PathLike[str], mode: str = "rb") -> BinaryIO:
 
 
 def _opened(path: str) -> int:
-    """A descriptor of a regular file."""
+    """Descriptor of a regular file."""
     try:
-        # Before opening, too: to open a device may do something, such as rewind a tape.
+        # Before opening, too: opening a device may have effects, such as rewinding a tape.
         _check_mode(path, os.stat(path).st_mode)
         handle = os.open(path, FLAGS)
     except OSError as error:
@@ -74,20 +73,20 @@ def _check_mode(path: str, mode: int) -> None:
 
 
 def _told(path: str, error: OSError) -> OSError:
-    """The same error in words that name the path and a remedy."""
-    if error.errno is None:  # in our words already
+    """The same error with a message that names the path and a remedy."""
+    if error.errno is None:  # raised by _check_mode
         return error
     if isinstance(error, FileNotFoundError):
         if os.path.islink(path):
             return FileNotFoundError(
-                f"{path} is a symbolic link to {os.readlink(path)}, which is not there; restore "
+                f"{path} is a symbolic link to {os.readlink(path)}, which does not exist; restore "
                 "the file or correct the link."
             )
-        return FileNotFoundError(f"{path} is not there; check the path.")
+        return FileNotFoundError(f"File not found: {path}. Check the path.")
     if isinstance(error, PermissionError):
         return PermissionError(
-            f"{path} cannot be read: {error.strerror}; ask its owner for the right to read it."
+            f"{path} cannot be read: {error.strerror}. Ask its owner for permission."
         )
     if error.errno == errno.ELOOP:
-        return OSError(f"{path} is a symbolic link that leads back to itself; correct the link.")
+        return OSError(f"{path} is a symbolic link to itself; correct the link.")
     return OSError(f"{path} cannot be opened: {error.strerror}.")

@@ -1,4 +1,4 @@
-"""Files that can only be decoded from the front: read in any order, cheaply in order."""
+"""Files that can only be decoded from the start: read in any order, but cheap in order only."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from primedpca.sources.files.common import FileSource, reading
 
 __all__ = ["InOrder"]
 
-AHEAD = 4  # blocks that are kept for a thread that comes late
+AHEAD = 4  # skipped blocks that are kept for a thread that asks late
 
 
 class InOrder(FileSource):
-    """Blocks that come one after another; asking for an earlier one begins again.
+    """Blocks that are decoded one after another; reading an earlier one starts again.
 
-    Threads that share the blocks of a pass ask for them nearly in order, so what was passed
-    over on the way to a later block is kept for a while.
+    Threads that share the blocks of a pass ask for them nearly in order, so blocks that were
+    skipped on the way to a later one are kept for a while.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class InOrder(FileSource):
         renewed_after_fork(self)
 
     def _renew(self) -> None:
-        """Begin again: a forked child shares its place in the file with its parent."""
+        """Start again: a forked child shares its position in the file with its parent."""
         self._lock = threading.Lock()
         self._running: Iterator[tuple[int, Block]] | None = None
         self._next = 0
@@ -36,14 +36,14 @@ class InOrder(FileSource):
 
     @abstractmethod
     def _from(self, i: int) -> Iterator[tuple[int, Block]]:
-        """Blocks with their numbers, from the last place before ``i`` where one can begin."""
+        """Yield blocks with their numbers, from the last possible start before block ``i``."""
 
     def _entry(self, i: int) -> int:
-        """The number of the block with which ``_from(i)`` begins."""
+        """Number of the block with which ``_from(i)`` begins."""
         return 0
 
     def read(self, i: int) -> Block:
-        """Block ``i``: the next one at once, others after decoding what comes before."""
+        """Block ``i``: the next one at once, others after decoding the blocks before."""
         with self._lock, reading(self.path, self._place(i)):
             self._check_same(self._place(i))
             if i in self._passed:
@@ -64,7 +64,7 @@ class InOrder(FileSource):
             self._next = number + 1
             if number == i:
                 if i == len(self.blocks) - 1:
-                    self._running = None  # nothing follows: let go of the file
+                    self._running = None  # nothing follows: close the file
                 return block
             self._passed[number] = block
             if len(self._passed) > AHEAD:

@@ -15,17 +15,16 @@ from primedpca._core.arrays import work_dtype
 from primedpca.protocols import DataSource
 from primedpca.sources.files.common import opened_archive, stamp_of
 from primedpca.sources.files.compressed_rows import CompressedFile
-from primedpca.sources.files.npy import Header, begin_of, read_header, read_into
 from primedpca.sources.files.regular_files import open_regular
+from primedpca.sources.files.zip_members import begin_of, member_header, read_member
 from primedpca.sources.memory.sparse import SparseSource
 
 __all__ = ["SparseNpz", "sparse_npz"]
 
-DEFLATE_RATIO = 1032  # no deflated byte can become more
-READ_BYTES = 2**22
-SURPLUS = 2**24  # entries that a small matrix may have, as those of one place add up
+PIECE_BYTES = 2**22
+SURPLUS = 2**24  # entries that a small matrix may have: several at one place add up
 LEAST_SIDE = 2**20  # rows or columns that may be empty, however little is stored
-#: What a SciPy format keeps in its file beside ``format`` and ``shape``.
+#: SciPy format -> members of its file beside ``format`` and ``shape``.
 MEMBERS = {
     "csr": ("data", "indices", "indptr"),
     "csc": ("data", "indices", "indptr"),
@@ -35,17 +34,14 @@ MEMBERS = {
 }
 
 
-# -- SciPy's .npz -----------------------------------------------------------------------------
-
-
 def sparse_npz(path: str | os.PathLike[str]) -> DataSource:
-    """What ``scipy.sparse.save_npz`` wrote.
+    """Source of a file that ``scipy.sparse.save_npz`` wrote.
 
     Parameters
     ----------
     path : path
         Compressed rows and columns saved with ``compressed=False`` are read block by block;
-        everything else is loaded once, and stays sparse.
+        other formats are loaded once, and stay sparse.
 
     Returns
     -------
@@ -55,23 +51,23 @@ def sparse_npz(path: str | os.PathLike[str]) -> DataSource:
     name = os.fspath(path)
     with _damage(name), opened_archive(name) as archive:
         members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-        kind = _load(archive, members, "format", name, 1).item()
+        kind = read_member(archive, "format", name, 1).item()
         kind = kind.decode("ascii") if isinstance(kind, bytes) else str(kind)
         if kind not in MEMBERS:
-            raise ValueError(f"it holds a sparse format {kind!r}, not one of {', '.join(MEMBERS)}")
-        sides = _load(archive, members, "shape", name, 32)
+            raise ValueError(f"its sparse format is {kind!r}, not one of {', '.join(MEMBERS)}")
+        sides = read_member(archive, "shape", name, 32)
         shape = tuple(sides.ravel().tolist())
         if sides.dtype.kind not in "iu" or len(shape) != 2 or min(shape) < 0:
-            raise ValueError(f"it says that its shape is {shape}")
+            raise ValueError(f"its shape is {shape}, not two whole numbers from 0 up")
         most = max(shape[0] * shape[1], SURPLUS)
         stored = all(
             name in members and members[name].compress_type == zipfile.ZIP_STORED
             for name in ("data", "indices")
         )
         if kind in ("csr", "csc") and stored:
-            indptr = _load(archive, members, "indptr", name, max(shape) + 1)
+            indptr = read_member(archive, "indptr", name, max(shape) + 1)
             return SparseNpz(name, kind, shape, indptr)
-        parts = {part: _load(archive, members, part, name, most) for part in MEMBERS[kind]}
+        parts = {part: read_member(archive, part, name, most) for part in MEMBERS[kind]}
         return SparseSource(_assembled(kind, shape, parts))
 
 
@@ -88,16 +84,16 @@ class SparseNpz(CompressedFile):
         self._begin(kind, shape, self._where["data"][1], indptr, min(counts.values()))
 
     def _find(self, name: str) -> int:
-        """Where in the file the entries of a member begin; how many there are."""
+        """Note where in the file the entries of a member begin; return their number."""
         with opened_archive(self.path) as archive:
             info = archive.getinfo(f"{name}.npy")
             with archive.open(info) as stream:
-                head = _header(stream, info, f"{self.path}::{name}")
-                while stream.read(READ_BYTES):
+                head = member_header(stream, info, f"{self.path}::{name}")
+                while stream.read(PIECE_BYTES):
                     pass  # the last read compares the checksum
             begin = begin_of(archive, info)
         if len(head.shape) != 1:
-            raise ValueError(f"`{name}` has {len(head.shape)} dimensions in place of 1")
+            raise ValueError(f"`{name}` has {len(head.shape)} dimensions instead of 1")
         self._where[name] = (begin + head.length, head.dtype)
         return head.shape[0]
 
@@ -109,43 +105,8 @@ class SparseNpz(CompressedFile):
             file.seek(begin + start * dtype.itemsize)
             values = np.fromfile(file, dtype, stop - start)
         if values.size < stop - start:
-            raise OSError(f"{self.path} was truncated: {where} are not there any more.")
+            raise OSError(f"{self.path} was truncated: {where} no longer exist.")
         return values.astype(dtype.newbyteorder("="), copy=False)
-
-
-def _header(stream: Any, info: zipfile.ZipInfo, label: str) -> Header:
-    """Shape and type of a member, compared with the bytes that are there."""
-    head = read_header(stream, label)
-    wanted = int(np.prod(head.shape, dtype=object)) * head.dtype.itemsize
-    if wanted != info.file_size - head.length or min(head.shape, default=0) < 0:
-        raise ValueError(
-            f"`{info.filename}` is said to have shape {head.shape} and take {wanted} bytes, but "
-            f"{info.file_size - head.length} are there"
-        )
-    return head
-
-
-def _load(
-    archive: zipfile.ZipFile, members: dict[str, Any], name: str, path: str, most: int
-) -> np.ndarray:
-    """One member of at most ``most`` entries, whole: no pickle, and no more than can be there."""
-    if name not in members:
-        raise ValueError(f"`{name}` is not in it")
-    info = members[name]
-    with archive.open(info) as stream:
-        head = _header(stream, info, f"{path}::{name}")
-        count = int(np.prod(head.shape, dtype=object))
-        if count > most or info.file_size > os.path.getsize(path) * DEFLATE_RATIO:
-            raise ValueError(
-                f"`{name}` is said to unpack to {count} entries, {info.file_size} bytes; at most "
-                f"{most} entries belong there"
-            )
-        held = np.empty(count * head.dtype.itemsize, np.uint8)
-        if read_into(stream, held) < held.size:
-            raise ValueError(f"`{name}` ends early")
-        stream.read(1)  # the end is where the checksum is compared
-    order: Any = head.order
-    return np.ndarray(head.shape, head.dtype, held, order=order)
 
 
 def _assembled(kind: str, shape: tuple[int, int], parts: dict[str, np.ndarray]) -> Any:
@@ -164,7 +125,7 @@ def _assembled(kind: str, shape: tuple[int, int], parts: dict[str, np.ndarray]) 
     if kind not in ("csr", "csc"):
         stored = sum(part.nbytes for part in values)
         if max(shape) > stored + LEAST_SIDE:  # even its empty rows would fill the memory
-            raise ValueError(f"it says that its shape is {shape}, but stores {stored} bytes")
+            raise ValueError(f"its shape is {shape}, but only {stored} bytes are stored")
     if kind == "coo":
         return sp.coo_array((values[0], values[1:]), shape=shape)
     if kind == "dia":
@@ -172,9 +133,9 @@ def _assembled(kind: str, shape: tuple[int, int], parts: dict[str, np.ndarray]) 
     if kind == "bsr":
         blocks = sp.bsr_array(values, shape=shape)
         blocks.check_format(full_check=True)
-        return blocks.tocoo()  # in NumPy: what is compiled would trust the indices
+        return blocks.tocoo()  # in NumPy: compiled conversions would trust the indices
     empty = (sp.csr_array if kind == "csr" else sp.csc_array)((1, 1), dtype=values[0].dtype)
-    # Set, not passed in: SparseSource names what is wrong with them.
+    # Set, not passed in, so that SparseSource can say what is wrong with them.
     empty._shape = shape
     empty.data, empty.indices, empty.indptr = values
     return empty
@@ -182,7 +143,7 @@ def _assembled(kind: str, shape: tuple[int, int], parts: dict[str, np.ndarray]) 
 
 @contextmanager
 def _damage(path: str) -> Iterator[None]:
-    """Name the file in whatever is found wrong with it."""
+    """Turn errors of damaged files into errors that name the file."""
     try:
         yield
     except (FileNotFoundError, PermissionError, IsADirectoryError):

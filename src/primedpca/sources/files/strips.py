@@ -5,45 +5,41 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from primedpca.sources.base import cut_evenly
-from primedpca.sources.files import common as files
+from primedpca.sources import base
+from primedpca.sources.base import cut_evenly, tall_first
+from primedpca.sources.files.common import PLAUSIBLE_BYTES
 
-__all__ = ["count_missing", "outside", "strips", "tall_first"]
+__all__ = ["count_missing", "outside", "strips"]
 
 ABSENT_CHUNKS = 2**15
 ABSENT_RATIO = 64  # absent chunks to a stored one
 
 
-def tall_first(shape: tuple[int, int]) -> Literal[0, 1]:
-    """Rows of tall data, columns of wide ones, where the storage does not care."""
-    return 0 if shape[0] >= shape[1] else 1
-
-
 def strips(
     shape: tuple[int, int], chunks: tuple[int, int], itemsize: int
 ) -> tuple[Literal[0, 1], tuple[tuple[int, int], ...]]:
-    """The axis, and the cut along it, with which no chunk is read twice.
+    """Axis to cut along, and blocks along it that hold whole chunks, so that each is read once.
 
-    Of the two axes the one whose strips of whole chunks take less memory; as many chunks to a
-    strip as a block may hold.
+    The axis is the one whose strips of whole chunks take less memory.  A block holds as many
+    strips as fit into ``READ_BYTES``.
 
     Examples
     --------
     >>> from primedpca.sources.files.strips import strips
-    >>> strips((1000, 30), (1000, 10), 8)  # whole columns lie together
+    >>> strips((1000, 30), (1000, 10), 8)  # a chunk holds whole columns
     (1, ((0, 30),))
     """
     width = [min(chunks[axis], shape[axis]) * shape[1 - axis] for axis in (0, 1)]
     tie = width[0] == width[1]
     axis: Literal[0, 1] = tall_first(shape) if tie else 0 if width[0] < width[1] else 1
     length, chunk = shape[axis], min(chunks[axis], shape[axis])
-    together = max(1, files.READ_BYTES // (width[axis] * itemsize))
+    together = max(1, base.READ_BYTES // (width[axis] * itemsize))
     cuts = cut_evenly(-(-length // chunk), together)
     return axis, tuple((a * chunk, min(b * chunk, length)) for a, b in cuts)
 
 
 def outside(shape: tuple[int, int], chunks: tuple[int, int], axis: int) -> int:
-    """How many numbers of a strip of chunks lie outside the array, and yet are decoded.
+    """Count the numbers in a strip of chunks that lie outside the array but are decoded.
 
     Examples
     --------
@@ -58,7 +54,7 @@ def outside(shape: tuple[int, int], chunks: tuple[int, int], axis: int) -> int:
 def count_missing(
     label: str, shape: tuple[int, ...], chunks: tuple[int, ...], itemsize: int, stored: int
 ) -> int:
-    """Return how many chunks are absent, and refuse chunks that ``shape`` cannot need.
+    """Count the absent chunks, and refuse chunks much larger or more numerous than plausible.
 
     Every chunk is decoded whole, however little of it lies inside the array, and every absent
     chunk costs time, although it takes no room in the file.
@@ -71,10 +67,10 @@ def count_missing(
     itemsize : int
         Bytes of a number.
     stored : int
-        How many chunks are stored.
+        Number of chunks that are stored.
     """
     needed, chunk = math.prod(shape) * itemsize, math.prod(chunks) * itemsize
-    if chunk > max(files.PLAUSIBLE_BYTES, 2 * needed):
+    if chunk > max(PLAUSIBLE_BYTES, 2 * needed):
         raise ValueError(
             f"{label} has chunks of shape {tuple(chunks)}, {chunk} bytes each, for an array of "
             f"shape {tuple(shape)}, {needed} bytes. Write it again with smaller chunks."

@@ -1,4 +1,4 @@
-"""Columns of tables: which are read, what they hold, and how they become a block."""
+"""Columns of tables: the choice of columns, their types, and their conversion to a block."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from primedpca.protocols import Block
 from primedpca.sources.files.common import need
 
 __all__ = [
-    "Columns",
     "NamedRows",
+    "TableColumns",
     "as_block",
     "choose",
     "common_dtype",
@@ -27,19 +27,19 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Columns:
-    """Those that are read.
+class TableColumns:
+    """The columns of a table that are read.
 
     Attributes
     ----------
     names : tuple of str
-        The columns of numbers, in order.
+        Names of the columns of numbers, in order.
     types : tuple of pyarrow.DataType
-        Of the numbers themselves.
-    vector : bool
+        Types of the numbers themselves.
+    vector : bool, default=False
         Whether the one column holds a vector in every row.
     width : int or None
-        How long vectors are, if the type says so.
+        Length of the vectors, if their type fixes it.
     """
 
     names: tuple[str, ...]
@@ -55,19 +55,19 @@ class Columns:
 
 
 class NamedRows(ABC):
-    """The two columns beside the numbers that say what a row is."""
+    """The two columns of a table that are not data: names and labels of the rows."""
 
     _id: str | None
     _label: str | None
 
     @cached_property
     def row_names(self) -> np.ndarray | None:
-        """What stands in ``id_column``, read when first asked for."""
+        """Contents of ``id_column``, read when first needed."""
         return None if self._id is None else self._column(self._id)
 
     @cached_property
     def labels(self) -> np.ndarray | None:
-        """What stands in ``label_column``, read when first asked for."""
+        """Contents of ``label_column``, read when first needed."""
         return None if self._label is None else self._column(self._label)
 
     @abstractmethod
@@ -93,12 +93,12 @@ def choose(
     label_column: str | None = None,
     exclude: Any = None,
     texts: Callable[[str], Iterable[str | None]] | None = None,
-) -> Columns:
-    """The columns to read: those named, or all but those left out by name.
+) -> TableColumns:
+    """Choose the columns to read: those named, or all but those left out by name.
 
-    Columns that hold no numbers are refused by name, never dropped in silence.  ``texts`` gives
-    what stands in a column of a text file, so that the first entry that is no number is named:
-    it may be a single one.
+    Columns that do not hold numbers are refused by name, never dropped silently.  ``texts``
+    returns the entries of a column of a text file, so that the first one that is not a number can
+    be quoted: it may be the only one.
     """
     wanted, left_out = names_of(columns, "columns"), names_of(exclude, "exclude")
     known = list(schema.names)
@@ -106,19 +106,19 @@ def choose(
     for name in [*wanted, *left_out, *others]:
         if name not in known:
             shown = ", ".join(map(repr, known[:9])) + (" ..." if len(known) > 9 else "")
-            raise ValueError(f"{path} has no column {name!r}; there: {shown}.")
+            raise ValueError(f"{path} has no column {name!r}; it has {shown}.")
         if known.count(name) > 1:
-            raise ValueError(f"{path} has {known.count(name)} columns {name!r}; rename them.")
+            raise ValueError(f"{path} has {known.count(name)} columns named {name!r}; rename them.")
     if columns is None:
         wanted = [name for name in known if name not in {*left_out, *others}]
     if not wanted:
         raise ValueError(f"{path} has no column of numbers left to read.")
     if len(set(wanted)) < len(wanted):
         double = next(name for name in wanted if wanted.count(name) > 1)
-        raise ValueError(f"{path}: column {double!r} comes twice; name each once.")
+        raise ValueError(f"{path}: `columns` names {double!r} twice; name each column once.")
     if both := [name for name in wanted if name in left_out]:
         raise ValueError(
-            f"column {both[0]!r} stands in `columns` and in `exclude`; leave it out of one of them."
+            f"column {both[0]!r} is both in `columns` and in `exclude`; remove it from one of them."
         )
     types = [schema.field(name).type for name in wanted]
     arrow = need("pyarrow", "tables")
@@ -127,7 +127,7 @@ def choose(
         kind = types[0]
         if is_number(arrow, kind.value_type):
             fixed = arrow.types.is_fixed_size_list(kind)
-            return Columns(
+            return TableColumns(
                 (wanted[0],), (kind.value_type,), True, kind.list_size if fixed else None
             )
     bad = [name for name, kind in zip(wanted, types, strict=True) if not is_number(arrow, kind)]
@@ -137,16 +137,15 @@ def choose(
         count = "a column that is" if len(bad) == 1 else f"{len(bad)} columns that are"
         alone = "; a column of vectors must be the only one" if lists else ""
         raise ValueError(
-            f"{path} has {count} not all numbers: {shown}{', ...' if len(bad) > 5 else ''}. Leave "
-            "out with `exclude`, name one as `id_column` or `label_column`, select `columns`, or "
-            "correct the entries"
+            f"{path} has {count} not all numbers: {shown}{', ...' if len(bad) > 5 else ''}. Use "
+            "`exclude`, `id_column`, `label_column` or `columns`, or correct the entries"
             f"{alone}."
         )
-    return Columns(tuple(wanted), tuple(types))
+    return TableColumns(tuple(wanted), tuple(types))
 
 
 def _what(kind: Any, name: str, texts: Callable[[str], Iterable[str | None]] | None) -> str:
-    """What a column holds in the place of numbers, with the first entry that is none."""
+    """Description of a column that is not numbers: its first entry that is not one, or its type."""
     if str(kind) != "string" or texts is None:
         return str(kind)
     for i, entry in enumerate(texts(name)):
@@ -157,12 +156,12 @@ def _what(kind: Any, name: str, texts: Callable[[str], Iterable[str | None]] | N
 
 
 def reads_as_number(text: str) -> bool:
-    """Whether a text is a number, as text files have them."""
+    """Whether a text is a number as text files write them."""
     try:
         float(text)
     except ValueError:
         return False
-    return "_" not in text  # which Python allows among digits
+    return "_" not in text  # Python allows underscores among digits
 
 
 def _is_list(arrow: Any, kind: Any) -> bool:
@@ -171,14 +170,14 @@ def _is_list(arrow: Any, kind: Any) -> bool:
 
 
 def is_number(arrow: Any, kind: Any) -> bool:
-    """Whether a type of Arrow holds numbers."""
+    """Whether an Arrow type holds numbers."""
     is_a = arrow.types
     tests = (is_a.is_integer, is_a.is_floating, is_a.is_boolean, is_a.is_decimal)
     return any(test(kind) for test in tests)
 
 
-def common_dtype(columns: Columns, with_nulls: Sequence[bool]) -> np.dtype:
-    """The type that holds all columns; whole numbers with nulls among them need floats."""
+def common_dtype(columns: TableColumns, with_nulls: Sequence[bool]) -> np.dtype:
+    """The type that holds all columns; integers with nulls need floats."""
     found = []
     for kind, null in zip(columns.types, with_nulls, strict=True):
         try:
@@ -193,7 +192,7 @@ def common_dtype(columns: Columns, with_nulls: Sequence[bool]) -> np.dtype:
     return np.result_type(*found)
 
 
-def as_block(table: Any, columns: Columns, d: int, dtype: np.dtype, where: str) -> Block:
+def as_block(table: Any, columns: TableColumns, d: int, dtype: np.dtype, where: str) -> Block:
     """The chosen columns of a table as an array ``(rows, d)``; nulls become NaN."""
     if columns.vector:
         out = np.empty((table.num_rows, d), dtype)
@@ -215,7 +214,7 @@ def as_block(table: Any, columns: Columns, d: int, dtype: np.dtype, where: str) 
 
 
 def _in_one(table: Any, dtype: np.dtype) -> np.ndarray:
-    """Columns of one type as an array ``(rows, d)``, without a step of Python for each."""
+    """Columns of one type as an array ``(rows, d)``, without a Python loop over columns."""
     out = np.empty((table.num_rows, table.num_columns), dtype, order="F")
     start = 0
     for batch in table.to_batches():
@@ -229,8 +228,8 @@ def _numbers(chunk: Any, dtype: np.dtype, name: str, where: str) -> np.ndarray:
     arrow = need("pyarrow", "tables")
     if chunk.null_count and dtype.kind != "f":
         raise ValueError(
-            f"column {name!r} has {chunk.null_count} nulls in {where} although it was said to "
-            f"have none; {dtype} cannot hold them: store it as floats."
+            f"column {name!r} has {chunk.null_count} nulls in {where} although the file declares "
+            f"none, and {dtype} cannot hold them. Store it as floats."
         )
     kind = chunk.type
     if arrow.types.is_decimal(kind):
@@ -259,6 +258,6 @@ def _fill_vectors(out: np.ndarray, chunk: Any, name: str, where: str) -> None:
         out[...] = values
         return
     if out.dtype.kind != "f":
-        raise ValueError(f"column {name!r} has {chunk.null_count} null rows in {where}: fill them.")
+        raise ValueError(f"column {name!r} has {chunk.null_count} null rows in {where}. Fill them.")
     out[...] = np.nan
     out[chunk.is_valid().to_numpy(zero_copy_only=False)] = values

@@ -1,4 +1,4 @@
-"""Parquet and Arrow (Feather) files, one or a folder of them, in row groups."""
+"""Parquet and Arrow (Feather) files, or a folder of them, read by row groups."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from primedpca.protocols import Block
-from primedpca.sources.files import common as files
+from primedpca.sources import base
 from primedpca.sources.files.arrow import arrow_reader
 from primedpca.sources.files.common import (
     Stamp,
@@ -22,11 +22,19 @@ from primedpca.sources.files.common import (
 )
 from primedpca.sources.files.regular_files import check_regular
 from primedpca.sources.files.sequential import InOrder
-from primedpca.sources.files.table_columns import Columns, NamedRows, as_block, choose, common_dtype
+from primedpca.sources.files.table_columns import (
+    NamedRows,
+    TableColumns,
+    as_block,
+    choose,
+    common_dtype,
+)
 
-__all__ = ["TableSource", "table_source"]
+__all__ = ["TABLES", "TableSource", "table_source"]
 
 PARQUET = (".parquet", ".pq")
+#: Suffixes of tables, of which a folder may hold several files.
+TABLES = (*PARQUET, ".arrow", ".feather", ".ipc")
 WHOLE = 4  # row groups up to so many blocks are read whole, larger ones in order
 
 
@@ -61,8 +69,8 @@ class ParquetReader:
             buffer_size=buffer,
         )
 
-    def with_nulls(self, columns: Columns) -> list[bool]:
-        """Whether each column may have nulls, by the statistics in the footer."""
+    def with_nulls(self, columns: TableColumns) -> list[bool]:
+        """Return whether each column may have nulls, by the statistics in the footer."""
         without = dict.fromkeys(columns.names, True)
         for g in range(len(self.rows)):
             group = self._metadata.row_group(g)
@@ -70,7 +78,7 @@ class ParquetReader:
                 raise OSError(f"row group {g} has {group.num_columns} columns in its footer")
             for c in range(group.num_columns):
                 column, kind = group.column(c), self._metadata.schema.column(c).physical_type
-                if column.physical_type != kind:  # pyarrow aborts when asked for its statistics
+                if column.physical_type != kind:  # its statistics would make pyarrow abort
                     raise OSError(
                         f"row group {g} holds {column.physical_type} in column {c}, not {kind}"
                     )
@@ -81,13 +89,13 @@ class ParquetReader:
         return [not without[name] for name in columns.names]
 
     def table(self, first: int, last: int, names: tuple[str, ...]) -> Any:
-        """Some row groups, in large reads; the engine has threads enough."""
+        """Read some row groups, in large reads; the engine has threads of its own."""
         with self._open(self._metadata) as file:
             groups = list(range(first, last))
             return file.read_row_groups(groups, list(names), use_threads=False)
 
     def batches(self, group: int, size: int, names: tuple[str, ...]) -> Iterator[Any]:
-        """One row group, a few rows at a time."""
+        """Yield one row group, a few rows at a time."""
         # Small buffers for each column, or the whole row group would come into memory at once.
         with self._open(self._metadata, max(2**12, 2**22 // len(names))) as file:
             yield from file.iter_batches(size, row_groups=[group], columns=list(names))
@@ -99,12 +107,12 @@ class TableSource(NamedRows, InOrder):
     Attributes
     ----------
     paths : list of str
-        The files, one after another.
+        The files, in the order of their rows.
     column_names : tuple of str
     feature_names : ndarray of str or None
         The same, unless one column holds vectors.
     row_names, labels : ndarray or None
-        What stands in ``id_column`` and ``label_column``.
+        Contents of ``id_column`` and ``label_column``.
     """
 
     read_rate = 5e8
@@ -143,14 +151,17 @@ class TableSource(NamedRows, InOrder):
         self.blocks = tuple(zip([0, *ends[:-1]], ends, strict=True))
 
     def _compare_schemas(self) -> None:
-        """Refuse files that do not belong together."""
+        """Refuse files whose columns differ."""
         first = self._readers[0].schema
         for reader in self._readers[1:]:
             for name in (*self._columns.names, self._id, self._label):
                 if name is None:
                     continue
                 if reader.schema.get_field_index(name) < 0:
-                    raise ValueError(f"{reader.path} has no column {name!r}, but {self.path} has.")
+                    raise ValueError(
+                        f"{reader.path} has no column {name!r}, but {self.path} has; all files "
+                        "must agree."
+                    )
                 here, there = reader.schema.field(name).type, first.field(name).type
                 if here != there:
                     raise ValueError(
@@ -158,10 +169,13 @@ class TableSource(NamedRows, InOrder):
                         f"{there}; all files must agree."
                     )
             if strange := set(reader.schema.names) - set(first.names):
-                raise ValueError(f"{reader.path} has a column {min(strange)!r}, {self.path} not.")
+                raise ValueError(
+                    f"{reader.path} has a column {min(strange)!r}, which {self.path} lacks; all "
+                    "files must agree."
+                )
 
     def _width(self) -> int:
-        """How long the vectors are; where the type does not say, as long as the first."""
+        """Length of the vectors, by their type or else by the first vector."""
         if self._columns.width is not None:
             return self._columns.width
         for reader in self._readers:
@@ -175,9 +189,9 @@ class TableSource(NamedRows, InOrder):
         raise ValueError(f"{self.path} holds no vector in column {self._columns.names[0]!r}.")
 
     def _cut(self) -> list[Piece]:
-        """Whole row groups as far as they fit into a block; parts of those that do not."""
+        """Cut into blocks: several whole row groups, one, or a part of a large one."""
         row_bytes = self.shape[1] * self.dtype.itemsize
-        step = max(1, files.READ_BYTES // row_bytes)
+        step = max(1, base.READ_BYTES // row_bytes)
         pieces: list[Piece] = []
         for f, reader in enumerate(self._readers):
             for g, rows in enumerate(reader.rows):
@@ -205,7 +219,7 @@ class TableSource(NamedRows, InOrder):
         return i
 
     def read(self, i: int) -> Block:
-        """The rows of a block, in their own dtype."""
+        """Rows of a block, in their own dtype."""
         piece = self._pieces[i]
         if not piece.whole:
             return super().read(i)
@@ -217,7 +231,7 @@ class TableSource(NamedRows, InOrder):
     def _block(self, i: int, table: Any) -> Block:
         if table.num_rows != self._pieces[i].rows:
             raise OSError(
-                f"it has {table.num_rows} rows where its footer says {self._pieces[i].rows}"
+                f"it has {table.num_rows} rows, but its footer declares {self._pieces[i].rows}"
             )
         return as_block(table, self._columns, self.shape[1], self.dtype, self._place(i))
 
@@ -242,7 +256,7 @@ class TableSource(NamedRows, InOrder):
                     held, have = table.slice(rows).to_batches(), have - rows
                     number = next(waiting, None)
             if number is not None or have:
-                raise OSError(f"row group {group} does not have the rows that its footer says")
+                raise OSError(f"row group {group} has other rows than its footer declares")
 
     def _column(self, name: str) -> np.ndarray:
         self._check_same(f"column {name!r}")
@@ -258,10 +272,10 @@ def _reader(path: str) -> Any:
     check_regular(path)
     with reading(path, "its header and footer"):
         reader = (ParquetReader if path.lower().endswith(PARQUET) else arrow_reader)(path)
-        for name in reader.schema.names:  # decoded only now
+        for name in reader.schema.names:  # which are decoded only here
             name.encode()
         if any(rows < 0 for rows in reader.rows):
-            raise OSError("it declares fewer rows than none")
+            raise OSError("it declares a negative number of rows")
         return reader
 
 
@@ -279,23 +293,21 @@ def table_source(
     label_column: str | None = None,
     exclude: Any = None,
 ) -> TableSource:
-    """A Parquet or Arrow file, or a folder of files of one kind, in the order of their names.
+    """Source of a Parquet or Arrow file, or of a folder of them in the order of their names.
 
     Parameters
     ----------
     path : path
     columns : sequence of str, optional
-        The columns to read, in this order; by default all that are not left out.
+        Columns to read, in this order; by default all others than those named below.
     id_column, label_column : str, optional
-        Columns that are left out and kept as ``row_names`` and ``labels``.
+        Columns that are not data but ``row_names`` and ``labels``.
     exclude : str or sequence of str, optional
         More columns to leave out.
     """
     name = os.fspath(path)
     paths = [name]
     if os.path.isdir(name):
-        from primedpca.sources.files.paths import TABLES, suffix_of
-
         found = sorted(entry for entry in os.listdir(name) if not entry.startswith((".", "_")))
-        paths = [os.path.join(name, entry) for entry in found if suffix_of(entry) in TABLES]
+        paths = [os.path.join(name, entry) for entry in found if entry.lower().endswith(TABLES)]
     return TableSource(paths, columns, id_column, label_column, exclude)

@@ -18,8 +18,8 @@ from primedpca.sources.files.decoded_rows import DecodedRows, check_shrink, pill
 
 __all__ = ["VideoFrames", "is_video"]
 
-#: Containers by how they begin: a place, the bytes there, and what FFmpeg calls them.  No other is
-#: opened, as some (lists of films, playlists) are read from wherever they name.
+#: Containers by their first bytes: an offset, the bytes there, and FFmpeg's name.  No other kind is
+#: opened, as some (playlists) make FFmpeg read other files or addresses.
 ATOMS = (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip", b"pnot", b"udta", b"junk", b"uuid")
 CONTAINERS = (
     *((4, mark, "mov") for mark in ATOMS),
@@ -29,25 +29,25 @@ CONTAINERS = (
     (0, b"\0\0\1\xb3", "mpegvideo"),
     (188, b"\x47", "mpegts"),
 )
-BUFFER = 2**18  # bytes that are read at a time
+BUFFER = 2**18  # bytes read at a time
 SUFFIXES = frozenset((".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".webm"))
 
 
 class VideoFrames(DecodedRows):
     """The frames of a video's first stream as rows of uint8, in (height, width, channel) order.
 
-    The video is decoded once to count its frames, and what is decoded fills the cache; later
-    reads begin at the key frame before.
+    The video is decoded once to count its frames, which fills the cache; later reads start at the
+    key frame before.
 
     Parameters
     ----------
     path : path
-    shrink : int
+    shrink : int, default=1
         Divide both sides by this, by means over squares of pixels.
-    gray : bool
+    gray : bool, default=False
         One channel, the brightness, instead of red, green and blue.
-    cache : str or number
-        Decoded frames are kept up to so many bytes; 0 keeps none.
+    cache : str or number, default="1GB"
+        Keep decoded frames up to so many bytes; 0 keeps none.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class VideoFrames(DecodedRows):
                 self._count(frame, cache)
                 last = frame
             if last is None:
-                raise ValueError(f"{self.path} holds no frame that can be decoded.")
+                raise ValueError(f"{self.path} has no frame that can be decoded.")
             self._check_whole(container, stream, last)
         self._whole = True
         self._end(len(self._times))
@@ -86,8 +86,8 @@ class VideoFrames(DecodedRows):
             self._size = size
         if frame.pts is None or (self._times and frame.pts <= self._times[-1]):
             raise ValueError(
-                f"{self.path}: frame {number} has no time of its own: the file is damaged, or its "
-                "kind keeps none for this codec; `ffmpeg -i` makes an .mkv of it that has them."
+                f"{self.path}: frame {number} has no time of its own: the file is damaged, or "
+                "its container stores none for this codec. Convert it to .mkv with `ffmpeg -i`."
             )
         if frame.key_frame:
             self._keys.append(number)
@@ -96,12 +96,12 @@ class VideoFrames(DecodedRows):
             self._keep(number, self._row(frame))
 
     def _check_whole(self, container: Any, stream: Any, last: Any) -> None:
-        """Refuse a video that is shorter than it says, which decoders take as they find it."""
+        """Refuse a video that is shorter than it declares, which decoders do not report."""
         rate, tick = stream.average_rate, float(stream.time_base)
         promised = [stream.duration * stream.time_base] if stream.duration else []
         if stream.frames and rate:
             promised.append(stream.frames / rate)
-        if container.duration and len(container.streams) == 1:  # sound may go on for longer
+        if container.duration and len(container.streams) == 1:  # sound may be longer
             promised.append(Fraction(container.duration, 1_000_000))
         length = float(np.median(np.diff(self._times))) if len(self._times) > 1 else 0.0
         length = length or (1 / float(rate) / tick if rate else 0.0)
@@ -110,9 +110,9 @@ class VideoFrames(DecodedRows):
         most = float(max(promised, default=0.0))
         if there < most - 0.75 * length * tick:
             raise ValueError(
-                f"{self.path} says that it takes {most:.3g} s and ends after {there:.3g} s, "
-                f"{len(self._times)} frames: it is cut off; copy it again. If it is whole, `ffmpeg "
-                "-i` with `-c copy` writes its length anew."
+                f"{self.path} declares {most:.3g} s but ends after {there:.3g} s, "
+                f"{len(self._times)} frames: it is truncated. Copy it again; if it is whole, "
+                "`ffmpeg -i` with `-c copy` corrects its length."
             )
 
     def _row(self, frame: Any) -> np.ndarray:
@@ -127,7 +127,7 @@ class VideoFrames(DecodedRows):
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[Any, Any]]:
-        """The container and its first video stream."""
+        """Open the container and its first video stream."""
         try:
             import av
         except ImportError as error:
@@ -135,12 +135,12 @@ class VideoFrames(DecodedRows):
                 "Reading videos needs PyAV: pip install 'primedpca[images]'."
             ) from error
         if not os.path.exists(self.path):
-            raise FileNotFoundError(f"{self.path} is not there; name a video.")
+            raise FileNotFoundError(f"File not found: {self.path}. Name a video.")
         now = stamp_of(self.path)
         self._stamp = self._stamp or now
         self._stamp.check(now, self.path, "its frames")
         try:
-            # Never by name: FFmpeg takes "http:" in one for an address.  Names inside are bytes.
+            # Not by name: FFmpeg would take a name with "http:" for an address.
             with (
                 open(self.path, "rb") as file,
                 av.open(
@@ -156,31 +156,31 @@ class VideoFrames(DecodedRows):
                 stream = container.streams.video[0]
                 if stream.codec_context is None:
                     raise ValueError(f"{self.path} has a video stream of an unknown codec.")
-                # Several frames at a time would hide some damage, another part in every run; once
-                # all were decoded without any, there is none.
+                # Decoding frames in parallel misses some damage, at random; it is safe once all
+                # frames were decoded without an error.
                 stream.thread_type = "AUTO" if self._whole else "SLICE"
                 stream.codec_context.options = {"err_detect": "explode"}
                 yield container, stream
-        except Exception as error:  # on damaged films, of any kind
+        except Exception as error:  # damaged videos raise any kind
             ours = not isinstance(error, av.FFmpegError) and self.path in str(error)
             if ours or type(error) in (PermissionError, MemoryError):
                 raise
             raise ValueError(f"{self.path} cannot be read as a video: {error}.") from error
 
     def _container(self, file: Any) -> str:
-        """What kind of file it is, by its first bytes."""
+        """FFmpeg's name of the container, by the first bytes."""
         begin = file.read(189)
         file.seek(0)
         for place, mark, name in CONTAINERS:
             if begin[place : place + len(mark)] == mark:
                 return str(name)
         raise ValueError(
-            f"{self.path} cannot be read as a video: it does not begin as an .mp4, .mkv, .avi or "
-            ".mpg does."
+            f"{self.path} cannot be read as a video: its first bytes are not those of an .mp4, "
+            ".mkv, .avi or .mpg file."
         )
 
     def _frames(self, container: Any, stream: Any) -> Iterator[Any]:
-        """Frames from where the container stands, what is damaged refused."""
+        """Yield frames from the current position; refuse damaged ones."""
         for frame in container.decode(stream):
             if frame.is_corrupt:
                 raise ValueError(f"{self.path} is damaged near time {frame.pts}.")
@@ -201,7 +201,7 @@ class VideoFrames(DecodedRows):
                 if not wanted:
                     return
         missing = min(wanted.values())
-        raise ValueError(f"{self.path} has changed: frame {missing} cannot be found any more.")
+        raise ValueError(f"{self.path} has changed: frame {missing} is no longer found.")
 
     def batches(
         self, size: int, seed: int | None, epoch: int = 0, start: int = 0

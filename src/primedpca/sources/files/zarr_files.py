@@ -141,7 +141,7 @@ def _limited(file: BinaryIO, size: int, path: str) -> bytes:
 
 
 def metadata_of(files: FolderFiles | ZipFiles, name: str) -> tuple[int, bool, Any] | None:
-    """The format, whether it is an array, and the metadata of a node, or None if it is none."""
+    """Format, whether it is an array, and metadata of a node; None if it is not a node."""
     for version, entry in ((3, "zarr.json"), (2, ".zarray"), (2, ".zgroup")):
         text = files.read(f"{name}/{entry}" if name else entry)
         if text is None:
@@ -151,16 +151,17 @@ def metadata_of(files: FolderFiles | ZipFiles, name: str) -> tuple[int, bool, An
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{files.path} has damaged metadata in {entry}: {error}.") from error
         if not isinstance(found, dict):
-            raise ValueError(f"{files.path} has damaged metadata in {entry}: no JSON object.")
+            raise ValueError(f"{files.path} has damaged metadata in {entry}: not a JSON object.")
         if entry == ".zarray":
-            files.read(f"{name}/.zattrs" if name else ".zattrs")  # Zarr will: a pipe is refused
+            # Zarr will read the attributes, too: a pipe must be refused before.
+            files.read(f"{name}/.zattrs" if name else ".zattrs")
         array = entry == ".zarray" or found.get("node_type") == "array"
         return version, array, found
     return None
 
 
 def find_arrays(files: FolderFiles | ZipFiles, name: str = "") -> Iterator[tuple[str, int, Any]]:
-    """Every array in a group and the groups in it: path, format and metadata."""
+    """Yield path, format and metadata of every array in a group and the groups in it."""
     waiting = [name]
     while waiting:
         here = waiting.pop()

@@ -14,36 +14,37 @@ from primedpca.sources.files.decompression import HEADERS, STREAMS, check_stored
 
 __all__ = ["Layout", "layout_of"]
 
-#: Codecs that decode to Python objects, of which pickle runs what the file says.
+#: Codecs that decode to Python objects; pickle among them runs code from the file.
 OBJECTS = {"pickle", "json2", "json", "msgpack2", "msgpack", "categorize", "base64"}
 OBJECTS |= {"vlen-utf8", "vlen-bytes", "vlen-array"}
 #: Codecs from array to array or to bytes, which do not change the number of values.
 FILTERS = {"bytes", "endian", "transpose", "delta", "fixedscaleoffset", "quantize", "bitround"}
 FILTERS |= {"shuffle", "astype"}
-#: Checksums of four bytes, and the end at which they stand by default.
+#: Checksums of four bytes, and their default position.
 CHECKSUMS = {"crc32c": "end", "fletcher32": "end", "crc32": "start", "adler32": "start"}
 ABSENT = 2**64 - 1  # in the index of a shard
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The shape of an array and of its chunks, and what bounds the size of a decoded chunk.
+    """Shapes of an array and of its chunks, and the facts that bound the decoded size of a chunk.
 
     Attributes
     ----------
     shape : tuple of int
     dtype : numpy.dtype
     chunks : tuple of int
-        Of shards, where the array has some.
+        Shape of a chunk, or of a shard if the array has shards.
     inner : tuple of int
-        Of the chunks in a shard, else the same.
+        Shape of the chunks in a shard, or else of a chunk.
     encoded : int
-        Bytes of a value as the compressor sees it.
-    packing : tuple of dict
+        Bytes of a value before compression.
+    packing : tuple of dict or None
         Compressors and checksums in the order of decoding; None if one of them is unknown.
-    index_at_end : bool
-        Where the index of a shard stands.
-    index_checksum : bool
+    index_at_end : bool, default=True
+        Whether the index of a shard is at its end, not at its beginning.
+    index_checksum : bool, default=True
+        Whether the index has a checksum.
     """
 
     shape: tuple[int, ...]
@@ -68,7 +69,7 @@ class Layout:
             self._check_chunk(file, start, length)
 
     def _index(self, file: BinaryIO, size: int) -> Iterator[tuple[int, int]]:
-        """Where the chunks of a shard begin and how long they are."""
+        """Yield start and length of the chunks of a shard."""
         count = math.prod(a // b for a, b in zip(self.chunks, self.inner, strict=True))
         length = 16 * count + 4 * self.index_checksum
         if length > size:
@@ -100,7 +101,7 @@ class Layout:
 
 
 def layout_of(label: str, found: Any, *, known_only: bool = True) -> Layout:
-    """The layout that metadata describe, as decoded from their JSON.
+    """Return the layout that metadata describe, as decoded from their JSON.
 
     Parameters
     ----------
@@ -109,7 +110,7 @@ def layout_of(label: str, found: Any, *, known_only: bool = True) -> Layout:
     found : dict
         ``zarr.json`` or ``.zarray``.
     known_only : bool
-        Refuse codecs whose decoded size is not known here; otherwise nothing bounds them.
+        Refuse codecs whose decoded size cannot be checked; if False, they are not checked.
     """
     try:
         version = found["zarr_format"]
@@ -162,7 +163,7 @@ def _layout(
         raise ValueError(f"{label} has shards of {chunks}, which chunks of {inner} do not fill.")
     index = [_codec(one)["id"] for one in shard["index_codecs"]]
     if index not in (["bytes"], ["bytes", "crc32c"]):
-        raise ValueError(f"{label} encodes the index of its shards by {index}; it is not read.")
+        raise ValueError(f"{label} encodes the index of its shards by {index}: not supported.")
     encoded, packing = _packing(label, dtype, [_codec(one) for one in shard["codecs"]], known_only)
     at_end = shard.get("index_location", "end") == "end"
     return Layout(shape, dtype, chunks, inner, encoded, packing, at_end, "crc32c" in index)
@@ -171,7 +172,7 @@ def _layout(
 def _packing(
     label: str, dtype: np.dtype, codecs: list[dict[str, Any]], known_only: bool
 ) -> tuple[int, tuple[dict[str, Any], ...] | None]:
-    """Bytes of a value before it is packed, and what it is packed by, outermost first."""
+    """Bytes of a value before it is packed, and its compressors and checksums, outermost first."""
     encoded, packing = dtype.itemsize, []
     for codec in codecs:
         name = codec["id"]
@@ -204,7 +205,7 @@ def _packing(
 
 
 def _codec(given: Any) -> dict[str, Any]:
-    """A codec of either version by its plain name and options: ``{"id": "zstd", "level": 3}``."""
+    """A codec of either version as its name and options: ``{"id": "zstd", "level": 3}``."""
     if isinstance(given, str):
         given = {"name": given}
     if "id" in given:
@@ -228,11 +229,11 @@ def _lengths(given: Any, least: int) -> tuple[int, ...]:
 
 
 def _dtype(label: str, given: Any) -> np.dtype:
-    """A real NumPy type; nothing else is ever given to NumPy or Zarr."""
+    """A NumPy type of numbers; no other is ever passed to NumPy or Zarr."""
     try:
         found = np.dtype(given) if isinstance(given, str) and len(given) < 20 else None
     except (TypeError, ValueError, SyntaxError):
         found = None
     if found is None or found.kind not in "biufc":
-        raise ValueError(f"{label} holds values of type {given!r}; only numbers are read.")
+        raise ValueError(f"{label} holds values of type {given!r}; only numbers are supported.")
     return found

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from primedpca.protocols import Block
+from primedpca.sources.base import read_only
 from primedpca.sources.files.common import (
     FileSource,
     Stamp,
@@ -29,9 +30,9 @@ __all__ = ["ZarrSource", "zarr_source"]
 class ZarrSource(FileSource):
     """An array of two dimensions.
 
-    Checksum codecs (``crc32c``) are compared by Zarr at every reading.  Chunks that are absent
-    read as the fill value, which is how Zarr stores chunks of nothing else.  The size that a
-    stored chunk decodes to is compared with its shape before it is first read.
+    Zarr compares checksums (``crc32c``) in every read.  Absent chunks are read as the fill value,
+    as Zarr leaves out chunks that hold nothing else.  The decoded size of a stored chunk is
+    compared with its shape before it is first read.
 
     Parameters
     ----------
@@ -44,7 +45,7 @@ class ZarrSource(FileSource):
     Attributes
     ----------
     missing_chunks : int
-        How many chunks (shards, where it has some) are absent.
+        Number of absent chunks (of shards, if it has some).
     """
 
     read_rate = 5e8
@@ -81,10 +82,10 @@ class ZarrSource(FileSource):
         self.cache_bytes = outside(self.shape, self._chunks, self.axis) * itemsize
 
     def _look(self) -> int:
-        """Take stock of the chunks and return how many are absent."""
+        """List the chunks, and return the number of absent ones."""
         itemsize = self.dtype.itemsize
         self._stamps: dict[str, Stamp] = {}
-        if self._files is None:  # in memory, or wherever a store of the user's keeps it
+        if self._files is None:  # in memory, or in a store of the user's own
             total = math.prod(self._grid)
             count_missing(self.path, self.shape, self._chunks, itemsize, total)
             with reading(self.path, "the list of its chunks"):
@@ -108,13 +109,13 @@ class ZarrSource(FileSource):
         return count_missing(self.path, self.shape, self._chunks, itemsize, len(self._stamps))
 
     def _key(self, place: tuple[int, ...]) -> str:
-        """The path of a chunk inside the array's folder."""
+        """Path of a chunk inside the folder of the array."""
         return os.path.normpath(self._array.metadata.encode_chunk_key(place))
 
     def _check_chunks(self, i: int) -> list[tuple[int, int]]:
-        """Refuse chunks that changed since the store was opened, or would decode to too much.
+        """Return the places of the stored chunks of block ``i``.
 
-        Returns the places of those chunks of a strip that are stored.
+        Chunks that changed since the store was opened, or would decode to too much, are refused.
         """
         if self._files is None:
             return []
@@ -138,8 +139,8 @@ class ZarrSource(FileSource):
                 stored.append(place)
             elif not archive and os.path.lexists(path):
                 raise OSError(
-                    f"{path} has come since the store was opened (seen at {self._place(i)}); "
-                    "open it again."
+                    f"{path} was added since the store was opened (seen at {self._place(i)}); open "
+                    "the store again."
                 )
         return stored
 
@@ -164,11 +165,10 @@ class ZarrSource(FileSource):
             else:
                 place = (slice(start, stop), slice(None))
                 block = np.asarray(self._array[place if self.axis == 0 else place[::-1]])
-        block.flags.writeable = False
-        return block
+        return read_only(block)
 
     def _filled(self, i: int, stored: list[tuple[int, int]]) -> np.ndarray:
-        """A strip of mostly absent chunks, each of which Zarr would take 0.2 ms to look for."""
+        """Read a strip of mostly absent chunks, each of which would cost Zarr 0.2 ms."""
         (start, stop), length = self.blocks[i], self.shape[1 - self.axis]
         shape = (stop - start, length) if self.axis == 0 else (length, stop - start)
         fill, first = self._array.fill_value, (start, 0) if self.axis == 0 else (0, start)
@@ -184,13 +184,13 @@ class ZarrSource(FileSource):
 def zarr_source(
     given: Any, part: str | None = None, *, strict: bool = False, follow_links: bool = False
 ) -> ZarrSource:
-    """An array, by the path of its store and its name, or as a Zarr object.
+    """Source of an array, by the path of its store and its name, or as a Zarr object.
 
     Parameters
     ----------
     given : path or zarr.Array
     part : str, optional
-        The name of the array; by default the store's root or the only array of two dimensions.
+        Name of the array; by default the store's root or the only array of two dimensions.
     strict : bool, default=False
         Refuse an array with chunks that are absent.
     follow_links : bool, default=False
@@ -205,7 +205,7 @@ def zarr_source(
         files = FolderFiles(path, follow_links) if folder else ZipFiles(path)
         name, version, found = _array(files, path, part)
         layout_of(f"{path}::{name}" if name else path, found)  # before Zarr makes any codec
-        # A store of its own: a path with "::" in it would be taken for a chain of stores.
+        # By a store object: Zarr would take a path with "::" for a chain of stores.
         store = zarr.storage.LocalStore if folder else zarr.storage.ZipStore
         array = zarr.open_array(
             store(path, read_only=True), mode="r", path=name, zarr_format=version
@@ -214,7 +214,7 @@ def zarr_source(
 
 
 def _array(files: FolderFiles | ZipFiles, path: str, part: str | None) -> tuple[str, int, Any]:
-    """The array that is meant: its name, format and metadata."""
+    """Name, format and metadata of the array to read."""
     name = "/".join(step for step in (part or "").split("/") if step)
     known = None if ".." in name.split("/") else metadata_of(files, name)
     if known is None:
@@ -226,7 +226,7 @@ def _array(files: FolderFiles | ZipFiles, path: str, part: str | None) -> tuple[
     if len(flat) != 1:
         names = ", ".join(sorted(one[0] for one in flat)[:9])
         raise ValueError(
-            f"{path} must have one array of two dimensions, it has {len(flat)} ({names}); name "
-            f"one as '{path}::array'."
+            f"{path} has {len(flat)} arrays of two dimensions ({names}), not one; name the array "
+            f"as '{path}::array'."
         )
     return flat[0]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from primedpca._core.arrays import check_whole_numbers
-from primedpca.protocols import DataSource
+from primedpca.sources.base import MemorySource
 from primedpca.sources.memory.dense import DenseSource
 from primedpca.sources.memory.sparse import SparseSource
 
@@ -20,13 +20,13 @@ def is_frame(x: Any) -> bool:
     return library in ("pandas", "polars", "pyarrow", "modin", "cudf") and hasattr(x, "columns")
 
 
-def frame_source(x: Any) -> DataSource:
-    """A frame's numbers; every column must be numeric, missing entries become NaN.
+def frame_source(x: Any) -> MemorySource:
+    """Numbers of a data frame; every column must be numeric, and missing entries become NaN.
 
-    A pandas frame of one dtype is read where it lies; other frames take one dense copy.  The
-    names of the columns, where all are text, are the source's ``feature_names``.
+    A pandas frame of one dtype is read in place; other frames take one dense copy.  The names of
+    the columns, where all are text, become the source's ``feature_names``.
     """
-    source: Any = _values_of(x)
+    source = _values_of(x)
     names = column_names(x)
     if all(isinstance(name, str) for name in names):
         source.feature_names = names
@@ -34,11 +34,11 @@ def frame_source(x: Any) -> DataSource:
 
 
 def column_names(x: Any) -> list[Any]:
-    """What the columns of a frame are called."""
-    return list(getattr(x, "column_names", x.columns))  # pyarrow has its names apart
+    """Names of the columns of a data frame."""
+    return list(getattr(x, "column_names", x.columns))  # pyarrow's `columns` are the data
 
 
-def _values_of(x: Any) -> DataSource:
+def _values_of(x: Any) -> MemorySource:
     try:
         import narwhals.stable.v2 as nw
     except ImportError as error:
@@ -51,8 +51,8 @@ def _values_of(x: Any) -> DataSource:
     names = column_names(x)
     if len(set(names)) < len(names):
         double = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"`X` has {names.count(double)} columns {double!r}; rename them.")
-    if any(sparse):  # pandas again; the dense columns beside them ask for a dense copy anyway
+        raise ValueError(f"`X` has {names.count(double)} columns named {double!r}. Rename them.")
+    if any(sparse):  # pandas; the dense columns beside the sparse ones need a dense copy anyway
         x = x.astype({c: t.subtype for c, t in x.dtypes.items() if hasattr(t, "fill_value")})
     frame = nw.from_native(x, eager_only=True)
     text = [
@@ -63,8 +63,8 @@ def _values_of(x: Any) -> DataSource:
     if text:
         first = ", ".join(repr(name) for name in text[:5]) + (" ..." if len(text) > 5 else "")
         raise ValueError(
-            f"`X` has {len(text)} column(s) that hold no numbers (first: {first}); "
-            "drop or encode them."
+            f"`X` has {len(text)} column(s) that do not hold numbers ({first}). Drop or encode "
+            "them."
         )
     values = _numbers(frame.to_numpy(), frame)
     if values.dtype.kind == "f":
@@ -75,7 +75,7 @@ def _values_of(x: Any) -> DataSource:
 
 
 def _numbers(values: np.ndarray, frame: Any) -> np.ndarray:
-    """Nullable columns arrive as objects: turn each into floats with NaN for what is missing."""
+    """Numbers of a frame whose nullable columns came as objects: floats, NaN where missing."""
     if values.dtype != object:
         return values
     columns = [frame[name].cast(_float64()).to_numpy().astype(np.float64) for name in frame.columns]

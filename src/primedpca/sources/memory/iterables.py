@@ -1,4 +1,4 @@
-"""Whatever can be iterated over again: blocks that come in one order only."""
+"""Objects that can be iterated over again: blocks that come in one order only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from primedpca._core.arrays import dtype_name, is_sparse, to_numpy, work_dtype
 from primedpca._core.threads import renewed_after_fork
 from primedpca.protocols import Block
-from primedpca.sources.base import BlockSource, join, take_rows
+from primedpca.sources.base import BlockSource, join, library_of, read_only, take_rows
 
 __all__ = ["IteratedBlocks", "is_iterable_of_blocks", "iterated"]
 
@@ -21,26 +21,21 @@ BLOCK_BYTES = 2**22
 
 
 class IteratedBlocks(BlockSource):
-    """The blocks of rows that an object gives whenever it is iterated over.
+    """Blocks of rows from an object that yields the same ones whenever it is iterated over.
 
-    The first scan counts the rows.  Blocks too small to be worked on well are put together.
-    Every later scan is compared with the first by checksums: rows that come in another order,
-    or other rows, would spoil the answer without a sign.
+    The first scan counts the rows.  Small blocks are joined, as they are slow to work on.  Every
+    later scan is compared with the first by checksums: other rows, or rows in another order, would
+    spoil the result silently.  The first block is kept, as several steps look at it.
 
     Parameters
     ----------
     start : callable
-        Gives a fresh iterator over 2-d blocks, dense or sparse.
+        Returns a fresh iterator over 2-d blocks, dense or sparse.
     name : str
-        What errors call it.
-
-    Attributes
-    ----------
-    sequential : bool
-        That blocks are best asked for in order: one out of order costs a new iteration.
+        Name of the object in error messages.
     """
 
-    sequential = True
+    sequential = True  # a block out of order costs a new iteration
 
     def __init__(self, start: Callable[[], Iterator[Block]], name: str) -> None:
         self._start, self._name = start, name
@@ -55,14 +50,15 @@ class IteratedBlocks(BlockSource):
             self.nnz += int(block.nnz) if is_sparse(block) else block.size
             edges.append(edges[-1] + block.shape[0])
         if first is None:
-            raise ValueError(f"`X` ({name}) gave no blocks; it must give 2-d arrays of rows.")
+            raise ValueError(f"`X` ({name}) yields no blocks; it must yield 2-d arrays of rows.")
         self.shape, self.dtype = (edges[-1], int(first.shape[1])), first.dtype
+        self._first, self.library = first, library_of(first)
         self.blocks = tuple(pairwise(edges))
         self._renew()
         renewed_after_fork(self)
 
     def _renew(self) -> None:
-        """Iterate again with the next block that is asked for."""
+        """Iterate from the start for the next block that is read."""
         self._lock = threading.Lock()
         self._cursor: Iterator[tuple[int, Block]] = iter(())
         self._next = len(self.blocks)
@@ -70,13 +66,13 @@ class IteratedBlocks(BlockSource):
     def _compare(self, block: Block, first: Block) -> None:
         if block.shape[1] != first.shape[1] or block.dtype != first.dtype:
             raise ValueError(
-                f"`X` ({self._name}) gave a block of {block.shape[1]} columns of "
+                f"`X` ({self._name}) yields a block of {block.shape[1]} columns of "
                 f"{dtype_name(block.dtype)} after one of {first.shape[1]} of "
                 f"{dtype_name(first.dtype)}; all must be alike."
             )
 
     def _pieces(self) -> Iterator[Block]:
-        """Blocks as they come, small ones put together."""
+        """Blocks as they come, small ones joined."""
         held: list[Block] = []
         size = 0
         for number, given in enumerate(self._start()):
@@ -87,36 +83,38 @@ class IteratedBlocks(BlockSource):
                 held.append(block)
                 size += 12 * block.nnz if is_sparse(block) else 8 * block.size
             if size >= BLOCK_BYTES:
-                yield _frozen(held)
+                yield read_only(join(held, axis=0))
                 held, size = [], 0
         if held:
-            yield _frozen(held)
+            yield read_only(join(held, axis=0))
 
     def scan(self, start: int = 0) -> Iterator[tuple[int, Block]]:
-        """Iterate again, past the blocks before ``start``."""
+        """Iterate again, skipping the blocks before ``start``."""
         count = 0
         for i, block in enumerate(self._pieces()):
             if i >= len(self.blocks) or _checksum(block) != self._sums[i]:
                 raise ValueError(
-                    f"`X` ({self._name}) gave other rows in block {i} than when it was first read; "
-                    "it must give the same rows in the same order every time (shuffle=False, no "
-                    "random changes)."
+                    f"`X` ({self._name}) yields other rows in block {i} than when it was first "
+                    "read; it must yield the same rows in the same order every time "
+                    "(shuffle=False, no random transforms)."
                 )
             count += 1
             if i >= start:
                 yield i, block
         if count < len(self.blocks):
             raise ValueError(
-                f"`X` ({self._name}) gave {count} blocks, but {len(self.blocks)} when it was first "
-                "read; it must give the same rows every time."
+                f"`X` ({self._name}) yields {count} blocks, but yielded {len(self.blocks)} when it "
+                "was first read; it must yield the same rows every time."
             )
 
     def fingerprint(self) -> list[int]:
-        """What tells these rows from others: the sums by which every block is checked."""
+        """Checksums of all blocks."""
         return self._sums
 
     def read(self, i: int) -> Block:
-        """Block ``i``: the next one at no cost, an earlier one by iterating again."""
+        """Block ``i``: the first and the next at no cost, an earlier one by iterating again."""
+        if i == 0:
+            return self._first
         with self._lock:
             if i < self._next:
                 self._cursor, self._next = self.scan(), 0
@@ -124,7 +122,7 @@ class IteratedBlocks(BlockSource):
                 self._next = number + 1
                 if number == i:
                     return block
-        raise IndexError(f"there is no block {i}.")
+        raise IndexError(f"block {i} does not exist: `X` ({self._name}) has {len(self.blocks)}.")
 
     def rows(self, index: np.ndarray) -> Block:
         """Rows by number, in one iteration."""
@@ -153,28 +151,20 @@ def _checked(block: Any, number: int, name: str) -> Block:
 
         from primedpca.sources.memory.sparse import SparseSource
 
-        # A copy, here and below: who gives blocks may use the same room for the next one.
+        # A copy, here and below: the iterator may reuse the memory for its next block.
         return SparseSource(csr_array(block, copy=True)).array
     if not hasattr(block, "shape") and not hasattr(block, "__array__"):
         raise TypeError(
-            f"`X` ({name}) gave a {type(block).__name__} as block {number}; it must give 2-d "
+            f"`X` ({name}) yields a {type(block).__name__} as block {number}; it must yield 2-d "
             "arrays of rows."
         )
     values = np.array(to_numpy(block))
     if values.ndim != 2:
         raise ValueError(
-            f"`X` ({name}) gave an array of shape {values.shape} as block {number}; it must give "
-            "2-d arrays of rows, such as row[None] for a single one."
+            f"`X` ({name}) yields an array of shape {values.shape} as block {number}; it must "
+            "yield 2-d arrays of rows, such as row[None] for a single one."
         )
     return values
-
-
-def _frozen(held: list[Block]) -> Block:
-    """The pieces as one block that nobody can write to."""
-    block = join(held, axis=0)
-    for part in (block.data, block.indices) if is_sparse(block) else (block,):
-        part.flags.writeable = False
-    return block
 
 
 def _checksum(block: Block) -> int:
@@ -186,18 +176,18 @@ def _checksum(block: Block) -> int:
 
 
 def iterated(x: Any) -> IteratedBlocks:
-    """An object that gives 2-d arrays each time it is iterated over."""
+    """Source of an object that yields 2-d arrays each time it is iterated over."""
     if iter(x) is x:
         raise TypeError(
-            f"`X` is a {type(x).__name__}, which can be iterated over once, but PCA reads the data "
-            "several times; pass an object whose __iter__ begins again, or use `partial_fit` on "
-            "each block."
+            f"`X` is a {type(x).__name__}, which can be iterated over only once, but PCA reads the "
+            "data several times. Pass an object whose __iter__ starts again, or use `partial_fit` "
+            "on each block."
         )
     return IteratedBlocks(lambda: iter(x), type(x).__name__)
 
 
 def is_iterable_of_blocks(x: Any) -> bool:
-    """Whether ``x`` can be iterated over and is nothing else that is known."""
+    """Whether ``x`` can be iterated over and is not text, a mapping, a set or an array."""
     if isinstance(x, (str, bytes, Mapping, set, frozenset)) or hasattr(x, "__array__"):
         return False
     return hasattr(x, "__iter__")

@@ -11,24 +11,31 @@ import scipy.sparse as sp
 
 from primedpca._core.arrays import work_dtype
 from primedpca.protocols import Block
-from primedpca.sources.base import MemorySource
+from primedpca.sources.base import MemorySource, read_only
 
 __all__ = ["SparseSource", "cut_by_entries"]
 
 BLOCK_ENTRIES = 2**19
-OUTPUT_RATIO = 16  # a block's product is written out whole, so it must hold many more entries
+OUTPUT_RATIO = 16  # a block's product is dense, so a block must hold many times its entries
 
 
 class SparseSource(MemorySource):
-    """Compressed rows are read as rows, compressed columns as columns.
+    """A sparse matrix in memory: compressed rows are read as rows, compressed columns as columns.
 
     The other formats (COO, LIL, DOK, DIA, BSR) are converted to compressed rows once, which
     takes a copy; so does merging duplicate entries.
+
+    Attributes
+    ----------
+    array : sparse array of shape (n, d)
+        The matrix itself, in CSR or CSC format.
     """
+
+    library = "scipy"
 
     def __init__(self, x: Any) -> None:
         if x.ndim != 2:
-            raise ValueError(f"`X` must have two dimensions, got {x.ndim}.")
+            raise ValueError(f"`X` must have two dimensions, got {x.ndim}. Reshape it.")
         work_dtype(x.dtype)
         if x.format == "coo":
             _check_indices(x.coords[0], x.shape[0])
@@ -38,41 +45,37 @@ class SparseSource(MemorySource):
         if not x.has_canonical_format:
             x = x.copy()
             x.sum_duplicates()
-        self._x = x
+        self.array = x
         self.shape, self.dtype = (int(x.shape[0]), int(x.shape[1])), x.dtype
         self.axis = 0 if x.format == "csr" else 1
         self.blocks = cut_by_entries(x.indptr, self.shape[1 - self.axis])
 
-    @property
-    def array(self) -> Any:
-        """The matrix itself."""
-        return self._x
-
     def read(self, i: int) -> Block:
-        """A view of the block: its entries are not copied."""
+        """The block, as a view: its entries are not copied."""
         start, stop = self.blocks[i]
-        x, (a, b) = self._x, self._x.indptr[[start, stop]]
+        x, (a, b) = self.array, self.array.indptr[[start, stop]]
         shape = (stop - start, x.shape[1]) if self.axis == 0 else (x.shape[0], stop - start)
         block = (sp.csr_array if self.axis == 0 else sp.csc_array)(shape, dtype=x.dtype)
         # Set, not passed in: the constructor would copy what is less than half of its base.
         block.data, block.indices = x.data[a:b], x.indices[a:b]
-        block.data.flags.writeable = block.indices.flags.writeable = False
         block.indptr = x.indptr[start : stop + 1] - a
-        return block
+        return read_only(block)
 
     def rows(self, index: np.ndarray) -> Block:
-        """The rows themselves, as compressed rows."""
-        return sp.csr_array(self._x[index])
+        """Rows by number, as compressed rows."""
+        return sp.csr_array(self.array[index])
 
     def __repr__(self) -> str:
         n, d = self.shape
-        return f"SparseSource({self._x.format}, {n} x {d}, {self._x.nnz} entries, {self.dtype})"
+        return (
+            f"SparseSource({self.array.format}, {n} x {d}, {self.array.nnz} entries, {self.dtype})"
+        )
 
 
 def cut_by_entries(indptr: np.ndarray, across: int) -> tuple[tuple[int, int], ...]:
-    """Cut compressed rows (columns) of ``across`` places into blocks of about as many entries.
+    """Cut compressed rows (columns) of length ``across`` into blocks with about equal entries.
 
-    A power of two of them: with five, two processors would work as long as for six.
+    The number of blocks is a power of two: two processors would take as long for five as for six.
     """
     stored, length = int(indptr[-1]), indptr.size - 1
     wanted = stored / max(BLOCK_ENTRIES, OUTPUT_RATIO * across)
@@ -83,7 +86,7 @@ def cut_by_entries(indptr: np.ndarray, across: int) -> tuple[tuple[int, int], ..
 
 
 def _check_structure(x: Any) -> None:
-    """Refuse indices that point outside: the products would read foreign memory."""
+    """Refuse indices outside the matrix: products would read memory beyond its arrays."""
     minor, major = x.shape[::-1] if x.format == "csr" else x.shape
     steps = np.diff(x.indptr)
     if x.indptr.size != major + 1 or x.indptr[0] != 0 or (steps < 0).any():
@@ -101,5 +104,5 @@ def _check_indices(used: np.ndarray, size: int) -> None:
         bad = used.min() if used.min() < 0 else used.max()
         raise ValueError(
             f"`X` is a damaged sparse matrix: it stores an entry at index {bad}, outside "
-            f"0..{size - 1}; rebuild it."
+            f"0..{size - 1}. Build it again."
         )

@@ -12,7 +12,7 @@ import numpy as np
 from primedpca._core.arrays import dtype_name, work_dtype
 from primedpca._core.threads import renewed_after_fork
 from primedpca.protocols import Block, DataSource
-from primedpca.sources.base import MemorySource, cut_evenly
+from primedpca.sources.base import MemorySource, cut_evenly, read_only
 from primedpca.sources.memory.dense import DenseSource
 from primedpca.sources.memory.iterables import IteratedBlocks
 
@@ -22,16 +22,18 @@ BLOCK_BYTES = 2**22
 
 
 class DatasetRows(MemorySource):
-    """A dataset whose rows can be had by number.
+    """A dataset with random access to its rows.
 
-    A row of any shape is flattened; of a pair (row, label) the label is left alone.  Rows are
-    asked for one at a time and by one thread at a time, as a data loader's worker would.
+    A row of any shape is flattened; of a pair (row, label) the label is ignored.  One thread at a
+    time asks for one row at a time, as a worker of a data loader would.
 
     Parameters
     ----------
     dataset : torch.utils.data.Dataset
         With ``__len__`` and ``__getitem__``; it must give the same row for the same number.
     """
+
+    library = "numpy"
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
@@ -43,22 +45,22 @@ class DatasetRows(MemorySource):
         first, again = self._row(0), self._row(0)
         if not np.array_equal(first, again, equal_nan=first.dtype.kind == "f"):
             raise ValueError(
-                "`X` is a dataset that gives another row 0 each time; take out what is random in "
-                "its transforms."
+                "`X` is a dataset whose row 0 differs each time it is read; remove random "
+                "transforms."
             )
         work_dtype(first.dtype)
         self.shape, self.dtype = (n, first.size), first.dtype
         self.blocks = cut_evenly(n, max(1, BLOCK_BYTES // max(first.nbytes, 1)))
 
     def _renew(self) -> None:
-        """A lock that no thread of a process before has."""
+        """Make a lock that no thread of the parent process holds."""
         self._lock = threading.Lock()
 
     def _row(self, number: int) -> np.ndarray:
         return _numbers(_without_label(self.dataset[number]), f"row {number}").reshape(-1)
 
     def read(self, i: int) -> Block:
-        """The rows of the block, in a fresh array."""
+        """Rows of the block, in a fresh array."""
         return self.rows(np.arange(*self.blocks[i]))
 
     def rows(self, index: np.ndarray) -> Block:
@@ -74,8 +76,7 @@ class DatasetRows(MemorySource):
                         f"{dtype_name(self.dtype)}; all must be alike."
                     )
                 out[place] = row
-        out.flags.writeable = False
-        return out
+        return read_only(out)
 
     def __repr__(self) -> str:
         n, d = self.shape
@@ -91,7 +92,7 @@ def is_torch_data(x: Any) -> bool:
 
 
 def torch_source(x: Any) -> DataSource:
-    """A dataset by row number where it has them, else (and a data loader) in order only."""
+    """A dataset with random access where it has that; iterable ones and loaders in order only."""
     from torch.utils import data
 
     if isinstance(x, data.DataLoader):
@@ -113,7 +114,7 @@ def torch_source(x: Any) -> DataSource:
 
 
 def _batches(loader: Any) -> Iterator[np.ndarray]:
-    """What a loader gives, each row flattened."""
+    """Batches of a data loader, each row flattened."""
     for number, batch in enumerate(loader):
         values = _numbers(_without_label(batch), f"batch {number}")
         if loader.batch_size is None and loader.batch_sampler is None:

@@ -1,22 +1,22 @@
-"""xarray: fields over labelled dimensions, one of which counts the samples."""
+"""xarray's DataArray: fields over labelled dimensions, one of which counts the samples."""
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from primedpca._core.arrays import dtype_name, work_dtype
 from primedpca.protocols import Block
-from primedpca.sources.base import BlockSource, cut_evenly
+from primedpca.sources import base
+from primedpca.sources.base import BlockSource, cut_evenly, read_only
 
 __all__ = ["Fields", "is_xarray"]
 
-READ_BYTES = 2**23
-
 
 class Fields(BlockSource):
-    """A DataArray as rows: one dimension counts the samples, the others are stacked.
+    """A DataArray as rows: one dimension counts the samples, the others are flattened.
 
     Parameters
     ----------
@@ -34,30 +34,32 @@ class Fields(BlockSource):
         The coordinate of the other dimension, if there is one and it is text.
     """
 
+    library = "numpy"
+
     def __init__(self, field: Any, *, sample: Any = None) -> None:
         if field.ndim == 0:
-            raise ValueError("`X` is a DataArray without dimensions; it must have samples.")
+            raise ValueError("`X` is a DataArray without dimensions; it needs one for the samples.")
         sample = field.dims[0] if sample is None else sample
         if sample not in field.dims:
             known = ", ".join(map(str, field.dims))
-            raise ValueError(f"`sample`={sample!r} is no dimension of `X`; it has {known}.")
+            raise ValueError(f"`sample`={sample!r} is not a dimension of `X`, which has {known}.")
         work_dtype(field.dtype)
         self.field, self.sample_dim = field.transpose(sample, ...), sample
         self.shape = (field.sizes[sample], int(np.prod(self.field.shape[1:], dtype=object)))
         self.dtype = np.dtype(field.dtype)
         row = self.shape[1] * self.dtype.itemsize
-        self.blocks = cut_evenly(self.shape[0], max(1, READ_BYTES // max(row, 1)))
+        self.blocks = cut_evenly(self.shape[0], max(1, base.READ_BYTES // max(row, 1)))
 
-    @property
+    @cached_property
     def row_names(self) -> np.ndarray | None:
-        """The coordinate of the samples, of shape (n,)."""
+        """Coordinate of the samples, of shape (n,)."""
         if self.sample_dim not in self.field.coords:
             return None
         return np.asarray(self.field.coords[self.sample_dim].values)
 
-    @property
+    @cached_property
     def feature_names(self) -> np.ndarray | None:
-        """The coordinate of the features, of shape (d,), where it is one of texts."""
+        """Coordinate of the features, of shape (d,), if it is text."""
         others = self.field.dims[1:]
         if len(others) != 1 or others[0] not in self.field.coords:
             return None
@@ -65,15 +67,13 @@ class Fields(BlockSource):
         return names if names.dtype.kind in "UT" else None
 
     def read(self, i: int) -> Block:
-        """The samples of the block: a view where they lie in memory in this order."""
+        """Samples of the block; a view where memory has them in this order."""
         return self.rows(slice(*self.blocks[i]))
 
     def rows(self, index: Any) -> Block:
         """Samples by number."""
         values = self.field.isel({self.sample_dim: index}).values
-        block = values.reshape(values.shape[0], -1).view()
-        block.flags.writeable = False
-        return block
+        return read_only(values.reshape(values.shape[0], -1))
 
     def unstack(self, components: Any, dim: str = "component") -> Any:
         """Components as fields again.
@@ -83,7 +83,7 @@ class Fields(BlockSource):
         components : array of shape (k, d) or (d,)
             Such as ``components_`` or ``mean_`` of a fitted model.
         dim : str
-            What to call the dimension that counts them.
+            Name of the dimension that counts them.
 
         Returns
         -------
@@ -95,8 +95,8 @@ class Fields(BlockSource):
         values = np.asarray(components)
         if values.ndim not in (1, 2) or values.shape[-1] != self.shape[1]:
             raise ValueError(
-                f"`components` has shape {values.shape}, but the fields have {self.shape[1]} "
-                "places; give one number for each."
+                f"`components` has shape {values.shape}, but a field has {self.shape[1]} entries; "
+                "give one number for each."
             )
         dims = self.field.dims[1:]
         kept = {
@@ -119,7 +119,7 @@ class Fields(BlockSource):
         scores : array of shape (n, k)
             Such as a fitted model's ``transform`` gives.
         dim : str
-            What to call the dimension that counts the components.
+            Name of the dimension that counts the components.
 
         Returns
         -------

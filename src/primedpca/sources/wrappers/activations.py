@@ -170,7 +170,7 @@ class Activations(BlockSource):
         return _Share(self, part.index)
 
     @property
-    def cache_bytes(self) -> int:
+    def cache_bytes(self) -> int:  # type: ignore[override]
         """Largest size of the cache, in bytes."""
         return len(self._kept) * self.shape[1] * int(self.dtype.itemsize)
 

@@ -1,16 +1,18 @@
-"""Rows that a function is applied to as they are read."""
+"""Rows to which a function is applied as they are read."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from primedpca._core.arrays import dtype_name, is_sparse, namespace, to_numpy, work_dtype
-from primedpca.protocols import Block
+from primedpca.protocols import Block, Traits
 from primedpca.sources import base
-from primedpca.sources.base import BlockSource, MemorySource, cut_evenly
+from primedpca.sources.base import MemorySource, View, cut_evenly, library_of, read_only
 from primedpca.sources.maps import RowMap
 from primedpca.sources.memory.sparse import SparseSource
 
@@ -19,102 +21,100 @@ __all__ = ["Mapped"]
 TRIED_ROWS = 8
 
 
-class Mapped(BlockSource):
-    """A source with a function applied to its rows, block by block; no second copy is kept.
+class Mapped(View):
+    """A source with a function applied to its rows, block by block; no copy of all is kept.
 
     Parameters
     ----------
     source : source
     function : callable
-        Takes a block of rows, dense or sparse as the source gives it, and returns as many rows,
+        Takes a block of rows, dense or sparse as the source has them, and returns as many rows,
         each a function of the same row alone, always of one type and number of columns.  It is
-        tried on a few rows first.  Ready ones are in :mod:`primedpca.sources.maps`.
+        tried on a few rows first.  :mod:`primedpca.sources.maps` has ready-made functions.
     """
 
     def __init__(self, source: Any, function: Callable[[Block], Block]) -> None:
         if not callable(function):
             raise TypeError(f"`map`={function!r} must be a function of a block of rows.")
-        self.source: Any = source
+        self.source = source
         self.function: Any = function
-        if getattr(source, "scale", None) is not None:
+        if source.traits.scale is not None:
             raise ValueError(
-                f"`map` cannot follow {source!r}, whose columns have a scale; leave one out."
+                f"`map` cannot be combined with the scale of {source!r}; leave one of them out."
             )
-        for name in ("missing", "sequential", "spread", "row_names", "labels"):
-            if getattr(source, name, None) is not None:
-                setattr(self, name, getattr(source, name))
         self._totals: Any = None
         if source.axis == 1 and not isinstance(function, RowMap):
             self.source = source = _in_rows(source, function)
         self.axis, self.blocks, self.device = source.axis, source.blocks, source.device
         tried = self._try()
-        self.dtype = tried.dtype
+        self.dtype, self.library = tried.dtype, library_of(tried)
         width = source.shape[1] if source.axis == 1 else int(tried.shape[1])
         self.shape = (source.shape[0], width)
-        names = getattr(source, "feature_names", None)
-        if names is not None and width == source.shape[1]:
-            self.feature_names = names
         if source.axis == 1:
             self._totals = self._row_totals()
 
     @property
     def local(self) -> tuple[int, ...]:
-        """The blocks of the source below that this process can read."""
+        """Numbers of the blocks that this process can read."""
         return tuple(self.source.local)
 
-    @property
-    def client(self) -> Any:
-        """Who works on a Dask array where no engine is named."""
-        return getattr(self.source, "client", None)
+    @cached_property
+    def row_names(self) -> Any:
+        """Names of the rows."""
+        return self.source.traits.row_names()
 
-    def below(self, i: int) -> int:
-        """The block of the source below that block ``i`` is made of."""
-        return i
+    @cached_property
+    def labels(self) -> Any:
+        """One label per row."""
+        return self.source.traits.labels()
 
     @property
-    def nnz(self) -> int | None:
-        """How many entries are stored, about, of sparse data."""
-        below = getattr(self.source, "array", self.source)
-        return getattr(below, "nnz", None)
+    def traits(self) -> Traits:
+        """Zeros stay zeros, and a Dask array is computed where it was."""
+        below = self.source.traits
+        return replace(super().traits, nnz=below.nnz, client=below.client)
 
     def _row_totals(self) -> Any:
-        """What whole rows add up to where blocks are columns: one pass, if it is asked for."""
+        """Totals of whole rows where blocks are columns, by one pass; None if not needed."""
         if self.function.total == "none":
             return None
         return sum(self.function.totals(block) for _, block in self.source.scan())
 
     def _try(self) -> Block:
-        """Apply the function to a few rows, twice and to the first alone."""
+        """Apply the function to a few rows, twice, and to the first row alone."""
         _, block = next(iter(self.source.scan()))
         few = block[:TRIED_ROWS]
         before = _values(few).copy()
         result = self._called(few)
         if not np.array_equal(_values(few), before, equal_nan=before.dtype.kind == "f"):
-            raise ValueError(f"`map`={self.function!r} writes to the rows it is given; copy them.")
+            raise self._writes()
         self._check(few, result)
         work_dtype(result.dtype)
         if not _same(result, self._called(few)):
             raise ValueError(
-                f"`map`={self.function!r} gives other values for the same rows; it must be a "
-                "function of the rows alone."
+                f"`map`={self.function!r} returns different values for the same rows; it must "
+                "depend on the rows alone."
             )
         if not _same(result[:1], self._called(few[:1])):
             raise ValueError(
-                f"`map`={self.function!r} makes of a row something else when other rows stand "
-                "beside it; it must work row by row (`center` and `scale` do what goes by column)."
+                f"`map`={self.function!r} returns different values for a row when other rows are "
+                "in the block; it must work row by row (for columns use `center` and `scale`)."
             )
         return result
 
+    def _writes(self) -> ValueError:
+        return ValueError(
+            f"`map`={self.function!r} writes to the rows it is given; let it copy them first."
+        )
+
     def _called(self, rows: Block) -> Block:
-        with np.errstate(all="ignore"):  # what is no number is named after the pass
+        with np.errstate(all="ignore"):  # non-finite values are reported after the pass
             try:
                 result = self.function(rows)
             except ValueError as error:
                 if "read-only" not in str(error):
                     raise
-                raise ValueError(
-                    f"`map`={self.function!r} writes to the rows it is given; copy them."
-                ) from error
+                raise self._writes() from error
         if is_sparse(result) and result.format != rows.format:
             result = result.asformat(rows.format)
         return result
@@ -129,12 +129,12 @@ class Mapped(BlockSource):
             )
         if is_sparse(rows) and not is_sparse(result) and shape[1] >= rows.shape[1]:
             raise ValueError(
-                f"`map`={self.function!r} made sparse rows dense; it must keep them sparse, with "
-                "zero at zero (such as f(rows.data))."
+                f"`map`={self.function!r} made sparse rows dense; it must keep them sparse and map "
+                "zero to zero (such as f(rows.data))."
             )
 
     def _applied(self, rows: Block) -> Block:
-        """Whole rows, mapped and compared with what was tried."""
+        """Whole rows, mapped; their width and type must be as in the trial."""
         result = self._called(rows)
         self._check(rows, result)
         if result.shape[1] != self.shape[1] or result.dtype != self.dtype:
@@ -143,7 +143,7 @@ class Mapped(BlockSource):
                 f"{dtype_name(result.dtype)} after {self.shape[1]} of {dtype_name(self.dtype)}; "
                 "they must not change."
             )
-        return _read_only(result)
+        return read_only(result)
 
     def read(self, i: int) -> Block:
         """The block, mapped."""
@@ -157,7 +157,7 @@ class Mapped(BlockSource):
     def _whole(self, block: Block) -> Block:
         if self.axis == 0:
             return self._applied(block)
-        return _read_only(self.function.apply(block, self._totals))
+        return read_only(self.function.apply(block, self._totals))
 
     def rows(self, index: np.ndarray) -> Block:
         """Rows by number, mapped."""
@@ -175,7 +175,7 @@ class Mapped(BlockSource):
 
 
 class _Rows(MemorySource):
-    """An array in memory, cut into rows although its source cuts it into columns."""
+    """An array in memory, cut into rows although its own source cuts it into columns."""
 
     def __init__(self, source: Any) -> None:
         self.source, self.shape, self.dtype = source, source.shape, source.dtype
@@ -187,6 +187,11 @@ class _Rows(MemorySource):
         start, stop = self.blocks[i]
         return self.source.array[start:stop]
 
+    @property
+    def traits(self) -> Traits:
+        """Names are those of the source below."""
+        return replace(self.source.traits, array=None)
+
     def rows(self, index: np.ndarray) -> Block:
         """Rows by number."""
         return self.source.rows(index)
@@ -197,22 +202,17 @@ class _Rows(MemorySource):
 
 def _in_rows(source: Any, function: Any) -> Any:
     """The same data in blocks of whole rows, if they lie in memory."""
-    array = getattr(source, "array", None)
+    array = source.traits.array
     if array is None:
         raise ValueError(
-            f"`map`={function!r} needs whole rows, but {source!r} is stored by columns; use a "
+            f"`map`={function!r} needs whole rows, but {source!r} is stored by columns. Use a "
             "function of primedpca.sources.maps, or store the data by rows."
         )
-    return SparseSource(array.tocsr()) if is_sparse(array) else _Rows(source)
-
-
-def _read_only(block: Block) -> Block:
-    if is_sparse(block):
-        block.data.flags.writeable = block.indices.flags.writeable = False
-    elif isinstance(block, np.ndarray):
-        block = block.view()
-        block.flags.writeable = False
-    return block
+    if not is_sparse(array):
+        return _Rows(source)
+    rows, known = SparseSource(array.tocsr()), source.traits
+    rows.feature_names, rows.row_names = known.feature_names(), known.row_names()
+    return rows
 
 
 def _values(block: Block) -> np.ndarray:
@@ -220,7 +220,7 @@ def _values(block: Block) -> np.ndarray:
 
 
 def _same(one: Block, other: Block) -> bool:
-    """Equal up to what another order of additions may change."""
+    """Whether blocks are equal up to rounding, as sums may be added in another order."""
     if one.shape != other.shape or one.dtype != other.dtype or is_sparse(one) != is_sparse(other):
         return False
     left, right = (np.asarray(_values(block), np.float64) for block in (one, other))

@@ -1,4 +1,4 @@
-"""Dense data in memory, moved to where they are to be worked on."""
+"""Dense data in memory, moved to the device that works on them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["held_on", "on_device", "torch_on"]
 
 
 def torch_on(device: Any) -> Any:
-    """PyTorch, if it is installed and the device is there."""
+    """PyTorch, if it is installed and has the device."""
     try:
         import torch
     except ImportError as error:
@@ -25,34 +25,34 @@ def torch_on(device: Any) -> Any:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"`device`={device!r} cannot be used here: {error}") from error
+        raise ValueError(f"`device`={device!r} is not available: {error}") from error
     return torch
 
 
-def on_device(source: Any, device: Any) -> DataSource:
-    """``source`` on ``device`` (such as ``"cuda"``), as a PyTorch tensor; ``None`` leaves it."""
+def on_device(source: DataSource, device: Any) -> DataSource:
+    """``source`` on ``device`` (such as ``"cuda"``), as a PyTorch tensor; None leaves it alone."""
     if device is None or str(device) == str(source.device or "cpu"):
         return source
-    if not hasattr(source, "array") or is_sparse(source.array):
+    array = source.traits.array
+    if array is None or is_sparse(array):
         raise ValueError(
-            f"`device`={device!r} takes dense data in memory, not {source!r}; leave `device` at "
-            "None."
+            f"`device`={device!r} takes dense data in memory, not {source!r}; use `device`=None."
         )
     torch = torch_on(device)
     with warnings.catch_warnings():
-        # PyTorch warns that it cannot mark its view as read-only; nothing here writes to it.
+        # PyTorch warns that it cannot mark its view as read-only; the library never writes to it.
         warnings.simplefilter("ignore", UserWarning)
         try:
-            return DenseSource(torch.as_tensor(source.array, device=device))
+            return DenseSource(torch.as_tensor(array, device=device))
         except (RuntimeError, AssertionError) as error:
-            raise ValueError(f"`device`={device!r} cannot be used here: {error}") from error
+            raise ValueError(f"`device`={device!r} is not available: {error}") from error
 
 
-def held_on(source: Any, device: Any) -> DataSource:
-    """``source`` on ``device``, block by block if it does not lie in memory; all of it is held."""
+def held_on(source: DataSource, device: Any) -> DataSource:
+    """``source`` copied to ``device`` whole, block by block if it is not in memory."""
     if device is None or str(device) == str(source.device or "cpu"):
         return source
-    if hasattr(source, "array"):
+    if source.traits.array is not None:
         return on_device(source, device)
     if source.axis == 1:
         raise ValueError(f"`device`={device!r} takes data read in rows, not {source!r}.")
