@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from command import primedpca
+from command import primedpca, primedpca_process
 
 from primedpca import PrimedPCA
 
@@ -174,7 +174,7 @@ def test_a_bad_line_is_one_helpful_sentence(words, code, said, folder):
 
 
 def test_debug_shows_where_an_error_came_up(folder):
-    done = primedpca("inspect", "newer.safetensors", "--debug", cwd=folder)
+    done = primedpca_process("inspect", "newer.safetensors", "--debug", cwd=folder)
     assert done.returncode == 1
     assert "Traceback" in done.stderr
     assert done.stderr.splitlines()[-1].startswith("primedpca: ")

@@ -1,21 +1,9 @@
-"""The command line, through the real command in a real process."""
+"""The command line: the demo, exit codes and the version."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
-
-
-def primedpca(*words, **environment):
-    return subprocess.run(
-        [sys.executable, "-c", "from primedpca.cli import main; main()", *words],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, **environment},
-    )
+from command import primedpca, primedpca_process
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +36,7 @@ def test_demo_prints_a_table_that_fits_a_terminal():
 
 
 def test_unknown_words_exit_with_2():
-    assert primedpca("dance").returncode == 2
+    assert primedpca_process("dance").returncode == 2
     assert primedpca("demo", "--loud").returncode == 2
 
 
@@ -67,6 +55,6 @@ def test_demo_proves_what_it_finds(demo):
 
 
 def test_version():
-    done = primedpca("--version")
+    done = primedpca_process("--version")
     assert done.returncode == 0
     assert done.stdout.startswith("primedpca 0.")

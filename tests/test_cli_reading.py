@@ -1,4 +1,4 @@
-"""What command lines read, in a real process: headers, maps, raw numbers, devices, models."""
+"""What command lines read: headers, maps, raw numbers, devices, models."""
 
 import gzip
 import json

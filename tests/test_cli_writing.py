@@ -1,4 +1,4 @@
-"""Where command lines must not write, in a real process: nothing that is read is ever lost."""
+"""Where command lines must not write: nothing that is read is ever lost."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Every command as a user runs it, in a real process, on real files."""
+"""Every command as a user runs it, on real files."""
 
 import csv
 import json

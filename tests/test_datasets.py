@@ -12,6 +12,7 @@ import sys
 import tracemalloc
 import zipfile
 
+import command
 import numpy as np
 import published
 import pytest
@@ -326,13 +327,8 @@ def test_a_batch_runs_no_foreign_code(small):
 
 
 def primedpca(*words, **environment):
-    return subprocess.run(
-        [sys.executable, "-c", "from primedpca.cli import main; main()", *words],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, "PRIMEDPCA_DATA": "", "COLUMNS": "80", "NO_COLOR": "1", **environment},
-    )
+    plain = {"PRIMEDPCA_DATA": "", "COLUMNS": "80", "NO_COLOR": "1"}
+    return command.primedpca(*words, **plain | environment)
 
 
 def test_the_command_lists_the_five_sets(tmp_path):

@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 import pytest
-from command import COMMAND, heed_ctrl_c, on_a_terminal, primedpca
+from command import COMMAND, heed_ctrl_c, on_a_terminal, primedpca, primedpca_process
 
 from primedpca import PrimedPCA, load
 
@@ -90,7 +90,7 @@ def test_json_on_a_terminal_is_json(folder):
 
 
 def test_a_pipe_is_plain(folder):
-    done = primedpca(*QUICK, cwd=folder)
+    done = primedpca_process(*QUICK, cwd=folder)
     assert done.returncode == 0
     assert done.stderr == ""
     assert "\x1b" not in done.stdout
