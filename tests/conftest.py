@@ -16,9 +16,7 @@ from primedpca.sources.memory import xarray_fields as fields
 torch.set_num_threads(1)
 
 
-@pytest.fixture
-def small_blocks(monkeypatch):
-    """Many blocks and several groups of batches, although the data are small."""
+def shrink_blocks(monkeypatch):
     monkeypatch.setattr(dense, "BLOCK_BYTES", 2**10)
     monkeypatch.setattr(sparse, "BLOCK_ENTRIES", 32)
     monkeypatch.setattr(sparse, "OUTPUT_RATIO", 1)
@@ -33,3 +31,17 @@ def small_blocks(monkeypatch):
         monkeypatch.setattr(module, "BLOCK_BYTES", 2**9)
     monkeypatch.setattr(base, "BLOCK_BYTES", 2**10)
     monkeypatch.setattr(base, "GROUP_BYTES", 2**10)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Many blocks and several groups of batches, although the data are small."""
+    shrink_blocks(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def small_blocks_throughout():
+    """As ``small_blocks``, for sources that all tests of a module share."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        shrink_blocks(monkeypatch)
+        yield

@@ -14,6 +14,8 @@ import scipy.sparse as sp
 
 import primedpca
 
+pytestmark = pytest.mark.integration
+
 FOLDER = Path(__file__).parent.parent / "benchmarks"
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from catalogue import PROBLEMS, SOURCES
+from catalogue import PROBLEMS, SOURCES, thinned
 from scipy.linalg import subspace_angles
 from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
@@ -165,7 +165,7 @@ def test_no_bound_is_violated_in_ten_thousand_problems():
 # -- certify -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize("kind", thinned(SOURCES))
 def test_certify_reads_every_source(kind, tmp_path):
     problem = PROBLEMS[0]
     certificate = certify(

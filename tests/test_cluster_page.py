@@ -18,6 +18,8 @@ from rank_starts import free_port
 
 from primedpca import PrimedPCA
 
+pytestmark = pytest.mark.integration
+
 PAGE = ROOT / "docs" / "clusters.md"
 TEXT = PAGE.read_text()
 BLOCKS = [block for block in pages.blocks(PAGE) if "cluster" in block.words]

@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from command import COMMAND
+
+pytestmark = pytest.mark.integration
 
 PAGE = Path(__file__).parent.parent / "docs" / "command_line.md"
 

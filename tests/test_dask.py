@@ -34,7 +34,10 @@ from primedpca.sources import base
 from primedpca.sources.files import common as files
 from primedpca.sources.files import raw_binary as raw_file
 
-pytestmark = pytest.mark.filterwarnings("ignore:Sending large graph")
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.filterwarnings("ignore:Sending large graph"),
+]
 
 
 @pytest.fixture(scope="module")

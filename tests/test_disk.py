@@ -705,6 +705,7 @@ def run_damage(kind, folder, *flips):
     return found["counts"]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", ["npy, rows", "npz", "hdf5, chunks", "zarr 3", "parquet"])
 def test_damage(tmp_path, kind):
     run_damage(kind, tmp_path, 0xFF)

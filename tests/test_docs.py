@@ -39,6 +39,7 @@ def test_pages_and_blocks_that_run_elsewhere_do():
         assert (ROOT / "tests" / name).is_file()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("page", HERE, ids=name_of)
 def test_blocks_run(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -107,6 +108,7 @@ def test_the_numbers_of_the_readme_are_those_measured():
     assert [f"{min(audits):.1f}", f"{max(audits):.1f}"] == list(words.groups())
 
 
+@pytest.mark.integration
 def test_the_table_of_the_demo_is_what_it_shows():
     done = subprocess.run(
         [sys.executable, "-c", "from primedpca.cli import main; main()", "demo", "--json"],

@@ -729,6 +729,7 @@ def damaged(path, folder):
         yield copy
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "kind", ["a.h5ad", "dense.h5ad", "a.npz", "z.npz", "a.mtx", "a.mtx.gz", "people.bed"]
 )

@@ -15,6 +15,8 @@ import pages
 import pytest
 from environments import EXTRAS, ROOT, beside, copied, here, pinned, run
 
+pytestmark = pytest.mark.integration
+
 ALL = [*pages.PAGES, ROOT / "CONTRIBUTING.md"]
 #: Pages whose commands take seconds, and no data: they run in CI.
 QUICK = {"checkpoints.md"}

@@ -22,6 +22,8 @@ from primedpca.engines.torch.engine import TorchDistributed, shares
 from primedpca.protocols import Engine, Parts
 from primedpca.sources.wrappers.rank_rows import RankRows
 
+pytestmark = pytest.mark.integration
+
 GOOD = [f"{kind} {name}" for kind in ("fit", "rows") for name in FITS]
 GOOD += ["weighted", "weighted rows", "refined", "own files"]
 #: Of these one process and several ranks cut blocks alike.

@@ -61,7 +61,7 @@ def test_exact_pca_in_the_span(problem, dtype):
 
 
 @dtypes
-@pytest.mark.parametrize("source", catalogue.SOURCES)
+@pytest.mark.parametrize("source", catalogue.thinned(catalogue.SOURCES))
 @pytest.mark.parametrize("problem", [LINEAR, WIDE], ids=lambda problem: problem.name)
 def test_exact_pca_in_the_span_from_every_source(source, problem, dtype, tmp_path):
     X, V = problem.X.astype(dtype), some_directions(problem).astype(dtype)
@@ -299,7 +299,7 @@ def test_a_share_of_almost_nothing_is_two_rows():
 # -- passes, weights, centring, scale --------------------------------------------------------
 
 
-@pytest.mark.parametrize("source", catalogue.SOURCES)
+@pytest.mark.parametrize("source", catalogue.thinned(catalogue.SOURCES))
 @pytest.mark.parametrize("problem", [TALL, WIDE], ids=lambda problem: problem.name)
 def test_one_pass_over_a_fresh_source(source, problem, tmp_path):
     # About zero: sparse columns that are full and far from it cost a pass for their mean.

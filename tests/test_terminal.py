@@ -45,6 +45,7 @@ def test_a_terminal_has_colour_and_a_live_table(folder):
     assert "proven within" in last
 
 
+@pytest.mark.integration
 def test_a_live_table_counts_groups_and_components_without_variance(folder):
     noise = np.random.default_rng(0).normal(size=(300, 6))
     scores = np.linalg.qr(noise - noise.mean(axis=0))[0] * np.sqrt([5, 3, 3, 2, 1, 1])
@@ -59,6 +60,7 @@ def test_a_live_table_counts_groups_and_components_without_variance(folder):
     assert "8 of 8 proven" in live
 
 
+@pytest.mark.integration
 def test_no_color_is_respected(folder):
     code, written = on_a_terminal(*QUICK, cwd=folder, NO_COLOR="1")
     assert code == 0
@@ -66,6 +68,7 @@ def test_no_color_is_respected(folder):
     assert "proven within" in written
 
 
+@pytest.mark.integration
 def test_a_dumb_terminal_gets_plain_lines(folder):
     code, written = on_a_terminal(*QUICK, cwd=folder, TERM="dumb")
     assert code == 0
@@ -82,6 +85,7 @@ def test_forty_columns_are_enough(folder):
     assert "proven within" in written
 
 
+@pytest.mark.integration
 def test_json_on_a_terminal_is_json(folder):
     code, written = on_a_terminal(*QUICK, "--json", cwd=folder)
     assert code == 0
@@ -121,6 +125,7 @@ def interrupted(words, cwd, ready):
     return process.returncode, out, err
 
 
+@pytest.mark.integration
 def test_ctrl_c_leaves_a_checkpoint_and_says_how_to_go_on(folder, tmp_path):
     kept, model = tmp_path / "kept", tmp_path / "m.safetensors"
     # Few passes, so that what is gone on with ends soon.
@@ -141,6 +146,7 @@ def test_ctrl_c_leaves_a_checkpoint_and_says_how_to_go_on(folder, tmp_path):
     np.testing.assert_array_equal(load(model).components_, whole.components_)
 
 
+@pytest.mark.integration
 def test_json_after_ctrl_c(folder, tmp_path):
     kept = tmp_path / "kept"
     words = [*SLOW, "--json", "--checkpoint", str(kept)]
