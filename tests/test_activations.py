@@ -605,6 +605,7 @@ def run_example(*words):
     )
 
 
+@pytest.mark.integration
 def test_the_example(folder, tmp_path_factory):
     out = tmp_path_factory.mktemp("results")
     torch.manual_seed(0)

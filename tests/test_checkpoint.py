@@ -638,6 +638,7 @@ def equal(a, b):
         return all(same(one[name], other[name]) for name in one.files)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", ["krylov", "oja"])
 def test_a_process_that_is_killed(tmp_path, file, kind):
     plain = Job(file, "", tmp_path / "want.npz", kind)
@@ -651,6 +652,7 @@ def test_a_process_that_is_killed(tmp_path, file, kind):
     assert not (tmp_path / "no.npz").exists()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", ["krylov", "oja"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_wait_for_what_is_worked_out(tmp_path, file, kind, number):
@@ -670,6 +672,7 @@ def test_signals_wait_for_what_is_worked_out(tmp_path, file, kind, number):
     assert left.reads + again.reads <= plain.reads + 2 * 9 + (kind == "oja")
 
 
+@pytest.mark.integration
 def test_a_second_signal_does_not_wait(tmp_path, file):
     left = Job(file, tmp_path / "kept", tmp_path / "no.npz", "krylov", 1.0)
     for line in left.process.stdout:
@@ -764,6 +767,7 @@ def test_in_another_thread_signals_are_let_be(tmp_path):
     assert same(fitted(done[0]), fitted(PrimedPCA(4, **OPTIONS).fit(Plugged(X))))
 
 
+@pytest.mark.integration
 def test_a_full_disk_leaves_what_was_written(tmp_path):
     """A limit on the size of files stands in for it, from the third pass on."""
     code = (

@@ -26,6 +26,7 @@ def found_of(kind, count, seed, folder):
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", KINDS)
 def test_some_mutants(tmp_path, kind):
     found = found_of(kind, 40, 0, tmp_path)

@@ -209,6 +209,7 @@ def command(*arguments, **options):
     )
 
 
+@pytest.mark.integration
 def test_a_figure_survives_a_kill(tmp_path):
     out = tmp_path / "my results"
     arguments = ("figure-3", "--quick", "--out", out)

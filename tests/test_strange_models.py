@@ -41,6 +41,7 @@ def model(tmp_path):
     return path
 
 
+@pytest.mark.integration
 @pytest.mark.skipif(os.name != "posix", reason="limits calls by SIGALRM")
 @pytest.mark.parametrize("count", [300, pytest.param(2500, marks=pytest.mark.slow)])
 def test_hostile_bodies(tmp_path, count):

@@ -592,6 +592,7 @@ def run_mutants(kind, folder, count, seed=0):
     return found
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", ["hdf5, chunks", "h5ad, csr", "zarr 3", "zarr 2", "zarr, zip"])
 def test_mutants(tmp_path, kind):
     assert run_mutants(kind, tmp_path, 60)["bad"] == {}
