@@ -6,11 +6,11 @@ import subprocess
 import sys
 import threading
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from environments import ROOT
 from PIL import Image
 from torch import nn
 
@@ -19,7 +19,7 @@ from primedpca.experiments.large_scale import activations
 from primedpca.experiments.large_scale.activations import Activations, imagenet, load_weights
 from primedpca.metrics import angles
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+EXAMPLES = ROOT / "examples"
 
 
 def example(name):

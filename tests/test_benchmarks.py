@@ -11,12 +11,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from environments import ROOT
 
 import primedpca
 
 pytestmark = pytest.mark.integration
 
-FOLDER = Path(__file__).parent.parent / "benchmarks"
+FOLDER = ROOT / "benchmarks"
 
 
 @pytest.fixture

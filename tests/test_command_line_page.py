@@ -5,14 +5,14 @@ import re
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from command import COMMAND
+from environments import ROOT
 
 pytestmark = pytest.mark.integration
 
-PAGE = Path(__file__).parent.parent / "docs" / "command_line.md"
+PAGE = ROOT / "docs" / "command_line.md"
 
 
 def test_the_commands_of_the_page_run(tmp_path):

@@ -19,6 +19,7 @@ import pyarrow.parquet as parquet
 import pytest
 import zarr
 from catalogue import FILES, TEXT_FILES, table_of, vectors_of, write_csv
+from environments import ROOT
 
 from primedpca import PrimedPCA, as_source, plan
 from primedpca.sources.files import common as files
@@ -694,7 +695,7 @@ DAMAGED = [
 
 
 def run_damage(kind, folder, *flips):
-    command = [sys.executable, str(Path(__file__).with_name("damage.py")), kind, str(folder)]
+    command = [sys.executable, str(ROOT / "tests" / "damage.py"), kind, str(folder)]
     done = subprocess.run([*command, *map(str, flips)], capture_output=True, text=True, timeout=600)
     lines = done.stdout.splitlines()
     assert done.returncode == 0, f"{lines[-1:]} {done.stderr[-2000:]}"

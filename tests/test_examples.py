@@ -3,13 +3,12 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from environments import ROOT
 
 pytestmark = pytest.mark.integration
 
-ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("plot_*.py"))
 RUN = """
 import runpy, sys, warnings

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pyarrow as arrow
 import pytest
+from environments import ROOT
 from mutant_files import KINDS
 from pyarrow import feather, parquet
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits and /pro
 
 def found_of(kind, count, seed, folder):
     """The report of :mod:`mutants`, made by a process that has no threads to fork."""
-    program = Path(__file__).with_name("mutants.py")
+    program = ROOT / "tests" / "mutants.py"
     command = [sys.executable, str(program), kind, str(count), str(seed), str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=3600)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -4,13 +4,13 @@ import math
 import subprocess
 import sys
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
 import torch
+from environments import ROOT
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from sklearn.datasets import load_iris
@@ -199,15 +199,15 @@ def test_unfitted_models_and_other_things_are_refused():
         pass
 
 
+@pytest.mark.integration
 def test_the_example_draws_every_picture_of_the_docs(tmp_path):
-    root = Path(__file__).parent.parent
-    command = [sys.executable, "-W", "error", str(root / "examples" / "pictures.py")]
+    command = [sys.executable, "-W", "error", str(ROOT / "examples" / "pictures.py")]
     done = subprocess.run(
         [*command, "--out", str(tmp_path)], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
     drawn = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
-    assert drawn.keys() == {path.name for path in (root / "docs/figures/plots").iterdir()}
+    assert drawn.keys() == {path.name for path in (ROOT / "docs/figures/plots").iterdir()}
     assert {f"{name}.png" for name in plots.__all__ if name != "style"} == drawn.keys()
     assert max(drawn.values()) < 40_000
 

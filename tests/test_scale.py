@@ -2,11 +2,12 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+import pytest
+from environments import ROOT
 
 
+@pytest.mark.integration
 def test_the_page_has_the_constants_and_errors_of_the_model():
     command = [sys.executable, "benchmarks/scale.py", "predict"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)

@@ -324,6 +324,7 @@ def has_all(found, components):
     return longest_correct_streak(found, components[:WANTED], np.pi / 8) == WANTED
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", ["exponential", "linear"])
 @pytest.mark.parametrize("algorithm", [Oja, EigenGame])
 def test_refining_and_extra_directions_save_steps(algorithm, kind):

@@ -20,10 +20,11 @@ import pytest
 import scipy.sparse as sp
 import zarr
 from command import primedpca
+from environments import ROOT
 
 from primedpca import PrimedPCA, as_source, plan
 
-MUTANTS = Path(__file__).parent / "store_mutants.py"
+MUTANTS = ROOT / "tests" / "store_mutants.py"
 
 
 def numbers(seed=0, shape=(20, 4)):
