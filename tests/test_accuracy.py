@@ -93,6 +93,7 @@ def test_history_has_bounds_and_variances(way):
     np.testing.assert_allclose(pca.history_[-1]["variances"], pca.explained_variance_)
 
 
+@pytest.mark.integration
 def test_a_slow_spectrum_is_right_where_others_are_30_degrees_off():
     # FIELD: scikit-learn's randomized solver is 30 degrees off here, and says nothing.
     rng = np.random.default_rng(0)
@@ -151,6 +152,7 @@ def test_all_components_of_ordinary_data_do_not_warn(data, k):
     assert pca.converged_
 
 
+@pytest.mark.integration
 def test_noise_is_decomposed_once_that_is_cheaper():
     X = np.random.default_rng(0).standard_normal((5000, 1200), dtype="float32")
     pca = PrimedPCA(10, random_state=0).fit(X)

@@ -41,6 +41,7 @@ def run(code, **variables):
     return done.stdout
 
 
+@pytest.mark.integration
 def test_steps_touch_no_new_memory():
     """Where glibc would give back all that is freed, a fit would fault in tens of thousands."""
     eager = {"MALLOC_TRIM_THRESHOLD_": "65536"}
