@@ -43,7 +43,7 @@ RUN_BY = {
 OTHERS = {"mlflow", "scanpy"}
 SHELLS = {"bash", "console", "sh"}
 #: What CI runs by itself, and says so in .ci/run.
-IN_CI = {"make test", "make docs", "make test-browser"}
+IN_CI = {"make test", "make test-integration", "make docs", "make test-browser"}
 #: What stands in a command, and what is put in its place so that it finds its data and ends within
 #: minutes; all else runs as it stands. DATA is the folder that PRIMEDPCA_DATA names.
 SHORTER = {
@@ -68,6 +68,7 @@ SHORTER = {
     "--sets nips,half --repeats 3": "--sets nips --repeats 1",
     "make bench": "make bench ARGS=--quick",
     "make test-slow": "make --dry-run test-slow",  # which is what runs this
+    "make test-all": "make --dry-run test-all",
 }
 
 

@@ -1,4 +1,4 @@
-"""Mutants of every kind of file: no crash, no hang, no raw error, no other number."""
+"""Mutants of every kind of file and store: no crash, no hang, no raw error, no other number."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import json
 import subprocess
 import sys
 
+import mutant_files
+import mutant_stores
 import pyarrow as arrow
 import pytest
 from environments import ROOT
-from mutant_files import KINDS
 from pyarrow import feather, parquet
 
 from primedpca import as_source
 
+KINDS = mutant_files.KINDS | mutant_stores.KINDS
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits and /proc of Linux")
 
 

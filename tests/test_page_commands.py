@@ -171,6 +171,7 @@ def test_blocks_that_need_another_package(package, folder):
     assert names
     code = f"import {package}, sys, pytest; sys.exit(pytest.main(sys.argv[1:]))"
     # Warnings of the package are its own.
-    words = [python, "-c", code, "-q", "-p", "no:cacheprovider", "-W", "default", *names]
+    words = [python, "-c", code, "-q", "-p", "no:cacheprovider", "-W", "default"]
+    words += ["-m", "integration", *names]
     done = subprocess.run(words, capture_output=True, text=True, timeout=600, cwd=ROOT)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]

@@ -1,4 +1,4 @@
-"""HDF5, .h5ad and Zarr from strangers: links, pipes, bombs, objects, and mutants of every kind."""
+"""HDF5, .h5ad and Zarr from strangers: links, pipes, bombs and objects."""
 
 import json
 import os
@@ -20,11 +20,8 @@ import pytest
 import scipy.sparse as sp
 import zarr
 from command import primedpca
-from environments import ROOT
 
 from primedpca import PrimedPCA, as_source, plan
-
-MUTANTS = ROOT / "tests" / "store_mutants.py"
 
 
 def numbers(seed=0, shape=(20, 4)):
@@ -574,38 +571,3 @@ def test_a_frame_of_zstandard_without_its_size():
         check(good + good, 2 * len(good), 300)
     with pytest.raises(ValueError, match="last block is missing"):
         check(good[:50], 50, 300)
-
-
-# -- mutants ----------------------------------------------------------------------------------
-
-
-def run_mutants(kind, folder, count, seed=0):
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", MUTANTS, kind, str(folder), str(count), str(seed)],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
-        timeout=count * 2 + 120,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert sum(found["counts"].values()) == count
-    return found
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("kind", ["hdf5, chunks", "h5ad, csr", "zarr 3", "zarr 2", "zarr, zip"])
-def test_mutants(tmp_path, kind):
-    assert run_mutants(kind, tmp_path, 60)["bad"] == {}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "kind",
-    [
-        *("hdf5", "hdf5, chunks", "hdf5, lzf", "h5ad, dense", "h5ad, csr"),
-        *("zarr 3", "zarr 3, shards", "zarr 2", "zarr, zip"),
-    ],
-)
-def test_a_thousand_mutants(tmp_path, kind):
-    assert run_mutants(kind, tmp_path, 1000, seed=1)["bad"] == {}
