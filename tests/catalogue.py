@@ -140,10 +140,10 @@ SOURCES = {
 FEW_SOURCES = ("numpy", "numpy, columns first", "csr", "csc", "torch")
 
 
-def thinned(names: Iterable[str], kept: Collection[str] = FEW_SOURCES) -> list[Any]:
-    """Names to parametrise with; those not kept repeat the others and are integration tests."""
+def thinned(values: Iterable[Any], kept: Collection[Any] = FEW_SOURCES) -> list[Any]:
+    """Values to parametrise with; those not kept repeat the others and are integration tests."""
     repeats = pytest.mark.integration
-    return [name if name in kept else pytest.param(name, marks=repeats) for name in names]
+    return [value if value in kept else pytest.param(value, marks=repeats) for value in values]
 
 
 # -- files of numbers ------------------------------------------------------------------------

@@ -27,6 +27,7 @@ def test_demo_shows_what_refining_buys(demo):
             assert row["streaks"][-1] == 16 > row["streak_before"]
 
 
+@pytest.mark.integration
 def test_demo_prints_a_table_that_fits_a_terminal():
     done = primedpca("demo", PRIMEDPCA_DATA="", COLUMNS="80", NO_COLOR="1")
     assert done.returncode == 0, done.stderr

@@ -142,6 +142,7 @@ def test_regret_counts_only_what_was_reached():
     assert curves.regret(Choice("x", "oja", 4, "r", 0.0, 16)) == pytest.approx(0.25)
 
 
+@pytest.mark.integration
 def test_the_study_runs(tmp_path, monkeypatch):
     monkeypatch.delenv("PRIMEDPCA_DATA", raising=False)
     kept = {name: extra_components.PRIMINGS[name] for name in (SUBSPACE, "oja")}

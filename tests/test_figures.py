@@ -59,6 +59,7 @@ def drawn(results, tmp_path_factory):
     return folder, once
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("target", ["figure-1", "figure-2", "figure-3", "figure-9"])
 def test_figures_are_drawn(drawn, target):
     folder, once = drawn

@@ -295,6 +295,7 @@ def small_data(tmp_path, monkeypatch):
     return folder.parent
 
 
+@pytest.mark.integration
 def test_reproduce(small_data, tmp_path, capsys):
     out = tmp_path / "out"
     drawn = reproduce_large_scale(list(large_scale.TARGETS), small_data, out, quick=True)

@@ -188,6 +188,7 @@ def test_what_is_refused(tmp_path, text, message, suffix):
     assert path in str(refused.value)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("suffix", [".mtx", ".mtx.gz"])
 @pytest.mark.parametrize("what", ["comments", "a comment", "a line", "blank lines", "entries"])
 def test_memory_is_bounded_by_what_is_promised(tmp_path, what, suffix):

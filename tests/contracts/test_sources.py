@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from catalogue import BYTE_SOURCES, FILES, KINDS, SOURCES, TEXT_FILES
+from catalogue import BYTE_SOURCES, FEW_SOURCES, FILES, KINDS, SOURCES, TEXT_FILES
 from distributed.protocol import pickle  # as sources go to workers
 
 from primedpca import PrimedPCA, as_source, prime
@@ -24,8 +24,8 @@ MAKERS = SOURCES | FILES | KINDS | TEXT_FILES | BYTE_SOURCES
 pytestmark = pytest.mark.usefixtures("small_blocks_throughout")
 
 
-CASES = [(name, kind) for kind in ("float64", "float32") for name in SOURCES]
-CASES += [(name, "float32") for name in FILES]
+CASES = [(name, "float64") for name in SOURCES]
+CASES += [(name, "float32") for name in (*FEW_SOURCES, *FILES)]
 CASES += [(name, "float64") for name in TEXT_FILES]
 CASES += [(name, "float32") for name in KINDS]
 CASES += [(name, "uint8") for name in BYTE_SOURCES]
@@ -255,7 +255,7 @@ def test_priming_leaves_the_data_alone(given):
 
 
 def test_batches(source, X):
-    for size in (1, 4, 7, 1000):
+    for size in (1, 7, 1000):
         check_batches(source, X, size)
 
 
@@ -284,7 +284,7 @@ def test_an_epoch_can_be_reentered(source, X):
 
 def test_sample(source, X):
     n = X.shape[0]
-    for share in (0.01, 0.5, 0.8, 1.0):
+    for share in (0.01, 0.5, 1.0):
         part = source.sample(share, 7)
         assert part.shape == (max(2, round(share * n)), X.shape[1])
         rows = assembled(part)
