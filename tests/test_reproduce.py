@@ -58,6 +58,7 @@ def rows_of(folder, method, extra=0, refined=True, seed=0):
     ]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("method", ["eigengame", "oja"])
 @pytest.mark.parametrize("extra", [0, 2, 4])
 def test_rows_are_what_prime_and_refine_give(folder, method, extra):
