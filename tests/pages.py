@@ -32,12 +32,12 @@ from typer.testing import CliRunner
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "benchmarks" / "README.md", *sorted(ROOT.glob("docs/*.md"))]
 #: Pages whose commands have a test of their own, which looks at what they write as well.
-ELSEWHERE = {"command_line.md": "test_command_line_page.py"}
+ELSEWHERE = {"command_line.md": "project/test_command_line_page.py"}
 #: Words that leave a block to another file of tests, and that file.
 RUN_BY = {
-    "copy": "test_page_commands.py",
-    "cluster": "test_cluster_page.py",
-    "server": "test_downloads.py",
+    "copy": "project/test_page_commands.py",
+    "cluster": "project/test_cluster_page.py",
+    "server": "paper/test_downloads.py",
 }
 #: Packages that no test needs but a block.
 OTHERS = {"mlflow", "scanpy"}

@@ -1,7 +1,7 @@
 """Data on which careless arithmetic proves what is false: weights, units, offsets, integers.
 
 The truth is LAPACK's on the same rows where they are easy: without rows of no weight, without the
-offset, in another unit.  ``tests/test_extended.py`` compares random problems with integers.
+offset, in another unit.  ``tests/certify/test_extended.py`` compares random problems with integers.
 """
 
 from __future__ import annotations

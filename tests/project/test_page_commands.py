@@ -164,7 +164,7 @@ def test_blocks_that_need_another_package(package, folder):
     """Beside the packages of this environment, in one of its own, so that none is changed."""
     python = beside(folder.parent, package)
     names = [
-        f"tests/test_docs.py::test_blocks_run[{name_of(page)}]"
+        f"tests/project/test_docs.py::test_blocks_run[{name_of(page)}]"
         for page in pages.PAGES
         if any(package in block.words for block in pages.blocks(page))
     ]
