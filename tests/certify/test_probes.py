@@ -104,6 +104,7 @@ def limit(count):
     return DELTA * count + 3 * math.sqrt(DELTA * (1 - DELTA) * count)
 
 
+@pytest.mark.integration
 def test_they_fail_no_more_often_than_they_say():
     failed, count, useful = failures(range(320))
     assert count > 250

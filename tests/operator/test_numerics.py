@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from catalogue import VARIANCE_ERROR
+from catalogue import VARIANCE_ERROR, thinned
 
 from primedpca import PrimedPCA
 from primedpca.metrics import angles
@@ -37,7 +37,7 @@ def far_from_zero(ratio, dtype, n=5000, d=20):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("ratio", "dtype"),
-    [(r, "f8") for r in (0, 1e2, 1e4, 1e6, 1e8)] + [(r, "f4") for r in (0, 1e1, 1e2, 1e3)],
+    [(r, "f8") for r in (0, 1e4, 1e8)] + [(r, "f4") for r in (0, 1e3)],
 )
 def test_a_mean_far_larger_than_the_spread(ratio, dtype, kind, way):
     X = far_from_zero(ratio, dtype)
@@ -160,7 +160,7 @@ def test_int16_extremes_do_not_wrap():
     assert error.max() <= 1e-5 * variances[0]
 
 
-@pytest.mark.parametrize("kind", ["numpy", "csr", "csc"])
+@pytest.mark.parametrize("kind", thinned(["numpy", "csr", "csc"], ("numpy",)))
 def test_bitwise_the_same_on_repeat_and_with_any_number_of_workers(kind):
     from primedpca.engines import LocalEngine
 

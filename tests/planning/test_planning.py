@@ -91,6 +91,7 @@ def test_options_are_those_of_the_estimator():
         plan(np.ones((9, 3)), 2, tol=-1)
 
 
+@pytest.mark.integration
 def test_expected_passes_are_about_right():
     # Of a slow spectrum, from above and below: the planner must not be off by half.
     X = planted("slow", 3000, 1200, 1 / np.arange(1, 1201)).X.astype("f4")
