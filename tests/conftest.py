@@ -46,9 +46,7 @@ def declare_commands(group="primedpca.commands"):
 declare_commands()
 
 
-@pytest.fixture
-def small_blocks(monkeypatch):
-    """Many blocks and several groups of batches, although the data are small."""
+def shrink_blocks(monkeypatch):
     monkeypatch.setattr(dense, "BLOCK_BYTES", 2**10)
     monkeypatch.setattr(sparse, "BLOCK_ENTRIES", 32)
     monkeypatch.setattr(sparse, "OUTPUT_RATIO", 1)
@@ -61,3 +59,17 @@ def small_blocks(monkeypatch):
         monkeypatch.setattr(module, "BLOCK_BYTES", 2**9)
     monkeypatch.setattr(base, "BLOCK_BYTES", 2**10)
     monkeypatch.setattr(base, "GROUP_BYTES", 2**10)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Many blocks and several groups of batches, although the data are small."""
+    shrink_blocks(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def small_blocks_throughout():
+    """As ``small_blocks``, for sources that all tests of a module share."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        shrink_blocks(monkeypatch)
+        yield

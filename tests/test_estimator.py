@@ -1,5 +1,6 @@
 """PrimedPCA as a scikit-learn user meets it."""
 
+import dataclasses
 import pickle
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import polars as pl
 import pytest
 import scipy.sparse as sp
 import torch
-from catalogue import PRIMINGS, PROBLEMS, SOURCES
+from catalogue import PRIMINGS, PROBLEMS, SOURCES, thinned
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 from sklearn.decomposition import PCA
@@ -32,10 +33,16 @@ from primedpca.priming import REGISTRY, BlockKrylov, EigenGame, Oja, SubspaceIte
 
 BUNDLED = {f.__name__: f for f in (load_digits, load_iris, load_breast_cancer, load_wine)}
 REASON = "the default number of components differs, because the fits have different row counts"
+#: The checks ask for scikit-learn's conventions and not for converged components, so that a few
+#: steps do; at their defaults the stochastic primings took nine tenths of the time.
+FEW_STEPS = {
+    name: kind(steps=3) if "steps" in {field.name for field in dataclasses.fields(kind)} else name
+    for name, kind in sorted(REGISTRY.items())
+}
 
 
 @parametrize_with_checks(
-    [PrimedPCA(), *(PrimedPCA(priming=name) for name in sorted(REGISTRY))],
+    [PrimedPCA(), *(PrimedPCA(priming=priming) for priming in FEW_STEPS.values())],
     expected_failed_checks=lambda estimator: {
         "check_sample_weight_equivalence_on_dense_data": REASON,
         "check_sample_weight_equivalence_on_sparse_data": REASON,
@@ -177,7 +184,7 @@ def test_missing_values_become_the_mean():
 # -- every kind of data ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize("kind", thinned(SOURCES))
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda p: p.name)
 def test_every_source_fits_transforms_and_scores_alike(kind, problem, tmp_path):
     X = SOURCES[kind](problem.X, tmp_path)

@@ -115,7 +115,7 @@ def directions(d, k=3):
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("source", catalogue.SOURCES)
+@pytest.mark.parametrize("source", catalogue.thinned(catalogue.SOURCES))
 @pytest.mark.parametrize("problem", catalogue.PROBLEMS[1:3], ids=lambda problem: problem.name)
 def test_captured_variance_against_the_covariance_matrix(source, problem, dtype, tmp_path):
     rows = problem.X.astype(dtype)

@@ -125,7 +125,7 @@ def test_priming_and_refining_agree_with_lapack(name, problem, dtype):
 
 
 @primings
-@pytest.mark.parametrize("source", catalogue.SOURCES)
+@pytest.mark.parametrize("source", catalogue.thinned(catalogue.SOURCES))
 @pytest.mark.parametrize(
     ("problem", "dtype"), [(TALL, "float64"), (WIDE, "float32")], ids=["tall-f8", "wide-f4"]
 )
