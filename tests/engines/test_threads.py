@@ -15,6 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from primedpca import PrimedPCA, as_source, certify, prime, refine
 from primedpca._core.blas import one_blas_thread
+from primedpca._core.threads import lock_of
 from primedpca.sources.files.sequential import InOrder
 
 X = np.random.default_rng(0).normal(size=(3200, 300)) * np.arange(1, 301) ** -0.5
@@ -165,13 +166,13 @@ def test_what_other_threads_held_is_free_in_a_child(tmp_path):
 
     def hold():
         lock = getattr(source, "_lock", None) or threading.Lock()
-        with lock, model._alone(), one_blas_thread():
+        with lock, lock_of(model), one_blas_thread():
             held.set()
             leave.wait()
 
     thread = threading.Thread(target=hold)
     thread.start()
-    held.wait()
+    assert held.wait(30)
     try:
         assert in_child(lambda: model.partial_fit(X[:50, :5]).n_samples_ == 100) == 0
         assert in_child(lambda: len(source.read(0)) > 0) == 0
