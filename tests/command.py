@@ -68,7 +68,8 @@ def on_a_terminal(*words, columns=80, lines=30, cwd=None, until=None, **environm
         heed_ctrl_c()
         # The size must be there before the command looks at it.
         fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-        os.execv(COMMAND[0], [*COMMAND, *map(str, words)])
+        # With this environment: readline sets COLUMNS behind the back of os.environ.
+        os.execve(COMMAND[0], [*COMMAND, *map(str, words)], os.environ)
     written, deadline = b"", time.monotonic() + 120
     while time.monotonic() < deadline:
         if not select.select([terminal], [], [], 1)[0]:
