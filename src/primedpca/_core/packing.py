@@ -1,6 +1,6 @@
 """Conversion of arrays of any library to NumPy and back, with their memory layout.
 
-BLAS takes other code for other layouts, so the layout affects the last bits of a product.
+BLAS uses different code for different layouts, so the layout affects the last bits of a product.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ __all__ = ["Packed", "as_columns", "as_rows", "lies_in_columns", "pack", "unpack
 
 
 class Packed(NamedTuple):
-    """A NumPy array, transposed if it was stored by columns, and the library it came from."""
+    """NumPy array, whether it was transposed (stored by columns), and the library of the original.
+
+    ``home`` is "numpy", "scalar" (a NumPy scalar) or "data" (the library of the data).
+    """
 
     values: np.ndarray
     turned: bool
