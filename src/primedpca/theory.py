@@ -234,7 +234,7 @@ def _checked_count(n_components: int | None, basis: np.ndarray, directions: Arra
     rank = basis.shape[1]
     k = rank if n_components is None else n_components
     if rank == 0:
-        raise ValueError("All directions are zero. Pass directions that are not zero.")
+        raise ValueError("directions are all zero. Pass directions that are not zero.")
     if not 1 <= k <= rank:
         raise ValueError(
             f"`n_components`={k} must lie between 1 and {rank}, the rank of the directions "

@@ -159,8 +159,8 @@ def make_plan(
     asked = not (isinstance(priming, str) and priming == "auto")
     if max_memory < math.inf and isinstance(k, float):
         raise ValueError(
-            f"`max_memory` cannot be guaranteed for `n_components`={k}: the number of components "
-            "is not known before the fit. Use an integer, or leave `max_memory` at None."
+            f"`max_memory` cannot be guaranteed for `n_components`={k}, because the number of "
+            "components is not known before the fit. Use an integer, or leave `max_memory` unset."
         )
     if isinstance(k, float):
         return _plan_for_share(data, k, priming)

@@ -107,8 +107,8 @@ def check_directions(directions: Any, like: Like) -> Array:
     values = directions
     if not hasattr(values, "shape") or len(values.shape) != 2:
         raise ValueError(
-            f"directions are {getattr(values, 'shape', type(values).__name__)}. Pass an array of "
-            "shape (n_features, n_directions)."
+            "directions must be an array of shape (n_features, n_directions), got "
+            f"{getattr(values, 'shape', type(values).__name__)}."
         )
     if values.shape[0] != like.n_features or values.shape[1] == 0:
         turned = values.shape[1] == like.n_features
