@@ -1,4 +1,4 @@
-"""A fit session with optional checkpoint and ranks."""
+"""Fit session with optional checkpoint and ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The power method, one component at a time."""
+"""Power method, one component at a time."""
 
 from __future__ import annotations
 
