@@ -84,7 +84,7 @@ def test_the_sentence():
     assert " passes, " in words
     assert " of memory, against " in words
     assert words.endswith(" for a full decomposition.")
-    assert "as asked for" in str(plan(blank(1000, 40), 3, priming="oja"))
+    assert "as requested" in str(plan(blank(1000, 40), 3, priming="oja"))
 
 
 def test_plans_for_all_and_for_the_likeliest_number():

@@ -260,6 +260,7 @@ def _distances_to_others(values: np.ndarray, ritz_values: np.ndarray) -> np.ndar
 
 def _tilt(pull: np.ndarray, gaps: np.ndarray, rounding: float) -> np.ndarray:
     """Bound the part of ``u_i`` across ``P e_i`` by ``pull / gaps``; infinite without a gap."""
+    # Rounding is added above and subtracted below, so that the quotient stays an upper bound.
     tilt = np.full_like(gaps, np.inf)
     np.divide(pull + rounding, gaps - rounding, out=tilt, where=gaps > rounding)
     return tilt

@@ -55,6 +55,7 @@ def lies_in_columns(x: Array) -> bool:
     """Whether ``x`` is stored in memory column by column, and not row by row."""
     if len(x.shape) != 2:
         return False
+    # A single row or column is contiguous both ways and counts as stored by rows.
     if is_torch_array(x):
         return bool(x.T.is_contiguous() and not x.is_contiguous())
     return bool(x.flags.f_contiguous and not x.flags.c_contiguous)

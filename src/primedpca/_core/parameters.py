@@ -110,4 +110,5 @@ def is_proven(options: dict[str, Any]) -> bool:
 
 
 def _is_number(value: Any) -> bool:
+    # Python and NumPy booleans pass as numbers elsewhere; here they are mistakes.
     return isinstance(value, Real) and not isinstance(value, (bool, np.bool_))

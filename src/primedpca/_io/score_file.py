@@ -74,6 +74,7 @@ def write_scores_file(path: Path, data: Centred, vectors: Array) -> np.ndarray:
         raise OSError(f"Scores could not be written to {path}: {error}") from error
     finally:
         draft.unlink(missing_ok=True)
+    # A file without entries cannot be mapped.
     whole: np.ndarray = np.load(path, mmap_mode="r" if 0 not in shape else None)
     return whole
 
@@ -81,7 +82,7 @@ def write_scores_file(path: Path, data: Centred, vectors: Array) -> np.ndarray:
 def _publish(draft: Path, path: Path) -> None:
     """Rename the finished file, unless the name was taken in the meantime."""
     try:
-        os.link(draft, path)
+        os.link(draft, path)  # fails if the name is taken, where a rename would replace the file
     except FileExistsError:
         raise FileExistsError(f"{path} already exists. Choose another name for `out`.") from None
     except OSError:  # a file system without hard links

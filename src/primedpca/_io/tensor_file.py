@@ -59,7 +59,7 @@ def write_file(
         draft.chmod(rights)  # the user's defaults: safetensors makes files private
         with open(draft, "rb") as file:
             os.fsync(file.fileno())
-        os.replace(draft, target)
+        os.replace(draft, target)  # atomic: a reader sees the old file or the new one
     except BaseException as error:
         draft.unlink(missing_ok=True)
         if isinstance(error, OSError) or type(error).__name__ == "SafetensorError":
@@ -147,6 +147,7 @@ def _parsed(body: str) -> Any:
 
 def _digest(kind: str, body: str, tensors: Mapping[str, np.ndarray]) -> str:
     found = hashlib.sha256(f"{kind}\n{body}".encode())
+    # With dtypes and shapes: the same bytes could be read as another array.
     for name in sorted(tensors):
         array = tensors[name]
         found.update(f"\n{name} {array.dtype.str} {array.shape}".encode())

@@ -49,6 +49,7 @@ def within_budget(
     if isinstance(priming, BlockKrylov):
         way = krylov_way(load, p, priming.block_size or p, priming.side, tol, proven, budget)
         _check(way.memory, budget, way.name, "Raise it, or lower `block_size`")
+        # The smaller of the user's limit and the one that fits.
         most = [size for size in (priming.max_basis, way.priming.max_basis) if size is not None]
         return replace(plan, priming=replace(priming, max_basis=min(most, default=None)))
     name = type(priming).__name__

@@ -164,7 +164,7 @@ def make_plan(
         )
     if isinstance(k, float):
         return _plan_for_share(data, k, priming)
-    reason, considered, shown = "as asked for", list[Way](), list[Way]()
+    reason, considered, shown = "as requested", list[Way](), list[Way]()
     m, load = min(data.shape), Load.of(data, proven)
     if not asked:
         p = min(k + _extra(extra_components, BlockKrylov(), k, load), m)
@@ -177,6 +177,7 @@ def make_plan(
 
         considered = priced(load)
         priming = considered[0].priming
+        # Seconds are shown for the engine's workers; the order stays that for two workers.
         here = {way.name: way for way in priced(Load.of(data, proven, data.engine.traits.workers))}
         shown = [replace(way, seconds=here.get(way.name, way).seconds) for way in considered]
         reason = _why(shown) + _absent(data.source)
@@ -316,6 +317,7 @@ def likeliest_dimension(spectrum: np.ndarray, n_samples: float) -> int:
 def _evidence(spectrum: np.ndarray, q: int, n: float) -> float:
     """Return the logarithm of the evidence for ``q`` components; -inf where it is undefined."""
     d = spectrum.size
+    # Below this ratio an eigenvalue is rounding, and its logarithm means nothing.
     if spectrum[q - 1] < d * np.finfo(np.float64).eps * max(spectrum[0], 1e-300):
         return -math.inf
     noise = max(float(spectrum[q:].sum()) / (d - q), np.finfo(np.float64).tiny)
@@ -326,7 +328,7 @@ def _evidence(spectrum: np.ndarray, q: int, n: float) -> float:
     curvature = 0.0
     for i in range(q):
         gaps = (spectrum[i] - spectrum[i + 1 :]) * (1 / flat[i + 1 :] - 1 / flat[i])
-        if (gaps <= 0).any():
+        if (gaps <= 0).any():  # equal eigenvalues make Laplace's approximation singular
             return -math.inf
         curvature += float(np.log(gaps).sum()) + math.log(n) * gaps.size
     return (

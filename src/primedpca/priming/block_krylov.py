@@ -144,7 +144,7 @@ class BlockKrylov(BasePriming):
         elif self.keep_images and data.source.axis == 0:
             images = (*images, _shelved(data.adjoint(newest), images, self._limit(state)))
             z = data.forward(images[-1])
-            z /= data.weight
+            z /= data.weight  # inside the library, covariances are divided by the sum of weights
         else:
             z = data.gram_product(newest)
         basis = (*state.basis, newest)
@@ -154,6 +154,7 @@ class BlockKrylov(BasePriming):
         done = state.projected.shape[0]
         projected = np.zeros((held.shape[0], held.shape[0]))
         projected[:done, :done] = state.projected
+        # T is symmetric: the new rows are the transpose of the new columns.
         projected[:, done:] = held
         projected[done:, :] = held.T
         state = state._replace(basis=basis, images=images, step=state.step + 1)
@@ -187,6 +188,7 @@ class BlockKrylov(BasePriming):
             whole = like.xp.concat(list(state.basis), axis=1)
             newest = complete(whole, like, used + width, (state.seed, state.step))[:, used:]
         if used + newest.shape[1] > self._limit(state) and newest.shape[1]:
+            # One block more than wanted: the extra Ritz vectors preserve some of the convergence.
             state = _cut_back(looked(state), like, state.n_directions + wanted)
         return state._replace(newest=newest)
 
@@ -232,9 +234,12 @@ def looked(state: KrylovState) -> KrylovState:
     order = state.projected.shape[0]
     if state.turn.shape[0] == order:
         return state
+    # The newest diagonal block is symmetric only up to rounding.
     variances, turn = small_eigh((state.projected + state.projected.T) / 2)
     done = order - state.coupling.shape[1]
+    # C V S = V S Theta + Q B E^T S: the residuals are Q times this matrix, and Q is orthonormal.
     residual = state.coupling @ turn[done:]
+    # The newest block is orthogonal to the earlier ones: its variances estimate those outside.
     newest = state.projected[done:, done:]
     rest = float(np.linalg.eigvalsh((newest + newest.T) / 2)[-1])
     change = _angles(variances, residual, rest, state.n_directions)
@@ -294,6 +299,7 @@ def _cut_back(state: KrylovState, like: Like, keep: int) -> KrylovState:
     turn = state.turn[:, :keep]
     images = (combine(state.images, turn, like),) if state.images else ()
     return state._replace(
+        # Orthonormalised again, because rounding would add up over restarts.
         basis=(orthonormalise(combine(state.basis, turn, like))[0],),
         images=images,
         # Ritz vectors diagonalise C within their span.

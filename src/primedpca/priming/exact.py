@@ -74,7 +74,7 @@ def spectrum(data: Any, count: int) -> tuple[np.ndarray, Array]:
     count = min(count, n, d)
     values, vectors = _eigh(make(), count)
     if values.size < count:  # LAPACK may drop some of a tie when asked for a subset
-        values, vectors = _eigh(make(), count, few=False)
+        values, vectors = _eigh(make(), count, few=False)  # formed again: eigh overwrote it
     return values, vectors
 
 
@@ -105,4 +105,5 @@ def _eigh(matrix: Array, p: int, few: bool = True) -> tuple[np.ndarray, Array]:
     else:
         values, vectors = xp.linalg.eigh(matrix)
         vectors = xp.flip(vectors, axis=1)[:, :p]
+    # The matrix is positive semidefinite: negative eigenvalues are rounding.
     return np.maximum(to_numpy(values)[::-1][:p].astype(np.float64), 0.0), vectors

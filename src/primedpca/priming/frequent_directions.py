@@ -91,6 +91,7 @@ class FrequentDirections(BasePriming):
 
     def step(self, state: SketchState, data: Any) -> SketchState:
         """Add the next rows to the sketch."""
+        # In float64, as the bound on rounding assumes (docs/certificates.md, section 8).
         rows, root = data.wide(data.rows()), data.wide(data.root)
         factor, unit = data.wide(data.frame.columns.factor), data.frame.gain
         return take_in(state, rows, root, data.frame.mean if data.center else None, unit, factor)
@@ -100,7 +101,7 @@ class FrequentDirections(BasePriming):
         xp, sketch = namespace(state.sketch), state.sketch
         squares, vectors = decompose(sketch)[:2] if sketch.shape[0] else (np.zeros(0),) * 2
         count = min(state.n_directions, squares.size)
-        if not count:
+        if not count:  # no rows yet, or all rows equal: nothing to refine
             return xp.zeros((sketch.shape[1], 1), dtype=sketch.dtype, device=sketch.device)
         # U^T B = Sigma V^T: refining needs the span alone, so the lengths may stay.
         left = xp.asarray(vectors[:, :count], dtype=sketch.dtype, device=sketch.device)

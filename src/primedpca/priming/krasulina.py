@@ -42,6 +42,7 @@ class Krasulina(Stochastic):
 
     def ascent(self, v: Array, z: Array, g: Array) -> Array:
         """Return ``(I - V V^T) C V``."""
+        # Z - V G is the projection (I - V V^T) Z because V is orthonormal.
         return z - v @ g
 
     def keep(self, v: Array) -> Array:

@@ -46,4 +46,5 @@ class Oja(Stochastic):
 
     def ascent(self, v: Array, z: Array, g: Array) -> Array:
         """Return ``C V - V triu(G)``."""
+        # With the diagonal, which pulls each vector to unit length.
         return z - v @ namespace(v).triu(g)

@@ -78,6 +78,7 @@ class PowerMethod(BasePriming):
         xp = namespace(vectors)
         found, x = vectors[:, :j], vectors[:, j]
         new = data.covariance_product(x[:, None])[:, 0]
+        # Length before the projection: rounding of the product is relative to it.
         size = float(xp.linalg.vector_norm(new))
         for _ in range(2):  # Gram-Schmidt twice leaves no more than rounding along `found`
             new = new - found @ (found.T @ new)

@@ -274,7 +274,8 @@ def _take(
     w1, w2 = state.weight, group.weight
     square, error, pieces = 0.0, 0.0, [rows]
     if state.center and w1 > 0:
-        # Section 7 of docs/certificates.md: this row makes up for centring at two means.
+        # The row beta of docs/certificates.md, section 7, makes up for centring at two means.
+        # The root is split because w1 * w2 could overflow.
         pull = math.sqrt(w1 / (w1 + w2)) * math.sqrt(w2)
         link = pull * (group.sums / w2 + offset - state.sums / w1)
         square = float(link @ link)
@@ -324,12 +325,14 @@ def decompose(sketch: Array) -> tuple[np.ndarray, np.ndarray, float, float]:
         Squares up to this size were dropped as rounding.
     """
     xp = namespace(sketch)
+    # A Gram matrix has the squares of the singular values, and so half of their digits.
     wide = xp.astype(sketch, xp.float64, copy=False)
     gram = to_numpy(wide @ wide.T)
     if not np.isfinite(gram).all():
         return np.zeros(0), gram[:, :0], math.nan, math.nan
     squares, left = small_eigh(gram)
     whole = float(np.trace(gram))
+    # f of docs/certificates.md, section 8.
     floor = UNIT * (2 * squares.size * squares[0] + math.sqrt(sketch.shape[1]) * whole)
     kept = squares > floor
     return squares[kept], left[:, kept], whole, float(floor)
@@ -356,7 +359,7 @@ def _shrink(state: SketchState) -> SketchState:
 
 def _shrink_error(sketch: Array, top: float, whole: float) -> float:
     """Bound the rounding of one shrink: Gram matrix, eigenvectors, new rows and their storage."""
-    m, d = sketch.shape
+    m, d = sketch.shape  # epsilon_shrink of docs/certificates.md, section 8, without f
     both = math.sqrt(top) * math.sqrt(whole)  # sqrt(top * whole) could overflow
     rows = (2 * m * math.sqrt(m / 2) + 12) * both
     return UNIT * (d * whole + 42 * m * top + rows) + 2 * _roundoff(sketch) * both

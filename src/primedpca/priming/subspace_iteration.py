@@ -55,9 +55,10 @@ class SubspaceIteration(BasePriming):
         xp = namespace(v)
         z = data.covariance_product(v)
         inside = to_numpy(v.T @ z).astype(np.float64)
-        theta, w = small_eigh((inside + inside.T) / 2)
+        theta, w = small_eigh((inside + inside.T) / 2)  # symmetric only up to rounding
         turn = data.like.asarray(w)
         z = z @ turn
+        # C u_i - theta_i u_i, in place: each of these arrays is as large as the basis.
         rest = v @ turn
         rest *= data.like.asarray(-theta)
         rest += z
@@ -65,6 +66,7 @@ class SubspaceIteration(BasePriming):
         # Below this length a residual is rounding: directions of zero variance have converged.
         floor = 32 * float(xp.finfo(v.dtype).eps) * theta[0]
         change = np.where(moved <= floor, 0.0, np.arctan2(moved, theta))
+        # A QR decomposition may fail on non-finite values; the caller reports the divergence.
         basis = orthonormalise(z)[0] if bool(xp.all(xp.isfinite(z))) else z
         return SubspaceState(basis, theta, change, state.step + 1)
 

@@ -80,8 +80,9 @@ class FromFunction(Given):
     def step(self, state: GivenState, data: Any) -> GivenState:
         """Call the function."""
         asked = {"n_directions": state.n_directions}
+        # A checkpoint keeps the result as a whole: the function cannot be resumed halfway.
         found = data.engine.once("function", asked, lambda: self._call(state, data))
-        data.count(1)
+        data.count(1)  # an estimate: the library does not see how often the function reads
         return state._replace(directions=found)
 
     def _call(self, state: GivenState, data: Any) -> Array:
@@ -118,7 +119,7 @@ def check_directions(directions: Any, like: Like) -> Array:
             f"features. {hint}."
         )
     if type(values).__module__.split(".")[0] != like.xp.__name__.split(".")[-1]:
-        values = to_numpy(values)
+        values = to_numpy(values)  # arrays of another library than the data's
     xp = namespace(values)
     if not bool(xp.all(xp.isfinite(values))):
         i, j = np.argwhere(~np.isfinite(to_numpy(values)))[0]
