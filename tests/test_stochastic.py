@@ -246,7 +246,7 @@ def test_divergence_is_named_with_a_rate_that_works(library, dtype, excess):
     words = re.escape(f"`learning_rate`={rate:.3g} is too large")
     with pytest.raises(DivergenceError, match=words) as caught:
         last(X, Oja(learning_rate=rate), 6, batch_size=100)
-    advice = float(re.search(r"try ([-+.e0-9]+) or 'auto'", str(caught.value))[1])
+    advice = float(re.search(r"Try ([-+.e0-9]+) or 'auto'", str(caught.value))[1])
     assert advice < rate
     found = last(X, Oja(learning_rate=advice), 6, batch_size=100).directions
     refined = refine(X, found, 4).components

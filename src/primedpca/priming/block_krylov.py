@@ -80,8 +80,9 @@ class KrylovState(NamedTuple):
 class BlockKrylov(BasePriming):
     r"""Block Lanczos with full reorthogonalisation and thick restarts.
 
-    From a random block :math:`Q_1` every step multiplies the newest block and subtracts its
-    projection onto the basis :math:`V = [Q_1, \dots, Q_j]`, for the two newest blocks twice,
+    From a random block :math:`Q_1` every step multiplies the newest block and subtracts from the
+    product its projection onto the basis :math:`V = [Q_1, \dots, Q_j]`, for the two newest blocks
+    twice,
 
     .. math:: Z = C Q_j, \qquad H = V^T Z, \qquad Z - V H = Q_{j+1} B,
 
