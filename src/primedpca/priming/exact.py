@@ -53,6 +53,7 @@ class Exact(BasePriming):
     def refined(self, state: ExactState, data: Any) -> tuple[Array, np.ndarray]:
         """Return the principal directions ``(d, p)`` and their variances."""
         assert state.variances is not None
+        assert state.vectors is not None
         p = state.n_directions
         values, vectors = state.variances[:p], state.vectors[:, :p]
         if data.shape[1] <= data.shape[0]:
