@@ -66,9 +66,9 @@ def test_one_vector_lists_and_tensors_are_taken():
 
 
 def test_shapes_that_differ_are_refused():
-    with pytest.raises(ValueError, match=r"`components` \(2, 4\) and `reference` \(3, 4\) differ"):
+    with pytest.raises(ValueError, match=r"`components` .*\(2, 4\).* `reference` .*\(3, 4\)"):
         angles(np.eye(2, 4), np.eye(3, 4))
-    with pytest.raises(ValueError, match="differ in shape"):
+    with pytest.raises(ValueError, match=r"`components` have shape .*`reference`"):
         angles(np.eye(3, 4), np.eye(3, 5))
 
 
@@ -103,7 +103,7 @@ def test_the_threshold_itself_is_not_within():
 
 @pytest.mark.parametrize("threshold", [0.0, -0.1, np.pi / 2, 22.5, np.nan])
 def test_a_threshold_that_is_no_angle_is_refused(threshold):
-    with pytest.raises(ValueError, match=r"`threshold`=.* must lie in \(0, pi/2\), in radians"):
+    with pytest.raises(ValueError, match=r"`threshold`=.* must be an angle in radians"):
         longest_correct_streak(np.eye(2), np.eye(2), threshold)
 
 
@@ -211,5 +211,5 @@ def test_subspace_error_refuses_what_is_not_orthonormal():
         subspace_error(skew, np.eye(2, 3))
     with pytest.raises(ValueError, match="`reference` must have orthonormal rows"):
         subspace_error(np.eye(2, 3), skew)
-    with pytest.raises(ValueError, match="differ in shape"):
+    with pytest.raises(ValueError, match=r"`components` have shape .*`reference`"):
         subspace_error(np.eye(2, 3), np.eye(3))

@@ -353,20 +353,26 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Way:
-    """One way to a decomposition, and its price.
+    """Algorithm with its estimated cost.
 
     Attributes
     ----------
-    priming : object
+    priming : Priming
+        Algorithm with its options.
     steps : int
-        Of the priming, about.
+        Steps of the priming.
     passes : float
-        Readings of all the data, about.
-    flops, bytes, memory : float
-        Bytes are those read; memory is what is needed beside the data.
+        Passes over the data.
+    flops : float
+        Floating-point operations.
+    bytes : float
+        Bytes read in all passes.
+    memory : float
+        Bytes of memory besides the data.
     seconds : float
-    room : float
-        Bytes of rows that are held at a time.
+        Time.
+    room : float, default=2**31
+        Bytes of rows held in memory at the same time, where the Gram matrix is formed from rows.
     """
 
     priming: Any
@@ -380,7 +386,7 @@ class Way:
 
     @property
     def name(self) -> str:
-        """What it is called in a sentence."""
+        """Name of the algorithm in a sentence."""
         if self.priming.traits.certifier == "probes":
             side = "" if self.priming.side == "right" else " from the left"
             return f"block Krylov{side} with blocks of {self.priming.block_size}"

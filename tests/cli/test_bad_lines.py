@@ -118,9 +118,9 @@ LINES = [
     # -- invalid requests
     (("plan", "x.npy", "-k", "0"), 1, "`-k`=0 must lie between 1 and"),
     (("plan", "x.npy", "-k", "-3"), 1, "`-k`=-3"),
-    (("plan", "x.npy", "-k", "9"), 1, "=8; lower it or add data"),
-    (("plan", "x.npy", "-k", "1.5"), 1, "a share of the variance between 0 and 1, or mle"),
-    (("fit", "x.npy", "-k", "9"), 1, "=8; lower it or add data"),
+    (("plan", "x.npy", "-k", "9"), 1, "n_features)=8. Use a smaller value"),
+    (("plan", "x.npy", "-k", "1.5"), 1, "a fraction of the variance between 0 and 1, or mle"),
+    (("fit", "x.npy", "-k", "9"), 1, "n_features)=8. Use a smaller value"),
     (("plan", "x.npy", "-k", "2", "--tol", "pi"), 1, "`--tol`=3.14"),
     (("plan", "x.npy", "-k", "2", "--tol", "0"), 1, "above 0 and below pi/2"),
     (("plan", "x.npy", "-k", "2", "--max-memory", "1KB"), 1, "`--max-memory`=0 MB is less"),
@@ -154,7 +154,7 @@ LINES = [
     (("inspect", "x.npy"), 1, "x.npy is not a model"),
     (("inspect", "damaged.safetensors"), 1, "is damaged"),
     (("inspect", "cut.safetensors"), 1, "is damaged"),
-    (("inspect", "newer.safetensors"), 1, "install a newer one"),
+    (("inspect", "newer.safetensors"), 1, "has format 2"),
     (("transform", "wide.npy", "model.safetensors", "-o", "s.npy"), 1, "9 columns, but the model"),
     (("report", "x.npy", "model.safetensors", "-o", "page.html"), 1, "x.npy is not a model"),
     # -- other commands

@@ -95,7 +95,7 @@ def test_nothing_is_overwritten_unless_asked(tmp_path):
 
 def test_bad_places(tmp_path):
     model = PrimedPCA(2).fit(X)
-    with pytest.raises(FileNotFoundError, match="no folder"):
+    with pytest.raises(FileNotFoundError, match="Folder not found"):
         model.save(tmp_path / "nowhere" / "m")
     with pytest.raises(ValueError, match="not fitted"):
         clone(model).save(tmp_path / "m")
@@ -151,7 +151,7 @@ def test_other_files_are_told_apart(tmp_path):
     with pytest.raises(ValueError, match="holds checkpoint"):
         load(path)
     np.save(tmp_path / "x.npy", X)
-    with pytest.raises(ValueError, match="damaged, or no model"):
+    with pytest.raises(ValueError, match="damaged or not a model"):
         load(tmp_path / "x.npy")
 
 

@@ -95,15 +95,15 @@ def test_numbers_of_older_files(model):
 @pytest.mark.parametrize(
     ("part", "name", "value", "words"),
     [
-        ("params", "priming", "os.system", "`priming` has 'os.system'"),
+        ("params", "priming", "os.system", "`priming` holds 'os.system'"),
         ("params", "tol", {"@float": "nan"}, "`tol`=nan must be an angle"),
         ("params", "warm_up", 1, "among the parameters, 'warm_up' is not known"),
         ("fitted", "map_", "log1p)\nimport os", "`map_` is neither a function of primedpca"),
         ("fitted", "fit", "x", "among the fitted attributes, 'fit' is not known"),
         ("fitted", "n_components_", 3, r"`n_components_`=3, but `components_` has shape \(2, 6\)"),
-        ("fitted", "status_", "EXACT", "`status_` has a str in place of a Status"),
-        ("fitted", "mean_", {"@array": "none"}, "an array is named that the file does not hold"),
-        ("fitted", "plan_", {"@type": "Popen", "fields": {}}, "a type that is not known"),
+        ("fitted", "status_", "EXACT", "`status_` holds a str, not a Status"),
+        ("fitted", "mean_", {"@array": "none"}, "names an array that the file does not hold"),
+        ("fitted", "plan_", {"@type": "Popen", "fields": {}}, "an unknown type"),
         ("fitted", "where_", "\ud800", "surrogate"),
     ],
 )

@@ -72,7 +72,7 @@ def test_nothing_is_overwritten_and_nothing_half_written_is_left(tmp_path):
     assert path.read_text() == "mine"
     with pytest.raises(ValueError, match=r"must end in \.npy"):
         model.transform(X, out=tmp_path / "scores.csv")
-    with pytest.raises(FileNotFoundError, match="no folder"):
+    with pytest.raises(FileNotFoundError, match="Folder not found"):
         model.transform(X, out=tmp_path / "nowhere" / "scores.npy")
     bad = X.copy()
     bad[-1, 0] = np.nan

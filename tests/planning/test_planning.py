@@ -84,7 +84,7 @@ def test_the_sentence():
     assert " passes, " in words
     assert " of memory, against " in words
     assert words.endswith(" for a full decomposition.")
-    assert "as asked for" in str(plan(blank(1000, 40), 3, priming="oja"))
+    assert "as requested" in str(plan(blank(1000, 40), 3, priming="oja"))
 
 
 def test_plans_for_all_and_for_the_likeliest_number():
@@ -107,7 +107,7 @@ def test_options_are_those_of_the_estimator():
     signature = inspect.signature(PrimedPCA).parameters
     ours = {name: p.default for name, p in signature.items() if name != "n_components"}
     assert ours == DEFAULTS
-    with pytest.raises(TypeError, match="`primng` is no option of the estimator"):
+    with pytest.raises(TypeError, match="Unknown option: `primng`"):
         plan(np.ones((9, 3)), 2, primng="oja")
     with pytest.raises(ValueError, match="`tol`=-1"):
         plan(np.ones((9, 3)), 2, tol=-1)
@@ -145,7 +145,7 @@ def test_budgets_in_words(words, count):
 
 @pytest.mark.parametrize("bad", ["2", "GB", "much", 0, -1, True, [1], "2 GiB", "1.2.3GB"])
 def test_bad_budgets_are_refused(bad):
-    with pytest.raises(ValueError, match="must be a number of bytes, or words such as '2GB'"):
+    with pytest.raises(ValueError, match="must be a positive number of bytes"):
         PrimedPCA(2, max_memory=bad).fit(np.eye(5))
 
 
@@ -203,7 +203,7 @@ def test_a_budget_is_kept_by_primings_that_were_asked_for():
     for name in ("oja", "exact", "frequent_directions", "block_krylov", "power_method"):
         with pytest.raises(ValueError, match=r"`max_memory`=1 MB is less than the \d+ MB that"):
             plan(big, 10, priming=name, max_memory="1MB")
-    with pytest.raises(ValueError, match="give a whole number"):
+    with pytest.raises(ValueError, match=r"`max_memory` .*`n_components`="):
         plan(big, 0.9, max_memory="1GB")
 
 

@@ -121,10 +121,10 @@ def test_the_power_method_goes_on_beyond_the_rank():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"epsilon": 0.0}, "`epsilon`=0.0 must lie between 0 and 2"),
+        ({"epsilon": 0.0}, "`epsilon`=0.0 must be a number between 0 and 2"),
         ({"epsilon": 2.0}, "`epsilon`=2.0"),
         ({"epsilon": float("nan")}, "`epsilon`=nan"),
-        ({"max_steps": 0}, "`max_steps`=0 must be a whole number, at least 1, or None"),
+        ({"max_steps": 0}, "`max_steps`=0 must be an integer of at least 1, or None"),
     ],
 )
 def test_the_power_method_refuses_by_name(options, words):
@@ -312,7 +312,7 @@ def test_the_size_of_a_sketch_fits_the_directions(p, size):
 
 def test_frequent_directions_refuses_by_name():
     with pytest.raises(
-        ValueError, match="`sketch_size`=0 must be a whole number, at least 1, or None"
+        ValueError, match="`sketch_size`=0 must be an integer of at least 1, or None"
     ):
         FrequentDirections(0)
     with pytest.raises(ValueError, match="`sketch_size`=4 is less than the 5 directions"):

@@ -246,7 +246,7 @@ def test_divergence_is_named_with_a_rate_that_works(library, dtype, excess):
     words = re.escape(f"`learning_rate`={rate:.3g} is too large")
     with pytest.raises(DivergenceError, match=words) as caught:
         last(X, Oja(learning_rate=rate), 6, batch_size=100)
-    advice = float(re.search(r"try ([-+.e0-9]+) or 'auto'", str(caught.value))[1])
+    advice = float(re.search(r"Try ([-+.e0-9]+) or 'auto'", str(caught.value))[1])
     assert advice < rate
     found = last(X, Oja(learning_rate=advice), 6, batch_size=100).directions
     refined = refine(X, found, 4).components
@@ -272,8 +272,8 @@ def test_divergence_is_found_at_the_last_step_too():
         ({"learning_rate": math.inf}, "`learning_rate`=inf"),
         ({"learning_rate": "fast"}, "`learning_rate`='fast'"),
         ({"learning_rate": None}, "`learning_rate`=None"),
-        ({"steps": 0}, "`steps`=0 must be a whole number, at least 1"),
-        ({"momentum": 1.0}, r"`momentum`=1.0 must lie in \[0, 1\)"),
+        ({"steps": 0}, "`steps`=0 must be an integer of at least 1"),
+        ({"momentum": 1.0}, r"`momentum`=1.0 must be a number in \[0, 1\)"),
         ({"momentum": -0.1}, "`momentum`=-0.1"),
         ({"momentum": math.nan}, "`momentum`=nan"),
         ({"schedule": "cosine"}, "`schedule`='cosine' must be 'constant' or '1/t'"),

@@ -561,7 +561,7 @@ def test_merging_refuses_by_name():
     one, _ = sketch(ROWS, 4, 3, 10)
     with pytest.raises(ValueError, match="have 12 and 5 columns"):
         merge(one, sketch(ROWS[:, :5], 4, 3, 10)[0])
-    with pytest.raises(ValueError, match="one sketch is of centred rows"):
+    with pytest.raises(ValueError, match="only one of the two sketches is centred"):
         merge(one, sketch(ROWS, 4, 3, 10, center=False)[0])
 
 

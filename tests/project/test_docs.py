@@ -46,7 +46,7 @@ def test_blocks_run(page, tmp_path, monkeypatch, capsys):
     run_page(page, tmp_path, capsys, slow=False)
 
 
-@pytest.mark.parametrize("name", ["add_an_engine.md"])
+@pytest.mark.parametrize("name", ["add_a_priming.md", "add_an_engine.md"])
 def test_blocks_have_the_types_that_the_library_declares(name, tmp_path):
     code = "\n".join(block.code for block in pages.blocks(ROOT / "docs" / name))
     (tmp_path / "page.py").write_text(code)

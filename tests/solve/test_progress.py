@@ -64,7 +64,7 @@ def test_verbose_can_be_a_function(capsys, tmp_path):
     pca = PrimedPCA(4, verbose=rows.append, **OPTIONS).fit(X)
     assert rows == pca.history_
     assert capsys.readouterr().out == ""
-    with pytest.warns(UserWarning, match="`verbose` cannot be kept"):
+    with pytest.warns(UserWarning, match="`verbose` cannot be saved"):
         pca.save(tmp_path / "m.safetensors")
 
 

@@ -180,13 +180,13 @@ NAN[3, 2] = np.nan
     ("directions", "options", "words"),
     [
         (np.zeros((24, 3)), {}, "directions are all zero, so they span nothing"),
-        (TALL.components[:3], {}, r"shape \(3, 24\), but `X` has 24 features; transpose them"),
-        (np.ones((23, 3)), {}, r"shape \(23, 3\), but `X` has 24 features; one row for each"),
+        (TALL.components[:3], {}, r"shape \(3, 24\), but `X` has 24 features\. Transpose them"),
+        (np.ones((23, 3)), {}, r"shape \(23, 3\), but `X` has 24 features\. Pass one row"),
         (np.ones(24), {}, r"must be an array of shape \(n_features, n_directions\), got \(24,\)"),
         (np.ones((24, 0)), {}, r"shape \(24, 0\)"),
         ([[1.0]], {}, "must be an array .* got list"),
-        (NAN, {}, r"directions must be finite; entry \(3, 2\) is nan"),
-        (NAN * np.inf, {}, "directions must be finite"),
+        (NAN, {}, r"directions contain nan at index \(3, 2\)"),
+        (NAN * np.inf, {}, "directions contain -inf"),
         (np.eye(24, 3), {"n_components": 4}, "`n_components`=4 must lie between 1 and 3"),
         (np.eye(24, 3), {"n_components": 0}, "`n_components`=0 must lie between 1 and 3"),
         (np.ones((24, 3)), {"n_components": 2}, r"`n_components`=2 .* 1, .*numpy.ndarray .*span"),
@@ -202,7 +202,7 @@ def test_refused_by_name(directions, options, words):
 
 
 def test_nan_directions_are_refused_for_tensors():
-    with pytest.raises(ValueError, match=r"entry \(3, 2\) is nan"):
+    with pytest.raises(ValueError, match=r"nan at index \(3, 2\)"):
         refine(torch.tensor(TALL.X), torch.tensor(NAN))
 
 

@@ -1,9 +1,9 @@
 """Make glibc keep freed blocks for the next ones.
 
-glibc returns large freed blocks to the system, and every page of the next block then faults in
-again, which can cost as much as the work on it.  It learns to keep blocks as large as those that
-it has seen freed, but no more than twice the largest in all; Dask starts its workers with even
-that turned off.
+glibc returns large freed blocks to the system.  Every page of the next block then faults in again,
+which can cost as much as the work on the block.  By itself glibc learns to keep blocks of the sizes
+that it has seen freed, up to twice the largest in all; Dask starts its workers with even this
+learning turned off.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _users = 0
 
 
 def _forget_users() -> None:
-    """Reset the count in a forked child, where the threads that reused memory are missing."""
+    """Reset the count in a forked child, in which the parent's other threads do not exist."""
     global _lock, _users
     _lock, _users = threading.Lock(), 0
 
@@ -40,7 +40,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def keep_freed() -> None:
-    """Teach glibc the largest block that it learns from; no page of it is touched."""
+    """Allocate and free the largest block that glibc learns from, without touching a page."""
     np.empty(LARGEST - 2**16, dtype=np.uint8)
 
 
@@ -60,13 +60,20 @@ def _mallopt() -> Any:
 def reusing_memory(wanted: bool = True) -> Iterator[None]:
     """Keep freed blocks inside the ``with`` block, if ``wanted``.
 
-    Afterwards the settings of the environment hold again, or else those that glibc learns.
+    Afterwards the settings of the environment apply again, or else the largest values that glibc
+    learns by itself.
+
+    Parameters
+    ----------
+    wanted : bool, default=True
+        False changes nothing.
     """
     global _users
     change = _mallopt() if wanted else None
     if change is None:
         yield
         return
+    # The settings belong to the process: the first fit makes them, the last one undoes them.
     with _lock:
         _users += 1
         if _users == 1:

@@ -14,24 +14,25 @@ __all__ = ["atomic_write"]
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str], *, overwrite: bool = False) -> Iterator[Path]:
-    """Yield a temporary path in the same folder; give it the name ``path`` when the block ends.
+    """Yield a temporary path in the same folder; rename it to ``path`` when the block ends.
 
-    The temporary file exists, is empty, and is to be written under its own name.  If the block
-    raises, it is deleted and ``path`` is as before.  Its contents are on the disk before it is
-    renamed, so that a crash or a loss of power leaves the old file or the new one.
+    The temporary file exists and is empty; write to it under its own name.  If the block raises,
+    the temporary file is deleted and ``path`` is unchanged.  The contents are flushed to the disk
+    before the file is renamed, so that a crash or a loss of power leaves the old file or the new
+    one.
 
     Parameters
     ----------
     path : path
         The file to write.  A symbolic link is replaced, not followed.
     overwrite : bool, default=False
-        Whether an existing file is replaced.  If not, FileExistsError is raised, also if the
-        file appears while the block runs.
+        Whether to replace an existing file.  If False, an existing file raises FileExistsError,
+        also if it appears while the block runs.
 
     Yields
     ------
     Path
-        A hidden name, ``.NAME.`` and 12 random characters.
+        Path with a hidden name: ``.NAME.`` and 12 random characters.
 
     Examples
     --------
@@ -47,6 +48,7 @@ def atomic_write(path: str | os.PathLike[str], *, overwrite: bool = False) -> It
         raise FileExistsError(f"{target} already exists. Choose another name.")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"Folder not found: {target.parent}. Create it first.")
+    # In the same folder, because a rename is atomic only within one file system.
     draft = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
     try:
         with open(draft, "xb") as file:
@@ -70,11 +72,11 @@ def atomic_write(path: str | os.PathLike[str], *, overwrite: bool = False) -> It
 
 
 def _rename_new(draft: Path, target: Path) -> None:
-    """Rename without replacing: a link fails where the name is taken, and a rename does not."""
+    """Rename without replacing: unlike a rename, a link fails if the name is taken."""
     try:
         os.link(draft, target)
     except OSError:
-        # A file system without hard links, where a file that appears just now would be replaced.
+        # A file system without hard links: a file that appears after this check is replaced.
         if os.path.lexists(target):
             raise FileExistsError(f"{target} already exists. Choose another name.") from None
         os.rename(draft, target)
@@ -82,7 +84,7 @@ def _rename_new(draft: Path, target: Path) -> None:
 
 def _sync_folder(folder: Path) -> None:
     """Flush the folder, so that the new name survives a loss of power."""
-    if os.name != "posix":  # folders cannot be opened there
+    if os.name != "posix":  # Windows cannot open folders
         return
     handle = os.open(folder, os.O_RDONLY)
     try:

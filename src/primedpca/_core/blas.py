@@ -1,4 +1,4 @@
-"""The number of BLAS threads in this process, limited to one while results must be exact."""
+"""Limit on BLAS threads, so that results have the same bits on any number of processors."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["one_blas_thread"]
 
 
 class _Limit:
-    """A limit of one thread, because BLAS gives other bits with other numbers of threads.
+    """Limit of one BLAS thread: with more threads BLAS adds in another order.
 
-    Nested and concurrent uses are counted: two fits in two threads would otherwise restore each
+    Nested and concurrent uses are counted.  Otherwise two fits in two threads would restore each
     other's limit.
     """
 
@@ -25,6 +25,7 @@ class _Limit:
         self.controller: Any = None
 
     def enter(self) -> None:
+        """Set the limit for the first user."""
         with self.lock:
             self.users += 1
             if self.users > 1:
@@ -39,6 +40,7 @@ class _Limit:
                 self.undo = self.controller.limit(limits=1, user_api="blas")
 
     def leave(self) -> None:
+        """Restore the earlier number of threads after the last user."""
         with self.lock:
             self.users -= 1
             if self.users == 0:
@@ -50,15 +52,15 @@ class _Limit:
     def forget_users(self) -> None:
         """Reset the count in a forked child, where no other thread exists; the limit stays set.
 
-        The next thread that leaves removes it: BLAS may not be ready for it during the fork.
+        The next :meth:`leave` removes the limit: BLAS may not be usable during the fork itself.
         """
         self.lock, self.users = threading.RLock(), 0
 
     def _let_any_thread_set(self) -> None:
         """Let this thread change the limit.
 
-        Since 3.8 threadpoolctl obeys only the first thread that set a limit, but the thread that
-        leaves last need not be the one that came first.
+        Since version 3.8 threadpoolctl obeys only the first thread that set a limit, but the last
+        thread to leave may be another one.
         """
         for library in self.controller.lib_controllers:
             if hasattr(library, "clear_controlling_thread"):
@@ -67,7 +69,7 @@ class _Limit:
 
 _limit = _Limit()
 if hasattr(os, "register_at_fork"):
-    # The lock is held during a fork, so that no thread is setting the limit in the copy.
+    # Holding the lock during a fork keeps a half-made change of the limit out of the child.
     os.register_at_fork(
         before=lambda: _limit.lock.acquire(),
         after_in_parent=lambda: _limit.lock.release(),
@@ -77,7 +79,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Limit BLAS to one thread inside the ``with`` block, for this whole process."""
+    """Limit BLAS to one thread inside the ``with`` block, for the whole process."""
     _limit.enter()
     try:
         yield

@@ -1,4 +1,4 @@
-"""Checksum of the operands of a pass, by which ranks see that they are in sync."""
+"""Checksum of the operands of a pass, which shows whether ranks are in sync."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from primedpca._core.packing import lies_in_columns
 
 __all__ = ["checksum"]
 
-PIECE = 2**22  # words that are mixed at a time on a device
-#: Odd numbers whose bits look random (SplitMix64), as int64.
+PIECE = 2**22  # words processed at a time on a device, to bound the temporary copy
+#: The odd constants of SplitMix64 as int64, the widest integers that PyTorch computes with.
 STEP, FIRST, SECOND = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
 
 
 def checksum(value: Any) -> int:
     """Return a number that changes with any bit of the arrays and numbers in ``value``.
 
-    It also changes with signs and with the order of entries, in which eigensolvers of different
-    machines differ.
+    Signs and the order of entries change the number as well; eigensolvers of different machines
+    may differ in both.
     """
     found = hashlib.blake2b(digest_size=8)
     _feed(found, value)
@@ -37,7 +37,7 @@ def _feed(found: Any, value: Any) -> None:
         for part in value:
             _feed(found, part)
     elif is_dense(value):
-        turned = lies_in_columns(value)  # the bits of later products depend on the layout
+        turned = lies_in_columns(value)  # the memory layout affects the bits of later products
         about = f"{dtype_name(value.dtype)} {tuple(value.shape)} {turned};"
         found.update(about.encode())
         flat = (value.T if turned else value).reshape(-1)
@@ -46,6 +46,7 @@ def _feed(found: Any, value: Any) -> None:
         else:
             found.update(np.ascontiguousarray(to_numpy(flat)).view(np.uint8))
     else:
+        # The repr of other objects may hold an address, which differs between ranks.
         known = value is None or isinstance(value, (bool, int, float, str))
         found.update(f"{value!r};".encode() if known else type(value).__qualname__.encode())
 
@@ -53,8 +54,8 @@ def _feed(found: Any, value: Any) -> None:
 def mixed(flat: Array) -> int:
     """Return a number that depends on every bit of a tensor ``(length,)`` and its position.
 
-    Computed on the tensor's device: each word and its position go through SplitMix64, and the
-    results are added with wrap-around.
+    It is computed on the tensor's device: each word is combined with its position, hashed by
+    SplitMix64, and the hashes are added modulo 2**64.
     """
     import torch
 
@@ -64,7 +65,7 @@ def mixed(flat: Array) -> int:
         piece = whole[start : start + PIECE].to(torch.int64, copy=True)
         piece ^= torch.arange(start + 1, start + 1 + piece.shape[0], device=piece.device) * STEP
         for shift, factor in ((30, FIRST), (27, SECOND), (31, 1)):
-            piece ^= (piece >> shift) & (2 ** (64 - shift) - 1)  # shifted without the sign
+            piece ^= (piece >> shift) & (2 ** (64 - shift) - 1)  # an unsigned shift of int64
             piece *= factor
         total += int(piece.sum())
     return total % 2**64

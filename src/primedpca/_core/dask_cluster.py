@@ -1,7 +1,7 @@
 """Computing on a Dask cluster: bounded waiting, retries, and errors that name the block.
 
-Knows tasks and futures, nothing of engines, so that a Dask array can be computed by a source as
-well as by the engine.
+This module knows tasks and futures but not engines, so that sources can compute Dask arrays as
+well as the engine can.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ANSWER = 30.0  # seconds in which a scheduler must answer
 def check_client(client: Any) -> None:
     """Raise unless ``client`` is a synchronous Dask client."""
     if not all(hasattr(client, name) for name in ("scatter", "compute", "sync")):
-        raise TypeError(f"`client`={client!r} must be a distributed.Client.")
+        raise TypeError(f"`client`={client!r} is not a distributed.Client. Pass one.")
     if client.asynchronous:
         raise ValueError(
             "`engine` is an asynchronous client, but fits wait for their results. Pass "
@@ -44,6 +44,13 @@ def threads_of(client: Any) -> list[int]:
 
 def compute(client: Any, wanted: Any, timeout: float = TIMEOUT) -> Any:
     """Return the value of a delayed object, or the values of a list of them.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    wanted : delayed object, or list of delayed objects
+    timeout : float, default=300.0
+        Seconds without progress after which waiting ends.
 
     Raises
     ------
@@ -192,7 +199,7 @@ def _block_of(key: Any) -> str:
 
 @contextmanager
 def naming(i: int, place: tuple[int, int], axis: int) -> Iterator[None]:
-    """Add the block's number and rows (or columns) to errors raised inside."""
+    """Add the block's number and rows (or columns), counted from 0, to errors raised inside."""
     try:
         yield
     except Exception as error:

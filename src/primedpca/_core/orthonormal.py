@@ -1,4 +1,4 @@
-"""Orthonormal bases: rank-revealing, completed, angle-safe; and the rule for signs."""
+"""Orthonormal bases of tall matrices: rank, completion, Gram-Schmidt; and the rule for signs."""
 
 from __future__ import annotations
 
@@ -32,46 +32,46 @@ __all__ = [
     "small_eigh",
 ]
 
-WORTH_THREADS = 2**25  # multiplications: some milliseconds
+WORTH_THREADS = 2**25  # multiplications, some milliseconds: below, waking threads costs more
 
 
 def unit_columns(directions: Array) -> Array:
-    """Columns of length one; zero columns are left out.
+    """Return the columns at unit length, without zero columns.
 
-    Each column is divided by its largest entry first, so that neither 1e300 nor 1e-300
-    overflows when squared.
+    Each column is first divided by its largest entry, so that the squares of 1e300 and 1e-300
+    neither overflow nor underflow.
     """
     xp = namespace(directions)
     peak = xp.max(xp.abs(directions), axis=0)
     if not bool(xp.all(peak > 0)):
         directions, peak = directions[:, peak > 0], peak[peak > 0]
     if is_numpy_array(directions):
-        directions = np.ascontiguousarray(directions)  # the order in memory decides about bits
+        directions = np.ascontiguousarray(directions)  # the memory layout affects the bits
     directions = directions / peak
-    # Once more: the reciprocal of a subnormal is not exact enough to keep the entries near 1.
+    # The norm of the quotients: dividing by a subnormal peak need not leave entries near 1.
     return directions / xp.linalg.vector_norm(directions, axis=0)
 
 
 def basis_of(directions: Array) -> Array:
-    """An orthonormal basis of the span of ``directions``, as wide as their numerical rank.
+    """Return an orthonormal basis of the span of ``directions``, of their numerical rank.
 
     Parameters
     ----------
     directions : array of shape (d, q)
-        Finite; columns may be dependent, zero, tiny or huge.
+        Finite; columns may be linearly dependent, zero, tiny or huge.
 
     Returns
     -------
     array of shape (d, r)
-        ``r`` is the number of singular values of the unit columns above rounding.
-        The QR factor alone does not show the rank; the singular values of its small R do.
-        Where all are independent, the first columns span the first directions, however many.
+        ``r`` is the number of singular values of the normalised columns above rounding.
+        If all columns are independent, the first j columns span the first j directions.
     """
     xp = namespace(directions)
     columns = unit_columns(directions)
     if columns.shape[1] == 0:
         return columns
     q, r = orthonormalise(columns)
+    # The diagonal of R does not reveal the rank; the singular values of R do.
     left, values, _ = np.linalg.svd(r.astype(np.float64))
     floor = 8 * math.sqrt(columns.shape[1]) * float(xp.finfo(columns.dtype).eps)
     keep = left[:, values > floor * values[0]]
@@ -81,7 +81,19 @@ def basis_of(directions: Array) -> Array:
 
 
 def random_basis(like: Like, n_directions: int, seed: Any, start: Array | None = None) -> Array:
-    """A random orthonormal basis ``(d, p)`` whose first columns span ``start``."""
+    """Return a random orthonormal basis ``(d, p)``.
+
+    Parameters
+    ----------
+    like : Like
+        Library, device, dtype and ``d`` of the basis.
+    n_directions : int
+        Number of columns, ``p``.
+    seed : int or sequence of int
+        Seed of the random numbers.
+    start : array of shape (d, q) or None, default=None
+        Directions that the first columns span.
+    """
     known = like.asarray(np.empty((like.n_features, 0)))
     if start is not None:
         known = basis_of(like.asarray(start))[:, :n_directions]
@@ -89,29 +101,30 @@ def random_basis(like: Like, n_directions: int, seed: Any, start: Array | None =
 
 
 def draw(like: Like, n_directions: int, seed: Any) -> Array:
-    """Random directions ``(d, p)``, as they come."""
+    """Draw random Gaussian directions ``(d, p)``, not orthonormal."""
     kind, rng = np.dtype(dtype_name(like.dtype)), np.random.default_rng(seed)
     return like.asarray(rng.standard_normal((like.n_features, n_directions), dtype=kind))
 
 
 def complete(basis: Array, like: Like, n_directions: int, seed: Any) -> Array:
-    """``basis`` and enough random orthonormal columns to make ``n_directions``."""
+    """Append random orthonormal columns to ``basis`` until there are ``n_directions``."""
     missing = n_directions - basis.shape[1]
     if missing <= 0:
         return basis
     fresh = draw(like, missing, seed)
     if basis.shape[1] == 0:
         return orthonormalise(fresh)[0]
-    for _ in range(2):  # twice is enough
+    for _ in range(2):  # Gram-Schmidt twice leaves no more than rounding along the basis
         fresh -= basis @ (basis.T @ fresh)
         fresh = orthonormalise(fresh)[0]
     return like.xp.concat([basis, fresh], axis=1)
 
 
 def as_components(basis: Array) -> Array:
-    """The columns of ``basis`` as rows ``(k, d)``, the entry of largest size in each positive.
+    """Return the columns of ``basis`` as rows ``(k, d)`` with their signs fixed.
 
-    The rule of scikit-learn 1.5 and later.  In place on one copy: a basis may be gigabytes.
+    The loading of largest absolute value in each component is positive, as in scikit-learn since
+    version 1.5.  Only one copy is made, because a basis may take gigabytes.
     """
     xp = namespace(basis)
     components = xp.empty(basis.T.shape, dtype=basis.dtype, device=device(basis))
@@ -121,22 +134,37 @@ def as_components(basis: Array) -> Array:
     high, low = xp.argmax(components, axis=1), xp.argmin(components, axis=1)
     numbers = xp.arange(components.shape[0], device=device(components))
     largest, least = components[numbers, high], -components[numbers, low]
-    down = (least > largest) | ((least == largest) & (low < high))  # of two alike, the first
+    # Of two loadings of the same size the first counts, as numpy.argmax of the sizes has it.
+    down = (least > largest) | ((least == largest) & (low < high))
     components *= xp.astype(1 - 2 * xp.astype(down, xp.int8), components.dtype)[:, None]
     return components
 
 
 def orthonormalise(a: Array, times: int = 2, triangle: bool = True) -> tuple[Array, Array]:
-    """QR: an orthonormal ``(d, p)`` and the upper ``(p, p)``, its diagonal not negative.
+    """QR decomposition of a tall matrix by repeated Cholesky QR.
 
-    ``a`` may be overwritten.  Twice Cholesky QR with the Gram matrix in float64: products of
-    tall matrices instead of Householder's many small steps, in place and a few rows at a time.
-    Columns too near to dependence for that go to LAPACK.  Once is enough where the columns are
-    nearly orthonormal before, or are made so again, or where what is left is less than the
-    rounding of float32.
+    The Gram matrix is formed in float64.  Products of tall matrices are faster than the many small
+    steps of Householder's method and need little memory: a few rows at a time, in place.  Columns
+    that are too nearly dependent for this go to LAPACK.
 
-    The product of the two is off by as many ulps as the inverse of a triangle is large, 1e5 at
-    most.  Without ``triangle`` the small factor is any that fits, and it is off by a few.
+    Parameters
+    ----------
+    a : array of shape (d, p)
+        May be overwritten.
+    times : int, default=2
+        Maximum number of Cholesky QR steps.  One suffices for columns that are nearly orthonormal
+        or are orthonormalised again later, and where errors of float32 do not matter.
+    triangle : bool, default=True
+        Whether the small factor must be upper triangular.
+
+    Returns
+    -------
+    q : array of shape (d, p)
+        Orthonormal columns.
+    r : ndarray of shape (p, p)
+        ``a = q r``.  With ``triangle`` its diagonal is not negative and the error of the product
+        is up to 1e5 ulps, the largest inverse of a triangle that is accepted; without, the error
+        is a few ulps.
     """
     xp = namespace(a)
     done: np.ndarray | None = None
@@ -149,7 +177,7 @@ def orthonormalise(a: Array, times: int = 2, triangle: bool = True) -> tuple[Arr
             return q, r if done is None else r @ done
         upper, skew = step
         done = upper if done is None else upper @ done
-        if skew <= float(xp.finfo(a.dtype).eps):
+        if skew <= float(xp.finfo(a.dtype).eps):  # as orthonormal as the dtype can show
             break
     return a, done
 
@@ -157,24 +185,25 @@ def orthonormalise(a: Array, times: int = 2, triangle: bool = True) -> tuple[Arr
 def continued(
     z: Array, basis: tuple[Array, ...], near: range | tuple[int, ...]
 ) -> tuple[Array, np.ndarray, np.ndarray]:
-    """The next block of an orthonormal basis: ``z = V H + Q B`` with ``Q`` orthonormal to ``V``.
+    """Split ``z = V H + Q B`` with orthonormal ``Q`` that is orthogonal to the basis ``V``.
 
     Parameters
     ----------
     z : array of shape (d, w)
-        Is overwritten.
-    basis : tuple of arrays (d, w_i)
-        The blocks of ``V``.
+        Overwritten.
+    basis : tuple of arrays of shape (d, w_i)
+        Blocks of ``V``.
     near : range or tuple of int
-        The blocks that ``z`` has more than rounding in.  The other ones are taken out only
-        once, at unit length, when what rounding left of them has been blown up and shows.
+        Indices of the blocks along which ``z`` has more than rounding.  The projection onto the
+        other blocks is subtracted once, after ``z`` has been normalised: only then is the
+        rounding along them large enough to be measured.
 
     Returns
     -------
     Q : array of shape (d, <= w)
-        Narrower where ``z`` holds no more above rounding.
-    H : ndarray
-    B : ndarray
+        Narrower than ``z`` where the rest of ``z`` is rounding.
+    H : ndarray of shape (m, w)
+    B : ndarray of shape (<= w, w)
     """
     xp = namespace(z)
     edges = np.cumsum([0, *(block.shape[1] for block in basis)])
@@ -189,7 +218,7 @@ def continued(
             rows += range(edges[i], edges[i + 1])
         if not parts:
             return
-        # All at once: on a GPU each way to the host costs as much as these products.
+        # One transfer for all: on a GPU each transfer to the host costs as much as the products.
         small = to_numpy(xp.concat(parts, axis=0)).astype(np.float64)
         held[rows] += small if factor is None else small @ factor
 
@@ -198,13 +227,13 @@ def continued(
     size = np.sqrt(np.linalg.eigvalsh(held.T @ held)[-1])
     newest, coupling = _above(32 * eps * float(size), z)
     take_out(newest, range(len(basis)), coupling)
-    # What loses half of itself here was rounding, most of which lay in the span.
+    # A direction that loses half of its length here was rounding, most of it along the basis.
     newest, upper = _above(0.5, newest)
     return newest, held, upper @ coupling
 
 
 def _above(floor: float, z: Array) -> tuple[Array, np.ndarray]:
-    """Nearly orthonormal ``Q`` of what ``z`` holds above ``floor``, and ``B`` with ``z = Q B``."""
+    """Split ``z = Q B``, ``Q`` nearly orthonormal, without directions shorter than ``floor``."""
     xp = namespace(z)
     q, upper = orthonormalise(z, times=1, triangle=False)
     upper = upper.astype(np.float64)
@@ -219,7 +248,7 @@ def _above(floor: float, z: Array) -> tuple[Array, np.ndarray]:
 
 
 def _smallest(square: np.ndarray) -> float:
-    """No more than the least singular value, and as a rule not much less."""
+    """Return a lower bound on the smallest singular value, usually close to it."""
     try:
         return 1.0 / float(np.linalg.norm(np.linalg.inv(square)))
     except (np.linalg.LinAlgError, ZeroDivisionError):
@@ -227,10 +256,14 @@ def _smallest(square: np.ndarray) -> float:
 
 
 def _gram_step(a: Array, triangle: bool) -> tuple[np.ndarray, float] | None:
-    """Make the columns nearly orthonormal in place; ``None`` if they are nearly dependent.
+    """Make the columns nearly orthonormal in place.
 
-    Returns the small factor, and how far from orthonormal the columns may be because of what
-    the Gram matrix was rounded by: ``|R^-1|^2`` times an error of ``d`` ulps in every entry.
+    Returns
+    -------
+    tuple of ndarray of shape (p, p) and float, or None
+        The small factor, and a bound on the departure from orthonormality that the rounding of
+        the Gram matrix causes: ``|R^-1|^2`` times an error of ``d`` ulps in every entry.
+        ``None`` if the columns are nearly dependent; ``a`` is then unchanged.
     """
     xp = namespace(a)
     if a.shape[1] == 0 or a.shape[0] < a.shape[1]:
@@ -238,13 +271,14 @@ def _gram_step(a: Array, triangle: bool) -> tuple[np.ndarray, float] | None:
 
     def square(rows: slice) -> np.ndarray:
         wide = xp.astype(a[rows], xp.float64, copy=False)
-        with np.errstate(over="ignore", invalid="ignore"):  # looked for below
+        with np.errstate(over="ignore", invalid="ignore"):  # checked below
             return to_numpy(wide.T @ wide)
 
     gram = sum(_over_rows(a, a.shape[1], square), np.zeros((a.shape[1], a.shape[1])))
     size = np.sqrt(np.diag(gram))
     if not (np.isfinite(size).all() and (size > 0).all()):
         return None
+    # Scaled to unit columns first: lengths of different size would look like dependence.
     factors = (_cholesky if triangle else _roots)(gram / size / size[:, None])
     if factors is None:
         return None
@@ -260,21 +294,21 @@ def _gram_step(a: Array, triangle: bool) -> tuple[np.ndarray, float] | None:
 
 
 def _cholesky(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """``U`` with ``U^T U = gram``, and its inverse."""
+    """Return upper triangular ``U`` with ``U^T U = gram`` and its inverse, or ``None``."""
     try:
         upper = np.linalg.cholesky(gram).T
         inverse = np.linalg.inv(upper)
     except np.linalg.LinAlgError:
         return None
-    # The inverse, because the diagonal of a triangle can hide how near to dependence it is.
+    # The inverse shows near dependence, which the diagonal of a triangle can hide.
     return (upper, inverse) if np.abs(inverse).max() <= 1e5 else None
 
 
 def _roots(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """``L^(1/2) R^T`` and its inverse, from ``gram = R L R^T``.
+    """Return ``L^(1/2) R^T`` and its inverse, from ``gram = R L R^T``, or ``None``.
 
-    Entry by entry their sizes multiply to no more than ``|R| |R|^T``, so that what rounding does
-    to small directions stays small when they are put together again.
+    Entry by entry the product of their absolute values is at most ``|R| |R|^T``, so that rounding
+    errors of small directions stay small in the product ``Q B``.
     """
     values, turn = np.linalg.eigh(gram)
     if not values[0] > 1e-10 * values[-1]:
@@ -284,7 +318,7 @@ def _roots(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def combine(blocks: tuple[Array, ...], turn: np.ndarray, like: Like) -> Array:
-    """``V turn`` from the blocks of ``V``, ``(d, p)``."""
+    """Return ``V turn``, ``(d, p)``, from the blocks of ``V``."""
     edges = np.cumsum([block.shape[1] for block in blocks])[:-1]
     parts = [like.asarray(np.ascontiguousarray(part)) for part in np.split(turn, edges)]
     shape, first = (blocks[0].shape[0], turn.shape[1]), blocks[0]
@@ -301,11 +335,11 @@ def combine(blocks: tuple[Array, ...], turn: np.ndarray, like: Like) -> Array:
 
 
 def _over_rows(a: Array, width: int, work: Callable[[slice], Any]) -> list[Any]:
-    """What ``work`` makes of some rows of ``a`` at a time, near equal in number.
+    """Apply ``work`` to slices of the rows of ``a``, nearly equal in size; return the results.
 
-    About a megabyte of them, so that they stay in cache; all of them on an accelerator.
-    Multiplying a row with a matrix of ``width`` rows or columns is the work, and threads share
-    it where it is more than to wake them.
+    A slice is about a megabyte, so that it stays in cache; on an accelerator it is all rows.
+    ``work`` multiplies a row with a matrix of ``width`` rows or columns.  Threads share the slices
+    if there is enough work; the slices, and so the bits, do not depend on it.
     """
     step = a.shape[0] if str(device(a)) != "cpu" else max(1, 2**17 // max(a.shape[1], 1))
     pieces = max(1, -(-a.shape[0] // max(step, 1)))
@@ -317,10 +351,11 @@ def _over_rows(a: Array, width: int, work: Callable[[slice], Any]) -> list[Any]:
 
 
 def small_eigh(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Eigenvalues in descending order, none below zero, and eigenvectors, in float64 on the host.
+    """Return eigenvalues in descending order, negative ones as 0, and eigenvectors.
 
-    A matrix of order ``p`` is small: on a GPU the launches would cost more than the work.
+    Computed in float64 on the host: for a matrix of order ``p``, launching kernels on a GPU would
+    cost more than the work.
     """
     values, vectors = np.linalg.eigh(matrix.astype(np.float64))
-    # A copy: a single column counts as contiguous even backwards, which torch does not take.
+    # torch rejects negative strides, and np.ascontiguousarray keeps those of a single column.
     return np.maximum(values[::-1], 0.0), vectors[:, ::-1].copy()

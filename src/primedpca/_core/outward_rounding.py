@@ -1,7 +1,8 @@
-"""Numbers that are claimed: a bound is rounded up, an interval only grows.
+"""Rounding of bounds: upper bounds are rounded up and intervals only grow.
 
-``f"{0.0031499:.2g}"`` reads 0.0031, which is less than what was proven.  Everything that prints a
-bound goes through here, and so do angles near pi/2, where rounding is magnified.
+``f"{0.0031499:.2g}"`` gives 0.0031, which is less than what was proven.  All code that prints a
+bound uses these functions, and so does all code that turns a sine or tangent into an angle: near
+pi/2 that conversion magnifies rounding.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 __all__ = ["arcsin_up", "arctan_up", "degrees_up", "round_down", "round_up"]
 
-LAST_BITS = 2.0**-50  # what a change of units is off by
-NEAR = 1e-6  # radians from pi/2 in which a sine hangs on its last bits, and nothing is proven
+LAST_BITS = 2.0**-50  # relative error of a change of units
+NEAR = 1e-6  # radians below pi/2 in which the last bits of a sine decide, so nothing is proven
 
 
 def arcsin_up(sine: float) -> float:
-    """At least the angle of a sine that is right to its last bits; pi/2 from 1 on.
+    """Return an upper bound on the angle of a sine that may be wrong in its last bits.
 
-    The angle of ``1 - 2**-52`` is 2e-8 below pi/2: so near to it, pi/2 is all that can be said.
+    A sine of 1 or more gives pi/2.  The angle of ``1 - 2**-52`` is only 2e-8 below pi/2, so sines
+    that close to 1 give pi/2 as well.
 
     Examples
     --------
@@ -30,7 +32,7 @@ def arcsin_up(sine: float) -> float:
 
 
 def arctan_up(tangent: float) -> float:
-    """At least the angle of a tangent that is right to its last bits."""
+    """Return an upper bound on the angle of a tangent that may be wrong in its last bits."""
     return _angle_up(math.atan(tangent * (1 + LAST_BITS)))
 
 
@@ -40,9 +42,14 @@ def _angle_up(angle: float) -> float:
 
 
 def round_up(value: float, digits: int = 2) -> float:
-    """The least number of so many significant digits that is not below ``value``.
+    """Round up to ``digits`` significant digits.
 
-    Formatted with as many digits (``.2g``, ``.1e``), it is printed as it is.
+    Formatting the result with as many digits (``.2g``, ``.1e``) does not round it again.
+
+    Parameters
+    ----------
+    value : float
+    digits : int, default=2
 
     Examples
     --------
@@ -53,12 +60,14 @@ def round_up(value: float, digits: int = 2) -> float:
 
 
 def round_down(value: float, digits: int = 2) -> float:
-    """The largest number of so many significant digits that is not above ``value``."""
+    """Round down to ``digits`` significant digits, 2 by default."""
     return _rounded(value, digits, ROUND_FLOOR)
 
 
 def degrees_up(radians: float, digits: int = 2) -> float:
-    """An angle in degrees, rounded up; what only the change of units put there does not count.
+    """Convert radians to degrees, rounded up to ``digits`` significant digits.
+
+    The rounding error of the conversion itself does not push the result up.
 
     Examples
     --------
@@ -71,5 +80,5 @@ def degrees_up(radians: float, digits: int = 2) -> float:
 
 
 def _rounded(value: float, digits: int, way: str) -> float:
-    # The shortest decimal that is this float, so that 0.1 is not above itself.
+    # repr is the shortest decimal of this float; the exact value of 0.1 would round up to 0.11.
     return float(Context(prec=digits, rounding=way).create_decimal(Decimal(repr(float(value)))))

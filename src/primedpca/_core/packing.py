@@ -1,6 +1,6 @@
 """Conversion of arrays of any library to NumPy and back, with their memory layout.
 
-BLAS takes other code for other layouts, so the layout affects the last bits of a product.
+BLAS uses different code for different layouts, so the layout affects the last bits of a product.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ __all__ = ["Packed", "as_columns", "as_rows", "lies_in_columns", "pack", "unpack
 
 
 class Packed(NamedTuple):
-    """A NumPy array, transposed if it was stored by columns, and the library it came from."""
+    """NumPy array, whether it was transposed (stored by columns), and the library of the original.
+
+    ``home`` is "numpy", "scalar" (a NumPy scalar) or "data" (the library of the data).
+    """
 
     values: np.ndarray
     turned: bool
@@ -51,6 +54,7 @@ def lies_in_columns(x: Array) -> bool:
     """Whether ``x`` is stored in memory column by column, and not row by row."""
     if len(x.shape) != 2:
         return False
+    # A single row or column is contiguous both ways and counts as stored by rows.
     if is_torch_array(x):
         return bool(x.T.is_contiguous() and not x.is_contiguous())
     return bool(x.flags.f_contiguous and not x.flags.c_contiguous)

@@ -39,39 +39,37 @@ class Parameters(NamedTuple):
 
 
 DEFAULT = Parameters()
-#: The same by name.
+#: The defaults by name.
 DEFAULTS: dict[str, Any] = DEFAULT._asdict()
 
 CERTIFICATES = ("auto", "none", "deterministic", "probabilistic")
 
 
 def check_options(options: dict[str, Any]) -> None:
-    """Validate parameters."""
+    """Validate the values of the estimator's parameters; raise ValueError for an invalid one."""
     tol, share = options["tol"], options["refine_share"]
     if not (_is_number(tol) and 0 < tol < math.pi / 2):
         raise ValueError(f"`tol`={tol!r} must be an angle in radians, above 0 and below pi/2.")
     if not (_is_number(share) and 0 < share <= 1):
-        raise ValueError(f"`refine_share`={share!r} must lie in (0, 1].")
+        raise ValueError(f"`refine_share`={share!r} must be a number above 0 and at most 1.")
     for name in ("max_passes", "batch_size"):
         value = options[name]
         if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"`{name}`={value!r} must be a whole number, at least 1.")
+            raise ValueError(f"`{name}`={value!r} must be an integer of at least 1.")
     kind, failure = options["certificate"], options["failure_probability"]
     if kind not in CERTIFICATES:
         raise ValueError(f"`certificate`={kind!r} must be one of {', '.join(CERTIFICATES)}.")
     if not (_is_number(failure) and 0 < failure < 1):
-        raise ValueError(
-            f"`failure_probability`={failure!r} must lie between 0 and 1, both excluded."
-        )
+        raise ValueError(f"`failure_probability`={failure!r} must be a number above 0 and below 1.")
     if kind in ("deterministic", "probabilistic") and share < 1:
         raise ValueError(
-            f"`refine_share`={share} proves nothing and does not go with `certificate`={kind!r}; "
-            "leave one of them at its default."
+            f"`refine_share`={share} allows no certificate, but `certificate`={kind!r} requires "
+            "one. Leave one of them at its default."
         )
     count = options["n_components"]
     if isinstance(count, (float, np.floating)) and (kind == "none" or share < 1):
         raise ValueError(
-            f"`n_components`={count}, a fraction of the variance, requires a certificate; leave "
+            f"`n_components`={count}, a fraction of the variance, requires a certificate. Leave "
             "`certificate` and `refine_share` at their defaults."
         )
     as_bytes(options["max_memory"])
@@ -84,26 +82,33 @@ def check_options(options: dict[str, Any]) -> None:
 
 
 def as_seed(random_state: Any) -> int:
-    """A whole number from whatever scikit-learn and NumPy take as a source of randomness."""
+    """Return an integer seed for the estimator's parameter ``random_state``.
+
+    Parameters
+    ----------
+    random_state : int, RandomState, Generator or None
+        As in scikit-learn and NumPy; ``None`` draws a seed from the system.
+    """
     if random_state is None:
         return int(np.random.SeedSequence().generate_state(1)[0])
     if isinstance(random_state, (int, np.integer)):
         if random_state < 0:
-            raise ValueError(f"`random_state`={random_state} must not be negative.")
+            raise ValueError(f"`random_state`={random_state} is negative. Use 0 or more.")
         return int(random_state)
     draw = getattr(random_state, "integers", None) or getattr(random_state, "randint", None)
     if draw is None:
         raise ValueError(
-            f"`random_state`={random_state!r} must be an integer, a numpy RandomState or "
+            f"`random_state`={random_state!r} must be an integer, a NumPy RandomState or "
             "Generator, or None."
         )
     return int(draw(2**31))
 
 
 def is_proven(options: dict[str, Any]) -> bool:
-    """Whether a certificate is made: always, unless declined or refined with a share of rows."""
+    """Whether a certificate is made: unless it is "none" or refining uses a sample of the rows."""
     return bool(options["certificate"] != "none" and options["refine_share"] == 1)
 
 
 def _is_number(value: Any) -> bool:
+    # Python and NumPy booleans pass as numbers elsewhere; here they are mistakes.
     return isinstance(value, Real) and not isinstance(value, (bool, np.bool_))

@@ -1,7 +1,7 @@
 """Threads of this process: their number, pools and locks, also after a fork.
 
-A forked child has none of its parent's threads, and the locks that these held stay locked.  The
-objects that hold a lock or a position in a file therefore make new ones in the child.
+A forked child has none of its parent's other threads, and the locks that these held stay locked.
+Objects that hold a lock or a position in a file therefore make new ones in the child.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def _after_fork() -> None:
     pool_of.cache_clear()
     _locks.clear()
     for owner in list(_renewed):
-        _left.append(dict(vars(owner)))  # closing a file that another thread was reading may hang
+        # Kept alive: closing a file that another thread was reading may hang.
+        _left.append(dict(vars(owner)))
         owner._renew()
 
 
@@ -63,5 +64,5 @@ def in_threads(work: Callable[[slice], Any], rows: list[slice]) -> list[Any]:
     """
     if len(rows) == 1 or processors() == 1:
         return [work(some) for some in rows]
-    # Not the pool of the engine: one of its threads may be waiting here, and fill it up.
+    # Not the engine's pool: if all its threads waited here for tasks of their own, none would run.
     return list(pool_of(processors(), "primedpca-rows").map(work, rows))

@@ -1,7 +1,7 @@
-"""Numbers as people read them: angles, probabilities, durations, sizes, and numbered lists.
+"""Numbers as text: angles, probabilities, durations, sizes, and numbered lists.
 
-A claim is never rounded in its own favour: bounds are rounded up and probabilities of being right
-are rounded down.  People count from 1; arrays and masks are indexed from 0.
+Claims are never rounded in their own favour: bounds are rounded up, and probabilities that a claim
+holds are rounded down.  Text counts components from 1; arrays and masks are indexed from 0.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 def numbered(which: Iterable[bool], most: int | None = None) -> str:
     """Name the components that a mask selects, counted from 1.
 
-    ``most`` limits the number of runs that are listed.
+    Parameters
+    ----------
+    which : iterable of bool
+    most : int or None, default=None
+        Maximum number of runs that are listed; ``None`` lists all.
 
     Examples
     --------

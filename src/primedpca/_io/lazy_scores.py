@@ -1,4 +1,4 @@
-"""Scores of a Dask array as a Dask array, which nobody has computed yet."""
+"""Scores of a Dask array as a lazy Dask array."""
 
 from __future__ import annotations
 
@@ -15,14 +15,18 @@ __all__ = ["Seen", "lazy_scores"]
 
 
 class Seen(NamedTuple):
-    """How a fitted model sees rows, and what it multiplies them with.
+    """Parameters of a fitted model that turn rows into scores.
 
     Attributes
     ----------
     weights : ndarray of shape (k, d)
+        Factors of the columns, one row for each score.
     mean : ndarray of shape (d,)
+        Subtracted from each row.
     scale : ndarray of shape (d,) or None
-    missing : str
+        Divisor of each column, if columns are scaled.
+    missing : {"error", "mean"}
+        Treatment of missing values.
     """
 
     weights: np.ndarray
@@ -31,32 +35,34 @@ class Seen(NamedTuple):
     missing: str
 
     def columns(self, start: int, stop: int) -> Seen:
-        """Of some neighbouring columns."""
+        """Return the parameters of columns ``start:stop``."""
         scale = None if self.scale is None else self.scale[start:stop]
         mean, weights = self.mean[start:stop], self.weights[:, start:stop]
         return self._replace(weights=weights, mean=mean, scale=scale)
 
 
 def lazy_scores(x: Any, seen: Seen) -> Any:
-    """``M V`` of a Dask array, chunk by chunk.
+    """Return the scores ``M V`` of a Dask array as a lazy Dask array.
 
     Parameters
     ----------
     x : dask.array.Array of shape (n, d)
-        Its chunks of rows stay as they are; shares of chunks side by side are added up.
+        Data.  The contributions of chunks of columns are added.
     seen : Seen
+        Parameters of the fitted model.
 
     Returns
     -------
     dask.array.Array of shape (n, k)
+        Scores with the row chunks of ``x``.
     """
     import dask.array as da
     from dask import delayed
 
-    DaskSource(x)  # refuses what cannot be read
+    DaskSource(x)  # raises for unsupported arrays now, not when the scores are computed
     kind, k = np.dtype(work_dtype(x.dtype)), seen.weights.shape[0]
     edges = np.cumsum([0, *x.chunks[1]]).tolist()
-    # Delayed by themselves, so that the graph holds each once and not for every chunk.
+    # One delayed object for each chunk of columns: the graph holds the model once, not per chunk.
     models = [delayed(seen.columns(a, b), traverse=False) for a, b in pairwise(edges)]
     share, total = delayed(_share), delayed(_total)
     start, rows = 0, []
@@ -69,8 +75,8 @@ def lazy_scores(x: Any, seen: Seen) -> Any:
 
 
 def _share(chunk: Any, seen: Any) -> np.ndarray:
-    """What the columns of one chunk add to the scores of its rows."""
-    weights, mean, scale, missing = seen  # a graph may hold it as a plain tuple
+    """Return the contribution of one chunk's columns to the scores of its rows."""
+    weights, mean, scale, missing = seen  # Dask may have turned the named tuple into a tuple
     if 0 in chunk.shape:
         return np.zeros((chunk.shape[0], weights.shape[0]), work_dtype(chunk.dtype))
     data = Centred.given(as_block(chunk, 0), mean, scale, missing)
@@ -78,14 +84,14 @@ def _share(chunk: Any, seen: Any) -> np.ndarray:
 
 
 def _total(shares: list[np.ndarray], start: int) -> np.ndarray:
-    """Shares of chunks side by side, from left to right."""
+    """Add the contributions of all chunks of columns, always from left to right."""
     scores = shares[0]
     for share in shares[1:]:
         scores = scores + share
     if not np.isfinite(scores).all():
         row = start + int(np.flatnonzero(~np.isfinite(scores).all(axis=1))[0])
         raise ValueError(
-            f"Input X contains NaN, infinity or numbers too large to multiply in row {row}; "
-            "replace them, or fit with `missing`='mean' if they are missing."
+            f"Input X contains NaN, infinity or numbers too large to multiply in row {row} "
+            "(counted from 0). Replace them, or fit with `missing`='mean' if they are missing."
         )
     return scores

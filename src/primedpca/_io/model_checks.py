@@ -1,7 +1,7 @@
-"""Checks of what a model file holds: every parameter and every fitted attribute.
+"""Validation of model files: every parameter and every fitted attribute.
 
-A model may come from anywhere.  Its types, shapes and sizes are compared here before any method
-sees them, so that none of them meets what :meth:`primedpca.PrimedPCA.fit` would never leave.
+A model file may come from an untrusted place.  Types, shapes and ranges are checked before any
+method uses them, so that no method sees values that :meth:`primedpca.PrimedPCA.fit` never makes.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from primedpca.sources import maps
 
 __all__ = ["NOT_KEPT", "check_fitted", "check_parameters"]
 
-#: Parameters that name a place or describe a machine: no part of a model.
+#: Parameters that name a path or describe a machine; they are not saved with a model.
 NOT_KEPT = ("checkpoint", "device", "engine", "max_memory")
-#: Fitted attributes that every model has, and those that some have.
+#: Fitted attributes that every model has (NEEDED) or may have (OPTIONAL).
 NEEDED = (
     *("components_", "mean_", "scale_", "n_components_", "n_samples_", "n_features_in_"),
     *("explained_variance_", "explained_variance_ratio_", "singular_values_", "noise_variance_"),
@@ -35,13 +35,13 @@ READY_MAPS = tuple(name for name in maps.__all__ if name.islower())
 
 
 def check_parameters(params: Any) -> None:
-    """Refuse parameters that :class:`primedpca.PrimedPCA` does not have or does not take."""
+    """Raise ValueError for unknown parameters of :class:`primedpca.PrimedPCA` or invalid values."""
     _named("parameters", params, {"n_components", *DEFAULTS})
     given = DEFAULTS | {"n_components": None} | params
     for name in ("max_passes", "batch_size"):
         _whole(name, given[name], 1)
     if not isinstance(given["certificate"], str):
-        raise ValueError("`certificate` must be text.")
+        raise ValueError("`certificate` must be a string.")
     check_options(given)
     count, extra, seed = given["n_components"], given["extra_components"], given["random_state"]
     if isinstance(count, str):
@@ -53,7 +53,7 @@ def check_parameters(params: Any) -> None:
     if extra != "auto" or not isinstance(extra, str):
         _whole("extra_components", extra, 0)
     if seed is not None and not (_is_whole(seed) and seed >= 0):
-        raise ValueError("`random_state` must be a whole number, at least 0, or None.")
+        raise ValueError("`random_state` must be an integer of at least 0, or None.")
     if not isinstance(given["verbose"], (bool, np.bool_)):
         _whole("verbose", given["verbose"], -(2**31))
     _one_of("missing", given["missing"], ("error", "mean"))
@@ -62,7 +62,7 @@ def check_parameters(params: Any) -> None:
 
 
 def check_fitted(fitted: Any) -> None:
-    """Refuse fitted attributes that are missing, unknown, or do not go together."""
+    """Raise ValueError for fitted attributes that are missing, unknown or inconsistent."""
     _named("fitted attributes", fitted, {*NEEDED, *OPTIONAL})
     if missing := [name for name in NEEDED if name not in fitted]:
         raise ValueError(f"`{missing[0]}` is missing.")
@@ -79,7 +79,7 @@ def check_fitted(fitted: Any) -> None:
         _floats(name, fitted[name], (k,), 0.0)
     spread = np.sqrt(fitted["explained_variance_"], dtype=np.float64)
     if ((fitted["singular_values_"] > 2.0**500 * spread) & (spread > 0)).any():
-        raise ValueError("`singular_values_` do not go with `explained_variance_`.")
+        raise ValueError("`singular_values_` is inconsistent with `explained_variance_`.")
     for name, size in (("n_components_", k), ("n_features_in_", d)):
         if _whole(name, fitted[name], 0) != size:
             raise ValueError(f"`{name}`={fitted[name]}, but `components_` has shape {(k, d)}.")
@@ -103,33 +103,35 @@ def _check_names(fitted: dict[str, Any], d: int) -> None:
         and names.shape == (d,)
         and all(isinstance(name, str) for name in names)
     ):
-        raise ValueError(f"`feature_names_in_` must be {d} texts, one for each column.")
+        raise ValueError(f"`feature_names_in_` must hold {d} strings, one for each column.")
     _instance("where_", fitted.get("where_", ""), str)
     if function is not None:
         _instance("map_", function, str)
-        # A name without brackets becomes a line of code in reports.
+        # Reports print names without brackets as code: an unknown one could be an injection.
         if function not in READY_MAPS and not (function[:1] == "<" and function[-1:] == ">"):
-            raise ValueError("`map_` is neither a function of primedpca nor a name in brackets.")
+            raise ValueError("`map_` is neither a function of primedpca nor a name in <brackets>.")
 
 
 def _check_certificate(proof: Any, bounds: Any, k: int, d: int) -> None:
     if proof is None:
         if bounds is not None:
-            raise ValueError("there are `angle_bounds_` without a `certificate_`.")
+            raise ValueError("`angle_bounds_` are present without a `certificate_`.")
         return
     _instance("certificate_", proof, Certificate)
     for name, found in (("angle_bounds_", bounds), ("certificate_", proof.angle_bounds)):
         _floats(name, found, (k,), 0.0)
     if not np.array_equal(bounds, proof.angle_bounds):
-        raise ValueError("`angle_bounds_` are not those of `certificate_`.")
+        raise ValueError("`angle_bounds_` differ from those of `certificate_`.")
     _floats("certificate_", proof.eigenvalue_bounds, (k, 2), -math.inf, infinite=True)
     _one_of("certificate_", proof.kind, KINDS)
     _number("failure_probability", proof.failure_probability, 0.0, 1.0)
     if proof.kind == "probabilistic" and proof.failure_probability == 0:
-        raise ValueError("a probabilistic `certificate_` has a `failure_probability` above 0.")
+        raise ValueError(
+            "`failure_probability` is 0, but a probabilistic `certificate_` needs more than 0."
+        )
     zero = proof.zero
     if not (isinstance(zero, np.ndarray) and zero.dtype == bool and zero.shape == (k,)):
-        raise ValueError(f"`certificate_` must have {k} truth values in `zero`.")
+        raise ValueError(f"`certificate_` must have {k} booleans in `zero`.")
     _instance("clusters", proof.clusters, list)
     if len(proof.clusters) > k:
         raise ValueError(f"`certificate_` has more clusters than the {k} components.")
@@ -137,7 +139,9 @@ def _check_certificate(proof: Any, bounds: Any, k: int, d: int) -> None:
         _instance("clusters", run, Cluster)
         start, stop = _whole("clusters", run.start, 0), _whole("clusters", run.stop, 0)
         if not (start < stop <= d and start < k):
-            raise ValueError(f"`certificate_` has a cluster {start} to {stop} of {k} components.")
+            raise ValueError(
+                f"`certificate_` has a cluster {start}:{stop} (from 0), but only {k} components."
+            )
         _number("clusters", run.angle_bound, 0.0)
 
 
@@ -184,7 +188,7 @@ def _check_stream(known: Any, d: int) -> None:
     sketch = _instance("stream_", known.sketch, SketchState)
     size = _whole("stream_", known.size, 1)
     if _whole("stream_", sketch.size, 1) != size:
-        raise ValueError("`stream_` names two sizes of its sketch.")
+        raise ValueError("`stream_` has two different sizes of its sketch.")
     _floats("stream_", sketch.sketch, (None, d))
     for values in (sketch.shift, sketch.sums):
         _floats("stream_", values, (d,))
@@ -194,14 +198,15 @@ def _check_stream(known: Any, d: int) -> None:
     for value in (sketch.shrinks, sketch.depth):
         _whole("stream_", value, 0)
     if _whole("stream_", sketch.n_directions, 1) > size or len(sketch.sketch) > ROOM * size:
-        raise ValueError(f"`stream_` holds more directions than its size, {size}.")
+        raise ValueError(f"`stream_` has more directions or rows than its size {size} allows.")
     _number("stream_", sketch.unit, 0.0)
+    # Changes of unit are exact only between powers of two.
     if not (sketch.unit > 0 and math.frexp(sketch.unit)[0] == 0.5):
         raise ValueError("`stream_` has a unit that is not a power of two.")
     for value in (sketch.center, known.single):
         _instance("stream_", value, bool)
     if _whole("stream_", known.counted, 0) > _whole("stream_", known.rows, 0):
-        raise ValueError("`stream_` counts more rows than it has seen.")
+        raise ValueError("`stream_` has more rows of positive weight than rows.")
     pairs = [_instance("stream_", part, tuple) for part in (known.waiting, known.weights)]
     if len(pairs[0]) != len(pairs[1]):
         raise ValueError("`stream_` has rows without weights.")
@@ -217,7 +222,7 @@ def _check_priming(name: str, value: Any) -> None:
     if isinstance(value, str):
         _one_of(name, value, ("auto", *REGISTRY))
         return
-    if type(value) in REGISTRY.values():  # whose fields are checked as it is made
+    if type(value) in REGISTRY.values():  # its constructor has checked its fields
         return
     array = value.array if type(value) is Given else value
     if not (
@@ -227,7 +232,7 @@ def _check_priming(name: str, value: Any) -> None:
         and array.dtype.kind in "fiub"
         and np.isfinite(array).all()
     ):
-        raise ValueError(f"`{name}` holds a priming that is not known.")
+        raise ValueError(f"`{name}` holds an unknown priming.")
 
 
 def _check_scale(name: str, value: Any) -> None:
@@ -237,9 +242,9 @@ def _check_scale(name: str, value: Any) -> None:
     if isinstance(value, (list, tuple)) and all(is_real(entry) for entry in value):
         value = np.array(value, dtype=np.float64)
     if not (isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "fiu"):
-        raise ValueError(f"`{name}` must be None, 'std' or one number a column.")
+        raise ValueError(f"`{name}` must be None, 'std' or one number for each column.")
     if not (np.isfinite(value) & (value > 0)).all():
-        raise ValueError(f"`{name}` must be finite and positive in every entry.")
+        raise ValueError(f"`{name}` must be finite and positive for every column.")
 
 
 # -- single values ---------------------------------------------------------------------------
@@ -253,14 +258,14 @@ def _named(what: str, value: Any, known: set[str]) -> None:
 
 def _instance(name: str, value: Any, kind: type) -> Any:
     if not isinstance(value, kind):
-        raise ValueError(f"`{name}` has a {type(value).__name__} in place of a {kind.__name__}.")
+        raise ValueError(f"`{name}` holds a {type(value).__name__}, not a {kind.__name__}.")
     return value
 
 
 def _one_of(name: str, value: Any, choices: tuple[Any, ...]) -> None:
     if (value is not None and not isinstance(value, str)) or value not in choices:
         known = ", ".join(map(repr, choices))
-        raise ValueError(f"`{name}` has {_short(value)}, where one of {known} is expected.")
+        raise ValueError(f"`{name}` holds {_short(value)}, not one of {known}.")
 
 
 def _is_whole(value: Any) -> bool:
@@ -269,7 +274,7 @@ def _is_whole(value: Any) -> bool:
 
 def _whole(name: str, value: Any, least: int) -> int:
     if not _is_whole(value) or not least <= value < 2**63:
-        raise ValueError(f"`{name}` has {_short(value)} in place of a whole number from {least}.")
+        raise ValueError(f"`{name}` holds {_short(value)}, not an integer of at least {least}.")
     return int(value)
 
 
@@ -277,9 +282,9 @@ def _number(
     name: str, value: Any, least: float, most: float = math.inf, *, infinite: bool = False
 ) -> None:
     fits = is_real(value) and least <= value <= most
-    sized = not _is_whole(value) or abs(value) < 2**63
+    sized = not _is_whole(value) or abs(value) < 2**63  # NumPy overflows beyond
     if not (fits and sized) or not (infinite or -math.inf < value < math.inf):
-        raise ValueError(f"`{name}` has {_short(value)} in place of a number from {least:g}.")
+        raise ValueError(f"`{name}` holds {_short(value)}, not a number of at least {least:g}.")
 
 
 def _floats(
@@ -291,13 +296,13 @@ def _floats(
     infinite: bool = False,
 ) -> None:
     if not isinstance(value, np.ndarray) or value.dtype not in (np.float32, np.float64):
-        raise ValueError(f"`{name}` has {_short(value)} in place of an array of floats.")
+        raise ValueError(f"`{name}` holds {_short(value)}, not an array of floats.")
     sides = zip(value.shape, shape, strict=False)
     if value.ndim != len(shape) or any(b is not None and a != b for a, b in sides):
         wanted = " x ".join("any" if side is None else str(side) for side in shape)
-        raise ValueError(f"`{name}` has shape {value.shape} in place of {wanted}.")
+        raise ValueError(f"`{name}` has shape {value.shape}, not {wanted}.")
     if not (infinite or np.isfinite(value).all()) or not (value >= least).all():
-        raise ValueError(f"`{name}` holds numbers that are out of range.")
+        raise ValueError(f"`{name}` holds numbers out of range.")
 
 
 def _short(value: Any) -> str:

@@ -33,37 +33,47 @@ PLAIN = (type(None), bool, int, float, str, np.generic, np.ndarray)
 def write_model(
     path: str | os.PathLike[str], params: dict[str, Any], fitted: dict[str, Any], overwrite: bool
 ) -> None:
-    """Write parameters and fitted attributes of a model; see :meth:`primedpca.PrimedPCA.save`."""
+    """Write parameters and fitted attributes of a model; see :meth:`primedpca.PrimedPCA.save`.
+
+    Parameters
+    ----------
+    path : path
+        File to write.
+    params, fitted : dict
+        Parameters and fitted attributes by name.  Parameters of NOT_KEPT are left out.
+    overwrite : bool
+        Whether to replace an existing file; if False, it raises FileExistsError.
+    """
     if "components_" not in fitted:
-        raise ValueError("this PrimedPCA is not fitted, so there is nothing to save; fit it first.")
+        raise ValueError("This PrimedPCA is not fitted. Call `fit` before saving it.")
     if Path(path).exists() and not overwrite:
         raise FileExistsError(
-            f"{os.fspath(path)} is there already; name another file, or pass `overwrite`=True."
+            f"{os.fspath(path)} already exists. Choose another name, or pass `overwrite`=True."
         )
     params = {name: value for name, value in params.items() if name not in NOT_KEPT}
     lost = [name for name, value in params.items() if not _is_plain(value)]
     if lost:
         warnings.warn(
-            f"`{'`, `'.join(lost)}` cannot be kept in a file; a model loaded from it has the "
-            "default there. Its components are not affected.",
+            f"`{'`, `'.join(lost)}` cannot be saved in a file. The loaded model has the default "
+            "instead; its components are not affected.",
             UserWarning,
             stacklevel=3,
         )
     kept = {name: _as_array(value) for name, value in params.items() if name not in lost}
     if fitted["plan_"] is not None and not _is_plain(fitted["plan_"].priming):
         fitted = fitted | {"plan_": None}
-    if fitted.get("where_", "").startswith("Dask, "):  # whose address is nobody else's
+    if fitted.get("where_", "").startswith("Dask, "):  # without the address of the scheduler
         fitted = fitted | {"where_": "Dask"}
     try:
         check_parameters(kept)
         check_fitted(fitted)
     except ValueError as error:
-        raise ValueError(f"this model cannot be saved: {error}") from error
+        raise ValueError(f"The model cannot be saved: {error}") from error
     write_file(path, KIND, {"params": kept, "fitted": fitted}, TYPES)
 
 
 def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read parameters and fitted attributes, every value checked; see :func:`primedpca.load`."""
+    """Read and check parameters and fitted attributes; see :func:`primedpca.load`."""
     check_regular(path)
     held = read_file(path, KIND, TYPES)
     try:
@@ -80,10 +90,10 @@ def _parts(held: Any) -> tuple[dict[str, Any], Any]:
         raise ValueError("it does not hold parameters and fitted attributes.")
     params = held["params"]
     if not isinstance(params, dict):
-        raise ValueError("its parameters have no names.")
-    # Files of earlier versions name places; nothing is read, written or asked there.
+        raise ValueError("its parameters are not a dictionary.")
+    # Files of earlier versions hold paths and addresses; loading a model must not use them.
     params = {name: value for name, value in params.items() if name not in NOT_KEPT}
-    # They also hold NumPy's numbers as arrays of no dimension.
+    # They also hold NumPy scalars as arrays of dimension 0.
     scalars = (name for name, value in params.items() if getattr(value, "ndim", None) == 0)
     return params | {name: params[name].item() for name in scalars}, held["fitted"]
 
@@ -97,7 +107,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _as_array(value: Any) -> Any:
-    """Tensors and other arrays as NumPy's, NumPy's numbers as Python's."""
+    """Return arrays of any library as NumPy arrays, and NumPy scalars as Python numbers."""
     if isinstance(value, np.generic):
         return value.item()
     return to_numpy(value) if hasattr(value, "shape") else value

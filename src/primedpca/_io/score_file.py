@@ -1,4 +1,4 @@
-"""Scores of more rows than fit into memory: worked out block by block, into a file."""
+"""Scores of more rows than fit into memory, written to a ``.npy`` file block by block."""
 
 from __future__ import annotations
 
@@ -20,30 +20,34 @@ __all__ = ["check_path", "write_scores_file"]
 
 
 def check_path(out: str | os.PathLike[str]) -> Path:
-    """``out`` as the path of a file that can be made; refuses before anything is read."""
+    """Return ``out`` as a path, after checking that a new ``.npy`` file can be created there."""
     path = Path(out)
     if path.suffix != ".npy":
         raise ValueError(
-            f"`out`={os.fspath(out)!r} must end in .npy, the format that scores are written in; "
-            "rename it, or pass an array to write into."
+            f"`out`={os.fspath(out)!r} must end in .npy, the format of scores. Rename it, or pass "
+            "an array to write into."
         )
     if path.exists() or path.is_symlink():
-        raise FileExistsError(f"{path} is there already; name another file as `out`.")
+        raise FileExistsError(f"{path} already exists. Choose another name for `out`.")
     if not path.parent.is_dir():
-        raise FileNotFoundError(f"{path.parent} is no folder, so `out` cannot be written there.")
+        raise FileNotFoundError(
+            f"Folder not found: {path.parent}. Create it, or choose another `out`."
+        )
     return path
 
 
 def write_scores_file(path: Path, data: Centred, vectors: Array) -> np.ndarray:
-    """``M V`` in a ``.npy`` file that is there whole or not at all: one pass.
+    """Write the scores ``M V`` to a ``.npy`` file in one pass, completely or not at all.
 
     Parameters
     ----------
     path : Path
-        One that :func:`check_path` let through.
+        A path that :func:`check_path` has accepted.
     data : Centred
-        With its mean known.  Of data read in columns all scores are held; else those of a block.
+        Data whose mean is known.  Data read in rows need memory for the scores of one block,
+        data read in columns for all scores.
     vectors : array of shape (d, k)
+        Components as columns.
 
     Returns
     -------
@@ -54,7 +58,7 @@ def write_scores_file(path: Path, data: Centred, vectors: Array) -> np.ndarray:
     kind = to_numpy(data.narrow(vectors[:0])).dtype
     draft = path.parent / f".{path.name}.{secrets.token_hex(6)}"
     try:
-        # Plain writes: on a full disk they fail, where a map would kill the process.
+        # Not a memory map: on a full disk a write raises, but a map kills the process.
         with open(draft, "xb") as file:
             header = {"descr": kind.str, "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(file, header)
@@ -67,22 +71,23 @@ def write_scores_file(path: Path, data: Centred, vectors: Array) -> np.ndarray:
     except OSError as error:
         if isinstance(error, FileExistsError):
             raise
-        raise OSError(f"the scores could not be written to {path}: {error}") from error
+        raise OSError(f"Scores could not be written to {path}: {error}") from error
     finally:
         draft.unlink(missing_ok=True)
+    # A file without entries cannot be mapped.
     whole: np.ndarray = np.load(path, mmap_mode="r" if 0 not in shape else None)
     return whole
 
 
 def _publish(draft: Path, path: Path) -> None:
-    """Give the finished file its name, unless somebody else took it meanwhile."""
+    """Rename the finished file, unless the name was taken in the meantime."""
     try:
-        os.link(draft, path)
+        os.link(draft, path)  # fails if the name is taken, where a rename would replace the file
     except FileExistsError:
-        raise FileExistsError(f"{path} is there already; name another file as `out`.") from None
-    except OSError:  # a file system without links
+        raise FileExistsError(f"{path} already exists. Choose another name for `out`.") from None
+    except OSError:  # a file system without hard links
         if path.exists():
-            raise FileExistsError(f"{path} is there already; name another `out`.") from None
+            raise FileExistsError(f"{path} already exists. Choose another `out`.") from None
         os.rename(draft, path)
 
 

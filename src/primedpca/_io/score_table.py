@@ -1,4 +1,4 @@
-"""Scores as a table for other programs: CSV or Parquet, with the names of rows and classes."""
+"""Scores as a CSV, TSV or Parquet table, with columns for row names and classes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from primedpca.sources.files.table_columns import reads_as_number
 
 __all__ = ["FORMATS", "write_table"]
 
-#: Of files of scores; the first is no table, and :mod:`primedpca._io.score_file` writes it.
+#: Formats of score files; :mod:`primedpca._io.score_file` writes the first, which is not a table.
 FORMATS = (".npy", ".csv", ".tsv", ".parquet")
-ROWS = 65536  # at a time
-#: Text that begins with one of these is a formula to programs that show tables.
+ROWS = 65536  # rows written at a time
+#: Spreadsheets run text that begins with one of these as a formula.
 FORMULAS = tuple("=@+-\t\r\n\uff1d\uff20\uff0b\uff0d")
 
 
@@ -29,20 +29,20 @@ def write_table(
     names: list[str],
     before: dict[str, np.ndarray] | None = None,
 ) -> None:
-    """Write ``scores`` ``(n, k)`` as a table that is there whole or not at all.
+    """Write scores as a table, completely or not at all.
 
     Parameters
     ----------
     path : Path
-        Its suffix says the format, ``.csv``, ``.tsv`` or ``.parquet``.  What stands there is
-        replaced.
+        File to write; its suffix chooses the format, ``.csv``, ``.tsv`` or ``.parquet``.  An
+        existing file is replaced.
     scores : ndarray of shape (n, k)
-        May be a memory map: a few rows are held at a time.
+        Scores; may be a memory map, of which 65,536 rows are read at a time.
     names : list of k str
-        Of the columns.
-    before : dict of ndarray of shape (n,), optional
-        Columns to the left of them, by name.  In text files, an entry or a name that a
-        spreadsheet would take for a formula gets an apostrophe before it.
+        Names of the score columns.
+    before : dict of ndarray of shape (n,) or None, default=None
+        Columns to the left of the scores, by name.  In text files, an apostrophe is put before
+        text that a spreadsheet would run as a formula.
     """
     before = before or {}
     draft = path.parent / f".{path.name}.{secrets.token_hex(6)}"
@@ -51,11 +51,11 @@ def write_table(
         write(draft, path.suffix, scores, names, before)
         os.replace(draft, path)
     except OSError as error:
-        raise OSError(f"the scores could not be written to {path}: {error}") from error
+        raise OSError(f"Scores could not be written to {path}: {error}") from error
     except UnicodeEncodeError as error:
         raise ValueError(
-            f"the scores could not be written to {path}: {error.object[:40]!r} has a surrogate "
-            "without its other half, which is not text; rename it."
+            f"Scores could not be written to {path}: {error.object[:40]!r} is not valid text (it "
+            "has an unpaired surrogate). Rename it."
         ) from error
     finally:
         draft.unlink(missing_ok=True)
@@ -66,7 +66,7 @@ def _slabs(n: int) -> Iterator[slice]:
 
 
 def _text(draft: Path, suffix: str, scores: Any, names: list[str], before: Any) -> None:
-    # As many digits as give the same number back.
+    # The fewest digits with which reading the text always gives the same float again.
     digits = "%.9g" if scores.dtype == np.float32 else "%.17g"
     with open(draft, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, delimiter="\t" if suffix == ".tsv" else ",", lineterminator="\n")
@@ -82,7 +82,7 @@ def _text(draft: Path, suffix: str, scores: Any, names: list[str], before: Any) 
 
 
 def _inert(value: Any) -> Any:
-    """A value that no spreadsheet runs: a formula as text, numbers as they are."""
+    """Return the value with an apostrophe if a spreadsheet would run it as a formula."""
     if not isinstance(value, str) or not value.startswith(FORMULAS):
         return value
     return value if value[0] in "+-" and reads_as_number(value) else f"'{value}"

@@ -1,7 +1,7 @@
-"""Arrays and plain values in one safetensors file that shows whether it is whole.
+"""Arrays and plain values in one safetensors file with a checksum.
 
-Arrays are tensors; what holds them (lists, tuples, dictionaries and the few classes that the
-reader knows by name) is JSON in the header.  Nothing in such a file is ever run.
+Arrays are tensors.  Their containers (lists, tuples, dictionaries and a few classes that the reader
+knows by name) are JSON in the header.  Reading such a file never runs code from it.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ FORMAT = 1
 def write_file(
     path: str | os.PathLike[str], kind: str, value: Any, types: Mapping[str, Any]
 ) -> None:
-    """Write ``value`` so that ``path`` holds all of it or is as before.
+    """Write ``value`` to a file, completely or not at all.
 
     Parameters
     ----------
     path : path
-        What stands there is replaced in one step, after everything is on the disk.
+        File to write.  An existing file is replaced in one step, after the new contents are on
+        the disk.
     kind : str
-        What the file is, in a word; :func:`read_file` refuses files of another kind.
+        Kind of file, in one word; :func:`read_file` rejects files of another kind.
     value : object
-        Of ``None``, numbers, text, lists, tuples, dictionaries, NumPy arrays and ``types``.
+        Made of ``None``, numbers, text, lists, tuples, dictionaries, NumPy arrays and ``types``.
     types : mapping of str to class
         Dataclasses, named tuples and enumerations that may occur.
     """
@@ -49,27 +50,27 @@ def write_file(
     head["sha256"] = _digest(kind, body, tensors)
     target = Path(path)
     if not target.parent.is_dir():
-        raise FileNotFoundError(f"{target.parent} is no folder, so nothing can be saved there.")
+        raise FileNotFoundError(f"Folder not found: {target.parent}. Create it first.")
     draft = target.parent / f".{target.name}.{secrets.token_hex(6)}"
     try:
         with open(draft, "xb") as file:
             rights = os.fstat(file.fileno()).st_mode
         save_file(tensors, draft, metadata=head)
-        draft.chmod(rights)  # those of any other file of the user's, not of a private one
+        draft.chmod(rights)  # the user's defaults: safetensors makes files private
         with open(draft, "rb") as file:
             os.fsync(file.fileno())
-        os.replace(draft, target)
+        os.replace(draft, target)  # atomic: a reader sees the old file or the new one
     except BaseException as error:
         draft.unlink(missing_ok=True)
         if isinstance(error, OSError) or type(error).__name__ == "SafetensorError":
-            raise OSError(f"{target} could not be written: {error}") from error
+            raise OSError(f"File could not be written: {target}: {error}") from error
         raise
     _sync_folder(target.parent)
 
 
 def _sync_folder(folder: Path) -> None:
-    """So that the new name survives a loss of power."""
-    if os.name != "posix":  # folders cannot be opened there
+    """Flush the folder, so that the new name survives a loss of power."""
+    if os.name != "posix":  # Windows cannot open folders
         return
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -79,35 +80,51 @@ def _sync_folder(folder: Path) -> None:
 
 
 def read_file(path: str | os.PathLike[str], kind: str, types: Mapping[str, Any]) -> Any:
-    """What :func:`write_file` wrote, every byte of it checked."""
+    """Read a value that :func:`write_file` has written, after verifying its checksum.
+
+    Parameters
+    ----------
+    path : path
+    kind : str
+        Kind of file that is expected.
+    types : mapping of str to class
+        Classes that may occur, by the names in the file.
+
+    Raises
+    ------
+    FileNotFoundError
+        If ``path`` is not a file.
+    ValueError
+        If the file is damaged, of another kind or format, or holds unknown types.
+    """
     from safetensors import safe_open
 
     if not Path(path).is_file():
-        raise FileNotFoundError(f"{os.fspath(path)} is no file; a {kind} is read from one.")
+        raise FileNotFoundError(f"File not found: {os.fspath(path)}. Pass the path of a {kind}.")
     try:
         with safe_open(path, "numpy") as file:
             head = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in sorted(file.keys())}
             if strange := [array.dtype for array in tensors.values() if array.dtype.kind == "V"]:
-                raise ValueError(f"it holds an array of {strange[0]}.")
+                raise ValueError(f"it holds an array of unsupported type {strange[0]}.")
     except OSError:
         raise
-    except Exception as error:  # of types that change with the version of safetensors
+    except Exception as error:  # the types differ between versions of safetensors
         raise ValueError(
-            f"{os.fspath(path)} is damaged, or no {kind} of primedpca: {error}"
+            f"{os.fspath(path)} is damaged or not a {kind} of primedpca: {error}"
         ) from error
     if head.get("primedpca") != kind:
         found = head.get("primedpca", "something else")
-        raise ValueError(f"{os.fspath(path)} holds {found}, not a {kind} of primedpca.")
+        raise ValueError(f"{os.fspath(path)} is not a {kind} of primedpca: it holds {found}.")
     if head.get("format") != str(FORMAT):
         raise ValueError(
-            f"{os.fspath(path)} has format {head.get('format')}, and this version of primedpca "
-            f"reads {FORMAT}; install a newer one."
+            f"{os.fspath(path)} has format {head.get('format')}, but this version of primedpca "
+            f"reads format {FORMAT}. Install a newer version."
         )
     body = head.get("body", "")
     if _digest(kind, body, tensors) != head.get("sha256"):
         raise ValueError(
-            f"{os.fspath(path)} is damaged: its bytes do not give the checksum that it carries."
+            f"{os.fspath(path)} is damaged: its checksum does not match. Restore it from a copy."
         )
     try:
         return _decode(_parsed(body), tensors, types)
@@ -116,10 +133,10 @@ def read_file(path: str | os.PathLike[str], kind: str, types: Mapping[str, Any])
 
 
 def _parsed(body: str) -> Any:
-    """JSON in which every number is finite; what is not is written as text."""
+    """Parse JSON whose numbers are all finite; others are written as ``{"@float": ...}``."""
 
     def refused(word: str) -> float:
-        raise ValueError(f"{word[:20]} is not a number of JSON.")
+        raise ValueError(f"{word[:20]} is not a finite JSON number.")
 
     def finite(word: str) -> float:
         value = float(word)
@@ -130,6 +147,7 @@ def _parsed(body: str) -> Any:
 
 def _digest(kind: str, body: str, tensors: Mapping[str, np.ndarray]) -> str:
     found = hashlib.sha256(f"{kind}\n{body}".encode())
+    # With dtypes and shapes: the same bytes could be read as another array.
     for name in sorted(tensors):
         array = tensors[name]
         found.update(f"\n{name} {array.dtype.str} {array.shape}".encode())
@@ -148,7 +166,7 @@ def _encode(value: Any, tensors: dict[str, np.ndarray], names: Mapping[Any, str]
             texts = [_encodable(str(entry)) for entry in value.ravel()]
             return {"@text": texts, "shape": list(value.shape)}
         name = f"{len(tensors):04d}"
-        # Safetensors knows no array without entries but by its shape, and no other byte order.
+        # Safetensors stores contiguous arrays in native byte order only.
         tensors[name] = np.asarray(value, dtype=value.dtype.newbyteorder("="), order="C")
         return {"@array": name}
     if isinstance(value, float) and not math.isfinite(value):
@@ -169,22 +187,22 @@ def _encode(value: Any, tensors: dict[str, np.ndarray], names: Mapping[Any, str]
         return [inner(part) for part in value]
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {"@dict": {key: inner(part) for key, part in value.items()}}
-    raise TypeError(f"a {type(value).__name__} cannot be kept in a file.")
+    raise TypeError(f"Unsupported type in a file: {type(value).__name__}.")
 
 
 def _encodable(text: str) -> str:
-    """The text, unless it holds half of a surrogate pair, which nothing can print or write."""
+    """Return the text; raise ValueError for an unpaired surrogate, which UTF-8 cannot encode."""
     try:
         text.encode()
     except UnicodeEncodeError:
         raise ValueError(
-            f"{text[:40]!r} has a surrogate without its other half, which is not text; rename it."
+            f"{text[:40]!r} is not valid text (it has an unpaired surrogate). Rename it."
         ) from None
     return text
 
 
 def _decode(value: Any, tensors: Mapping[str, np.ndarray], types: Mapping[str, Any]) -> Any:
-    """The value that JSON stands for; anything that :func:`_encode` does not write is refused."""
+    """Decode a value; raise ValueError for anything that :func:`_encode` does not write."""
 
     def inner(part: Any) -> Any:
         return _decode(part, tensors, types)
@@ -197,17 +215,17 @@ def _decode(value: Any, tensors: Mapping[str, np.ndarray], types: Mapping[str, A
         return value
     tag = next((tag for tag in TAGS if tag in value), None)
     if tag is None or value.keys() - {tag, *TAGS[tag]}:
-        raise ValueError(f"an entry with the fields {_listed(value)} is not known.")
+        raise ValueError(f"an entry has the unknown fields {_listed(value)}.")
     held = value[tag]
     if tag == "@array":
         if not isinstance(held, str) or held not in tensors:
-            raise ValueError("an array is named that the file does not hold.")
+            raise ValueError("an entry names an array that the file does not hold.")
         return tensors[held]
     if tag == "@text":
         return _texts(inner(held), value.get("shape"))
     if tag == "@float":
         if held not in ("inf", "-inf", "nan"):
-            raise ValueError("a float is neither infinite nor NaN, and is written as if it were.")
+            raise ValueError("a special float is not inf, -inf or nan.")
         return float(held)
     if tag == "@tuple":
         return tuple(_expected(inner(held), list, "the entries of a tuple"))
@@ -215,18 +233,18 @@ def _decode(value: Any, tensors: Mapping[str, np.ndarray], types: Mapping[str, A
         named = _expected(held, dict, "a dictionary")
         return {_encodable(key): inner(part) for key, part in named.items()}
     if not isinstance(held, str) or held not in types:
-        raise ValueError("a value has a type that is not known.")
+        raise ValueError("a value has an unknown type.")
     known = types[held]
     if issubclass(known, Enum):
         member = value.get("member")
         if not isinstance(member, str) or member not in known.__members__:
-            raise ValueError(f"{held} does not have such a member.")
+            raise ValueError(f"a value names an unknown member of {held}.")
         return known[member]
     fields = _expected(value.get("fields"), dict, f"the fields of {held}")
     return known(**{key: inner(part) for key, part in fields.items()})
 
 
-#: What marks an entry, and the fields beside the mark.
+#: Tag of each kind of entry, and the other fields that such an entry may have.
 TAGS: dict[str, tuple[str, ...]] = {
     "@array": (),
     "@text": ("shape",),
@@ -240,11 +258,11 @@ TAGS: dict[str, tuple[str, ...]] = {
 def _texts(entries: Any, shape: Any) -> np.ndarray:
     entries, shape = _expected(entries, list, "a text array"), _expected(shape, list, "a shape")
     if not all(isinstance(entry, str) for entry in entries):
-        raise ValueError("an array of text holds something else.")
+        raise ValueError("a text array holds a value that is not a string.")
     if not all(type(side) is int and side >= 0 for side in shape):
-        raise ValueError("the shape of an array of text is not one of whole numbers.")
+        raise ValueError("the shape of a text array is not made of integers of at least 0.")
     if math.prod(shape) != len(entries):
-        raise ValueError(f"{len(entries)} texts do not fill an array of another size.")
+        raise ValueError(f"a text array holds {len(entries)} strings, which do not fill its shape.")
     return np.array(entries, dtype=object).reshape(shape)
 
 

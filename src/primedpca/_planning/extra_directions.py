@@ -1,8 +1,8 @@
-r"""How many extra directions pay: the paper's open question of how :math:`l` should vary.
+r"""Number of extra directions: the paper's open question of how :math:`l` should vary.
 
-A visit to the data with :math:`p = k + l` directions costs :math:`c + p` columns, where
-:math:`c` is what it costs whatever its width (reading), counted in columns.  More directions make
-a visit dearer and fewer visits necessary.  ``docs/extra_components.md`` has the measurements.
+A pass over the data with :math:`p = k + l` directions costs :math:`c + p` columns, where
+:math:`c` is its fixed cost (reading), counted in columns.  More directions make a pass more
+expensive and fewer passes necessary.  ``docs/extra_components.md`` has the measurements.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from primedpca.protocols import Array
 
 __all__ = ["MEMORY", "best_extra", "by_count", "by_rate", "extended", "predicted_passes"]
 
-#: ``c`` of dense data in memory, measured: a pass with one column costs what 16 more cost.
+#: ``c`` of dense data in memory, measured: the fixed cost of a pass equals that of 16 columns.
 MEMORY = 16.0
-#: The accuracy that passes are predicted for, over what a random start of one direction has:
-#: a thousandth of a radian, and a start a hundred times off.  It enters as a logarithm.
+#: Reduction of the error that passes are predicted for: from a random start of tangent 100 to a
+#: thousandth of a radian.  Only its logarithm enters, so that its exact value hardly matters.
 REDUCTION = 1e5
 STOCHASTIC = frozenset({"eigengame", "krasulina", "mu_eigengame", "oja"})
 
@@ -29,29 +29,30 @@ def best_extra(
     overhead: float = MEMORY,
     limit: int | None = None,
 ) -> int:
-    """The number of extra directions ``l`` with which the fit should go on.
+    """Return the number of extra directions ``l`` with which a fit should continue.
 
-    Subspace iteration converges at a rate that the spectrum tells, and follows
-    :func:`by_rate` once values beyond the ``k``-th were seen.  For all others the spectrum
-    bought nothing over a formula, and they follow :func:`by_count`.
+    The spectrum determines the convergence rate of subspace iteration, which uses :func:`by_rate`
+    once variances beyond the ``k``-th are known.  For the other primings the spectrum did not
+    improve on a formula, and they use :func:`by_count`.
 
     Parameters
     ----------
     spectrum : array of shape (m,) or None
-        The variances (Ritz values) seen so far, largest first, as many as there are.
+        Variances (Ritz values) known so far, largest first; ``None`` if there are none.
     k : int
-        The number of components wanted.
+        Number of components wanted.
     priming : str
-        A name of :data:`primedpca.priming.REGISTRY`.
-    overhead : float
-        What a visit costs whatever its width, in columns: 0 where only flops count (sparse
-        data in memory), 16 for dense data in memory, hundreds for a slow disk or a network.
-    limit : int, optional
-        The most to return; by default ``max(64, k)``.
+        A name in :data:`primedpca.priming.REGISTRY`.
+    overhead : float, default=16.0
+        Fixed cost of a pass in columns: 0 where only flops count (sparse data in memory), 16 for
+        dense data in memory, hundreds for a slow disk or a network.
+    limit : int or None, default=None
+        Maximum to return; ``None`` means ``max(64, k)``.
 
     Returns
     -------
     int
+        Number of extra directions.
 
     Examples
     --------
@@ -65,7 +66,7 @@ def best_extra(
     (4, 16)
     """
     if not (np.isfinite(overhead) and overhead >= 0):
-        raise ValueError(f"`overhead`={overhead} must be finite and at least 0.")
+        raise ValueError(f"`overhead`={overhead} must be a finite number of at least 0.")
     limit = max(64, k) if limit is None else limit
     values = np.zeros(0) if spectrum is None else np.asarray(spectrum, dtype=np.float64)
     if priming == "subspace_iteration" and values.size > k and values[k - 1] > 0:
@@ -74,15 +75,15 @@ def best_extra(
 
 
 def by_count(k: int, priming: str, *, overhead: float = MEMORY, limit: int = 64) -> int:
-    r"""The choice that knows nothing of the spectrum.
+    r"""Return the number of extra directions for an unknown spectrum.
 
     ==================  =====================================================
     exact               0
-    block Krylov        :math:`c / 4`, at least 4: the basis keeps all it saw,
-                        so width buys little but fewer readings
-    subspace iteration  :math:`k + c`, until Ritz values tell better
+    block Krylov        :math:`c / 4`, at least 4: the basis keeps all products,
+                        so that wider blocks only save passes
+    subspace iteration  :math:`k + c`, until Ritz values are known
     stochastic ones     :math:`(k + c) / 2`
-    others              4, as in the paper; they were not studied
+    others              4, as in the paper; not studied
     ==================  =====================================================
     """
     if priming in STOCHASTIC:
@@ -98,7 +99,7 @@ def by_count(k: int, priming: str, *, overhead: float = MEMORY, limit: int = 64)
 def by_rate(
     spectrum: np.ndarray, k: int, *, overhead: float, limit: int, accelerated: bool = False
 ) -> int:
-    """The ``l`` of least predicted cost, ``passes(l) * (overhead + k + l)``."""
+    """Return the ``l`` of least predicted cost, ``passes(l) * (overhead + k + l)``."""
     passes = predicted_passes(spectrum, k, limit, accelerated)
     return int(np.argmin(passes * (overhead + k + np.arange(limit + 1))))
 
@@ -106,23 +107,23 @@ def by_rate(
 def predicted_passes(
     spectrum: np.ndarray, k: int, limit: int, accelerated: bool = False
 ) -> np.ndarray:
-    r"""Passes for each ``l`` from 0 to ``limit``, shape ``(limit + 1,)``.
+    r"""Predict the passes for each ``l`` from 0 to ``limit``, ``(limit + 1,)``.
 
     The part of the ``k``-th component that the span misses shrinks by
     :math:`r = \lambda_{p+1}/\lambda_k` in a pass.  It begins at about
-    :math:`\sqrt{d}\sqrt{p}/(l+1)`, because a square Gaussian matrix is badly conditioned and one
+    :math:`\sqrt{d}\sqrt{p}/(l+1)`, because a square Gaussian matrix is ill-conditioned and one
     with ``l`` more columns is not (Halko, Martinsson and Tropp 2011, proposition 10.4).
-    Then one pass refines:
+    One more pass refines:
 
     .. math:: 1 + \log\Big(\frac{\sqrt{p}}{l+1}\,10^5\Big) \Big/ \log\frac{1}{r}.
 
-    With ``accelerated``, Chebyshev's rate stands in the place of the power's, as in a Krylov
+    With ``accelerated``, the rate is Chebyshev's instead of the power method's, as in a Krylov
     space or with momentum: both logarithms become :math:`\operatorname{arcosh}`, and
     :math:`1/r` becomes :math:`2/r - 1`.
     """
     extra = np.arange(limit + 1)
     ahead = extended(spectrum, k, k + limit + 1)[k:]
-    # Neither a tie nor a drop to zero may divide by zero.
+    # A tie (ratio 1) or a drop to zero would divide by zero below.
     ratio = np.clip(ahead / spectrum[k - 1], 1e-12, 1 - 1e-12)
     far = REDUCTION * np.sqrt(k + extra) / (extra + 1)
     if accelerated:
@@ -131,13 +132,13 @@ def predicted_passes(
 
 
 def extended(spectrum: np.ndarray, k: int, size: int) -> np.ndarray:
-    r"""The spectrum, and what may follow it, ``(size,)``.
+    r"""Extrapolate the spectrum to ``size`` values.
 
-    The tail falls like a power of the index, :math:`\lambda_i \propto i^{-s}`, with the power
-    seen over the last half of the values, or over those beyond the ``k``-th if that is less.
-    It is slower than the geometric decay through the same values, so it promises less of more
-    directions.  The last three Ritz values, of which two beyond ``k`` are kept, lie too low
-    and are left out.
+    The tail is a power of the index, :math:`\lambda_i \propto i^{-s}`, where :math:`s` is fitted
+    to the last half of the values, or to those beyond the ``k``-th if that gives a smaller power.
+    A power decays more slowly than a geometric series through the same values, so that the
+    benefit of more directions is not overestimated.  The last three Ritz values lie too low and
+    are left out, but two beyond the ``k``-th are always kept.
     """
     if spectrum.size >= size:
         return spectrum[:size]

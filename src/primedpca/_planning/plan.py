@@ -1,4 +1,4 @@
-"""Which way is cheapest for this shape, storage and number of components."""
+"""Choice of the cheapest algorithm for a shape, storage and number of components."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from primedpca.sources.wrappers.on_device import on_device
 
 __all__ = ["all_for_mle", "likeliest_dimension", "make_plan", "plan"]
 
-SHARES_EXACT_TO = 2048  # up to this order a share of the variance is found by decomposing all
-SHARES_BLOCK = 32  # columns of a block where how many components there are to be is not known
+SHARES_EXACT_TO = 2048  # up to this order, a fractional `n_components` uses a full decomposition
+SHARES_BLOCK = 32  # columns of a block for a fractional `n_components`
 
 
 def plan(
@@ -32,24 +32,28 @@ def plan(
     sample_weight: Any = None,
     **options: Any,
 ) -> Plan:
-    """Say what :class:`~primedpca.PrimedPCA` would do with these data, and why.
+    """Return the algorithm that :class:`~primedpca.PrimedPCA` would use for these data, and why.
 
     Parameters
     ----------
     X : data of shape (n, d)
-    n_components : int, float, "mle" or None
-    sample_weight : array of shape (n,), optional
+        Anything that :func:`primedpca.as_source` reads.  Nothing is read except one block of data
+        on disk, to measure the reading speed.
+    n_components : int, float, "mle" or None, default=None
+        Number of components, fraction of the variance, or rule, as in the estimator.
+    sample_weight : array of shape (n,) or None, default=None
+        Weights of the rows.
     **options
-        Options of the estimator; most telling are ``priming``, ``extra_components``, ``tol``
-        and ``certificate``.
+        Parameters of the estimator.  ``priming``, ``extra_components``, ``tol``, ``certificate``
+        and ``max_memory`` affect the plan most.
 
     Returns
     -------
     Plan
-        Its ``str`` is a sentence; ``ways`` are those that were weighed, each with its passes,
-        flops, bytes, memory and seconds.  The first is the cheapest on two workers: the choice
-        does not depend on how many there are, so that results do not; the seconds do.  Of data
-        on disk one block is read, and the sentence tells how long reading takes at that speed.
+        Its ``str`` is a sentence, which for data on disk includes the estimated reading time.
+        ``ways`` lists the algorithms that were compared, each with its passes, flops, bytes,
+        memory and seconds.  The first is the cheapest on two workers: the choice, and so the
+        result, does not depend on the number of workers.  The seconds do.
 
     Examples
     --------
@@ -62,7 +66,7 @@ def plan(
     """
     known = DEFAULTS | options
     if unknown := options.keys() - DEFAULTS.keys():
-        raise TypeError(f"`{min(unknown)}` is no option of the estimator.")
+        raise TypeError(f"Unknown option: `{min(unknown)}`. Use parameters of PrimedPCA.")
     check_options(known | {"n_components": n_components})
     preparation = {name: known[name] for name in ("center", "scale", "missing", "engine")}
     source = on_device(as_source(X), known["device"])
@@ -82,9 +86,10 @@ def plan(
 
 
 def _with_probe(plan: Plan, data: Centred) -> Plan:
-    """The plan with what reading takes, by one block that is read now.
+    """Return the plan with the reading time in its sentence, measured by reading one block.
 
-    The choice stays as it was: one that hangs on how busy a disk is could not be repeated.
+    The choice stays the same: a choice that depended on the load of a disk would not be
+    reproducible.
     """
     source: Any = data.source
     load = Load.of(data, False)
@@ -115,35 +120,51 @@ def make_plan(
 ) -> Plan:
     """Choose the priming and the number of directions.
 
-    ``priming="auto"`` is the cheapest of: a full decomposition of the smaller of covariance and
-    Gram matrix, and block Krylov, from the right or the left, with blocks of 8, 16, 32 or as
-    many columns as directions, each priced by :mod:`primedpca._planning.costs`.  What comes out:
+    ``priming="auto"`` is the cheapest of: a full decomposition of the covariance or the Gram
+    matrix, whichever is smaller, and block Krylov from the right or the left with blocks of 8, 16,
+    32 or as many columns as directions.  :mod:`primedpca._planning.costs` estimates the cost of
+    each.  The usual outcome:
 
     ==========================================  =================================================
     data                                        ``priming="auto"``
     ==========================================  =================================================
     the smaller side is short (to about 1000),  exact
-    or ``k`` is a good part of it
+    or ``k`` is a large part of it
     dense, both sides long                      block Krylov, blocks of 16 or 32 columns
     sparse                                      block Krylov, blocks of 16, or of 8 without a
-                                                certificate: flops decide
+                                                certificate: flops dominate
     read in columns, no certificate             block Krylov from the left
-    a share of the variance                     exact to an order of 2048, else block Krylov
+    a fractional ``n_components``               exact up to order 2048, else block Krylov
     ==========================================  =================================================
 
-    ``extra_components="auto"`` follows ``_planning.extra_directions`` and the fixed cost
-    of a pass; subspace iteration adapts it to the spectrum it sees.
+    ``extra_components="auto"`` follows ``_planning.extra_directions`` with the fixed cost of a
+    pass; subspace iteration adapts the number to the spectrum during the fit.
+
+    Parameters
+    ----------
+    data : Centred
+        Data before the first pass.
+    n_components, priming, extra_components
+        Parameters of the estimator.
+    tol : float, default=pi/1024
+        Target angle in radians.
+    proven : bool, default=True
+        Whether a certificate is made.
+    max_memory : float, default=inf
+        Limit on memory in bytes.
+    batch_size : int, default=1000
+        Rows of a mini-batch.
     """
     k = _check_count(n_components, data)
     asked = not (isinstance(priming, str) and priming == "auto")
     if max_memory < math.inf and isinstance(k, float):
         raise ValueError(
-            f"`max_memory` cannot be kept for `n_components`={k}, as how many that takes is not "
-            "known before; give a whole number."
+            f"`max_memory` cannot be guaranteed for `n_components`={k}, because the number of "
+            "components is not known before the fit. Use an integer, or leave `max_memory` unset."
         )
     if isinstance(k, float):
         return _plan_for_share(data, k, priming)
-    reason, considered, shown = "as asked for", list[Way](), list[Way]()
+    reason, considered, shown = "as requested", list[Way](), list[Way]()
     m, load = min(data.shape), Load.of(data, proven)
     if not asked:
         p = min(k + _extra(extra_components, BlockKrylov(), k, load), m)
@@ -156,18 +177,20 @@ def make_plan(
 
         considered = priced(load)
         priming = considered[0].priming
+        # Seconds are shown for the engine's workers; the order stays that for two workers.
         here = {way.name: way for way in priced(Load.of(data, proven, data.engine.traits.workers))}
         shown = [replace(way, seconds=here.get(way.name, way).seconds) for way in considered]
         reason = _why(shown) + _absent(data.source)
     priming = as_priming(priming)
     extra = _extra(extra_components, priming, k, load)
-    if hasattr(getattr(priming, "array", None), "shape"):  # directions that are there already
+    if hasattr(getattr(priming, "array", None), "shape"):  # the user's directions: use them all
         extra = max(0, priming.array.shape[-1] - k)
     overhead = load.overhead if isinstance(extra_components, str) else None
     patience = None
     exact = [way for way in considered if isinstance(way.priming, Exact)]
     if exact and isinstance(priming, BlockKrylov):
-        # Twice the steps that were expected, and as long as a full decomposition would take.
+        # Steps after which a full decomposition takes over: as long as that would take, and at
+        # least twice the steps that were expected.
         each = considered[0].seconds / considered[0].steps
         patience = max(math.ceil(exact[0].seconds / each), 2 * considered[0].steps)
     plan = Plan(priming, k, min(k + extra, m), reason, tuple(shown), overhead, patience)
@@ -181,22 +204,22 @@ def _plan_for_share(data: Centred, share: float, priming: Any) -> Plan:
     m, patience = min(data.shape), None
     if isinstance(priming, str) and priming == "auto":
         priming = Exact() if m <= SHARES_EXACT_TO else BlockKrylov()
-        # A basis of half the space is as large as the matrix and dearer to go on with.
+        # A basis of half the dimensions is as large as the matrix and more expensive to extend.
         patience = None if m <= SHARES_EXACT_TO else -(-m // (2 * SHARES_BLOCK))
     priming = as_priming(priming)
     if isinstance(priming, BlockKrylov) and priming.block_size is None:
         priming = replace(priming, block_size=SHARES_BLOCK)
     if not isinstance(priming, (Exact, BlockKrylov)):
         raise ValueError(
-            f"`n_components`={share} must be proven, which needs `priming`='auto', 'exact' or "
-            f"'block_krylov', not {type(priming).__name__}."
+            f"`n_components`={share} requires a certificate, which `priming`="
+            f"{type(priming).__name__} cannot give. Use 'auto', 'exact' or 'block_krylov'."
         )
     reason = f"the smaller side of the data is {m}"
     return Plan(priming, share, m, reason, (), patience=patience)
 
 
 def _after_a_pass(way: Way, load: Load) -> Way:
-    """With the pass in which the scales of columns, or the means of what is there, are learnt."""
+    """Return the cost with the first pass that computes scales or the means of known values."""
     return replace(
         way,
         passes=way.passes + 1,
@@ -216,7 +239,7 @@ def _why(considered: list[Way]) -> str:
 
 
 def _absent(source: Any) -> str:
-    """What to say of chunks that a store does not have."""
+    """Return words about chunks that a store does not have."""
     count = source.traits.missing_chunks
     return f"; {count} chunks are absent and read as the fill value" if count else ""
 
@@ -229,13 +252,13 @@ def _extra(extra_components: int | str, priming: Any, k: int, load: Load) -> int
     if isinstance(extra_components, str):
         if extra_components != "auto":
             raise ValueError(
-                f"`extra_components`={extra_components!r} must be 'auto' or a whole number."
+                f"`extra_components`={extra_components!r} must be 'auto' or an integer."
             )
         name = next((name for name, kind in REGISTRY.items() if type(priming) is kind), "")
         return best_extra(None, k, name, overhead=load.overhead)
     if not _is_whole(extra_components) or extra_components < 0:
         raise ValueError(
-            f"`extra_components`={extra_components!r} must be 'auto' or a whole number, at least 0."
+            f"`extra_components`={extra_components!r} must be 'auto' or an integer of at least 0."
         )
     return int(extra_components)
 
@@ -248,13 +271,13 @@ def _check_count(n_components: Any, data: Centred) -> int | float:
         return float(n_components)
     if not _is_whole(n_components):
         raise ValueError(
-            f"`n_components`={n_components!r} must be a whole number, a share of the variance "
+            f"`n_components`={n_components!r} must be an integer, a fraction of the variance "
             "between 0 and 1, 'mle' or None."
         )
     if not 1 <= n_components <= m:
         raise ValueError(
             f"`n_components`={n_components} must lie between 1 and min(n_samples, n_features)="
-            f"{m}; " + ("lower it or add data." if n_components > m else "raise it.")
+            f"{m}. " + ("Use a smaller value or more data." if n_components > m else "Raise it.")
         )
     return int(n_components)
 
@@ -264,31 +287,37 @@ def _is_whole(value: Any) -> bool:
 
 
 def all_for_mle(data: Centred) -> int:
-    """How many components the search for the likeliest number must start from: all."""
+    """Return the number of components that ``n_components="mle"`` must compute first: all."""
     n, d = data.shape
     if n < d or d < 2:
         raise ValueError(
             f"`n_components`='mle' needs at least 2 features and as many samples as features, "
-            f"got {n} x {d}; give a whole number."
+            f"got {n} x {d}. Use an integer."
         )
     return d
 
 
 def likeliest_dimension(spectrum: np.ndarray, n_samples: float) -> int:
-    """The number of components of largest evidence (Minka, "Automatic choice of dimensionality
-    for PCA", 2000, equation 79), as scikit-learn's ``n_components="mle"``.
+    """Return the number of components of largest evidence, as scikit-learn's ``"mle"``.
 
     Parameters
     ----------
     spectrum : ndarray of shape (d,)
         All eigenvalues of the covariance matrix, largest first.
     n_samples : float
+        Number of samples.
+
+    References
+    ----------
+    T. Minka, "Automatic choice of dimensionality for PCA", 2000, equation 79.
     """
     return 1 + int(np.argmax([_evidence(spectrum, q, n_samples) for q in range(1, spectrum.size)]))
 
 
 def _evidence(spectrum: np.ndarray, q: int, n: float) -> float:
+    """Return the logarithm of the evidence for ``q`` components; -inf where it is undefined."""
     d = spectrum.size
+    # Below this ratio an eigenvalue is rounding, and its logarithm means nothing.
     if spectrum[q - 1] < d * np.finfo(np.float64).eps * max(spectrum[0], 1e-300):
         return -math.inf
     noise = max(float(spectrum[q:].sum()) / (d - q), np.finfo(np.float64).tiny)
@@ -299,7 +328,7 @@ def _evidence(spectrum: np.ndarray, q: int, n: float) -> float:
     curvature = 0.0
     for i in range(q):
         gaps = (spectrum[i] - spectrum[i + 1 :]) * (1 / flat[i + 1 :] - 1 / flat[i])
-        if (gaps <= 0).any():
+        if (gaps <= 0).any():  # equal eigenvalues make Laplace's approximation singular
             return -math.inf
         curvature += float(np.log(gaps).sum()) + math.log(n) * gaps.size
     return (

@@ -1,7 +1,8 @@
-"""How fast machines are: seconds for a unit of each kind of work.
+"""Speed of machines: seconds for a unit of each kind of work.
 
-Measured on a server; only their ratios decide which way is cheapest, and those differ little
-between machines.  ``python benchmarks/planner.py`` compares them with the clock.
+The rates were measured on a server.  Only their ratios decide which algorithm is cheapest, and
+ratios differ little between machines.  ``python benchmarks/planner.py`` compares the estimates with
+measured times.
 """
 
 from __future__ import annotations
@@ -13,23 +14,28 @@ __all__ = ["CORE", "DEVICE", "Rates"]
 
 @dataclass(frozen=True)
 class Rates:
-    """Seconds for a unit of work on one core, or on a device; by bytes of the arithmetic.
+    """Seconds for a unit of work on one core or on a device.
+
+    Dictionaries have the keys 4 and 8, the bytes of a number (float32, float64).
 
     Attributes
     ----------
-    dense, sparse : dict
-        For each entry of the data: to make it ready, and to multiply it with one column and
-        back (4 flops).
+    dense, sparse : dict of pairs
+        For each entry of the data: to convert it, and to multiply it with one column and back
+        (4 flops).
     square : dict
-        For an entry and a column of the square matrix; ``pairs`` where the data are sparse.
+        For an entry of dense data and a column of the covariance or Gram matrix.
+    pairs : float
+        For a pair of stored entries of sparse data in the covariance or Gram matrix.
     add : float
-        For an entry of a block's result.
+        To add an entry of a block's result.
     basis : dict
-        For a flop of keeping a tall basis orthonormal.
+        For a flop of orthogonalising tall matrices.
     small, full, few : float
-        For ``m^3`` of an eigenproblem: all vectors of a small one, all of a large one, a few.
+        For ``m^3`` of an eigenproblem of order ``m``: all vectors of a small one, all vectors of
+        a large one, a few vectors.
     step, proof : float
-        For a step whatever its size, and for one with its proof.
+        Fixed cost of a step, and of a step with a proof.
     """
 
     dense: dict[int, tuple[float, float]]
@@ -58,7 +64,8 @@ CORE = Rates(
     step=2e-3,
     proof=1e-2,
 )
-#: A data-centre GPU: products at the speed of its memory, launches and small problems dear.
+#: A data-centre GPU: products run at the speed of its memory; kernel launches and small problems
+#: are expensive.
 DEVICE = replace(
     CORE,
     dense={4: (2e-12, 0.2e-12), 8: (4e-12, 0.3e-12)},

@@ -1,4 +1,4 @@
-"""A fit session with optional checkpoint and ranks."""
+"""Fit session with optional checkpoint and ranks."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from primedpca.result import Plan
 
 __all__ = ["SharedFit", "Unkept", "fit_session"]
 
-#: Facts that may differ from rank to rank: each may have its own copy of a file.
+#: Facts that may differ between ranks, each of which may have its own copy of a file.
 OWN = {"device", "file", "source"}
-#: Parameters that change no component, but must not differ between models either.
+#: Parameters that do not affect the components but must be equal on all ranks.
 SEEN = ("whiten", "warm_start")
 
 
 class Unkept:
-    """A fit that keeps nothing: the same methods as a :class:`Checkpoint`."""
+    """Session of a fit without checkpoint, with the methods of a :class:`Checkpoint`."""
 
     speaks = True
 
@@ -36,7 +36,7 @@ class Unkept:
         self.engine = engine
 
     def agreed(self, listener: Listener) -> Listener:
-        """The listener itself."""
+        """Return the listener unchanged."""
         return listener
 
     def begin(self, plan: Plan, seed: int) -> tuple[Plan, int]:
@@ -44,22 +44,23 @@ class Unkept:
         return plan, seed
 
     def solution(self, make: Callable[[], Solution]) -> Solution:
-        """What the fit comes to."""
+        """Return the result of the fit, ``make()``."""
         return make()
 
 
 class SharedFit:
-    """A fit that all ranks make together; rank 0 keeps it, if there is a folder.
+    """Session of a fit that several ranks compute together; rank 0 writes the checkpoint, if any.
 
     Parameters
     ----------
     engine : Engine
+        Engine of this rank.
     like : Like
-        Library, device and type of the data.
+        Library, device and dtype of the data on this rank.
     kept : Checkpoint or None
-        On rank 0, where the fit is kept.
+        The checkpoint on rank 0; ``None`` on other ranks or without a checkpoint.
     keeping : bool
-        Whether rank 0 keeps it.
+        Whether rank 0 has a checkpoint; equal on all ranks.
     """
 
     def __init__(self, engine: Engine, like: Like, kept: Checkpoint | None, keeping: bool) -> None:
@@ -69,12 +70,15 @@ class SharedFit:
         self.speaks = engine.traits.rank == 0
 
     def _share(self, make: Callable[[Any], Any]) -> Any:
-        """What ``make(checkpoint)`` gives on rank 0, its arrays in this rank's own library."""
+        """Return ``make(checkpoint)`` of rank 0, with arrays in the library of this rank."""
         held = self._inner.share(lambda: pack(make(self._kept)))
         return unpack(held, self._like)
 
     def agreed(self, listener: Listener) -> Listener:
-        """A listener by which rank 0 decides whether the fit ends: clocks differ."""
+        """Return a listener for which rank 0 decides whether the fit ends.
+
+        Listeners may depend on a clock, and clocks differ between ranks.
+        """
 
         def told(history: list[Row], find: Find) -> bool:
             word = bool(listener(history, find))
@@ -83,18 +87,18 @@ class SharedFit:
         return told
 
     def begin(self, plan: Plan, seed: int) -> tuple[Plan, int]:
-        """The plan and seed of rank 0, or of the fit that it kept."""
+        """Return the plan and seed of rank 0, or those in its checkpoint."""
 
         def begun(kept: Any) -> tuple[Plan | None, int]:
             found, drawn = (plan, seed) if kept is None else kept.begin(plan, seed)
-            # A priming of the user's own need not be one that can be sent.
+            # A user's priming cannot always be sent; each rank then uses its own plan.
             return found if type(found.priming) in TYPES.values() else None, drawn
 
         found, drawn = self._share(begun)
         return found or plan, drawn
 
     def solution(self, make: Callable[[], Solution]) -> Solution:
-        """What the fit comes to: that of rank 0, on all."""
+        """Return on every rank the result of rank 0, or the one in its checkpoint."""
         held = self._share(lambda kept: None if kept is None else kept.ended())
         if held is None:
             found = make()
@@ -104,17 +108,17 @@ class SharedFit:
         return held
 
     def held(self, name: str, operands: Mapping[str, Any]) -> tuple[Any] | None:
-        """Return the result of the next pass that rank 0 kept, in a tuple, or ``None``."""
+        """Return the next pass's result from the checkpoint, in a tuple, or ``None``."""
         held: tuple[Any] | None = self._share(lambda kept: kept.held(name, operands))
         return held
 
     def keep(self, name: str, operands: Mapping[str, Any], result: Any) -> None:
-        """Keep the result of a pass on rank 0."""
+        """Write the result of a pass to the checkpoint on rank 0."""
         if self._kept is not None:
             self._kept.keep(name, operands, result)
 
     def resume_loop(self) -> dict[str, Any] | None:
-        """Where a loop stood on rank 0, and what it had learnt of the data."""
+        """Return the state of a loop in the checkpoint, or ``None``; restore its history."""
 
         def resumed(kept: Any) -> Any:
             found = kept.resume_loop()
@@ -127,7 +131,7 @@ class SharedFit:
         return found
 
     def keep_loop(self, loop: dict[str, Any], known: int, last: bool) -> None:
-        """Rank 0 writes where the loop stands."""
+        """Write the state of a loop to the checkpoint on rank 0."""
         if self._kept is not None:
             self._kept.keep_loop(loop, known, last)
 
@@ -136,22 +140,28 @@ class SharedFit:
 def fit_session(
     data: Centred, options: Mapping[str, Any], sample_weight: Any = None, start: Any = None
 ) -> Iterator[Checkpoint | SharedFit | Unkept]:
-    """A fit on one machine or on all ranks, kept in ``options["checkpoint"]`` if there is one.
+    """Open the session of a fit, with a checkpoint in ``options["checkpoint"]`` if set.
 
     Parameters
     ----------
     data : Centred
-        Before any pass, with the engine that is to make them.
+        Data before the first pass, with the engine that makes the passes.
     options : mapping
-        The parameters of the estimator.
-    sample_weight : array of shape (n,), optional
-    start : array of shape (d, q), optional
-        Directions to start from.
+        Parameters of the estimator.
+    sample_weight : array of shape (n,) or None, default=None
+        Weights of the rows.
+    start : array of shape (d, q) or None, default=None
+        Directions of a warm start.
+
+    Yields
+    ------
+    Checkpoint, SharedFit or Unkept
+        Depending on the number of ranks and on whether there is a checkpoint.
     """
     engine, folder = data.engine, options["checkpoint"]
     traits = engine.traits
     alone = traits.ranks == 1
-    # With a memory budget, freed memory does not stay with the process.
+    # With `max_memory` set, freed blocks are not kept for reuse.
     memory = reusing_memory(options["max_memory"] is None)
     if alone and folder is None:
         with memory:
@@ -161,7 +171,7 @@ def fit_session(
     keeping = folder is not None
     if not alone:
         _compare(engine, about, options)
-        keeping = engine.share(lambda: keeping)
+        keeping = engine.share(lambda: keeping)  # only rank 0 writes, so only its folder counts
     if not (alone or (keeping and traits.rank == 0)):
         with memory:
             yield SharedFit(engine, data.like, None, keeping)
@@ -172,7 +182,7 @@ def fit_session(
 
 
 def _compare(engine: Engine, about: Mapping[str, Mapping[str, Any]], options: Any) -> None:
-    """Refuse ranks that differ in their data, parameters or libraries."""
+    """Raise ValueError if ranks differ in their data, parameters or library versions."""
     facts = [*about["data"].items(), *about["options"].items(), *about["versions"].items()]
     facts += [(name, options[name]) for name in SEEN]
     mine = {name: value for name, value in facts if name not in OWN}
@@ -181,6 +191,6 @@ def _compare(engine: Engine, about: Mapping[str, Mapping[str, Any]], options: An
             here, there = theirs.get(name), found[0].get(name)
             if not np.array_equal(here, there):
                 raise ValueError(
-                    f"rank {r} has `{name}`={here}, and rank 0 has {there}; give every rank the "
-                    "same data, parameters and versions."
+                    f"rank {r} has `{name}`={here}, but rank 0 has {there}. Use the same data, "
+                    "parameters and versions on every rank."
                 )

@@ -13,45 +13,51 @@ __all__ = ["BasePriming", "UserPriming"]
 
 
 class BasePriming:
-    """Base class of primings: only ``visits``, ``init``, ``step`` and ``directions`` are left."""
+    """Base class of primings, with defaults for the optional members.
+
+    A subclass defines ``visits``, ``init``, ``step`` and ``directions``, as
+    :class:`primedpca.protocols.Priming` describes them.
+    """
 
     traits: ClassVar[PrimingTraits] = PrimingTraits()
 
     def finished(self, state: State) -> bool:
-        """Never: the number of visits ends it."""
+        """Return False: the run ends after the number of visits that the caller allows."""
         return False
 
     def change(self, state: State) -> np.ndarray | None:
-        """Not estimated."""
+        """Return ``None``: the remaining change is not estimated."""
         return None
 
     def variances(self, state: State) -> np.ndarray | None:
-        """Not known before refining."""
+        """Return ``None``: the variances are not known before refining."""
         return None
 
     def refined(self, state: State, data: Any) -> tuple[Array, np.ndarray] | None:
-        """Not principal components of their own span: refining is still to be done."""
+        """Return ``None``: the directions are not refined yet."""
         return None
 
     def unsettled(self, state: State) -> int | None:
-        """Not tracked."""
+        """Return ``None``: the algorithm does not limit the steps of one component."""
         return None
 
     def limited(self, max_passes: int) -> Any:
-        """The same: it has no limit of its own that could be left open."""
+        """Return the same priming: it has no option that limits the number of steps."""
         return self
 
     def remedy(self, state: State, data: Any) -> str:
-        """Say what to try after this state has diverged."""
+        """Return the end of the error message for a state that has diverged."""
         return "; its state is not finite."
 
 
 class UserPriming(BasePriming):
-    """A user's object with the four required members of a Priming, and any of the others.
+    """Adapter that gives a user's object the optional members of a Priming.
 
     Parameters
     ----------
     priming : object
+        Has ``visits``, ``init``, ``step`` and ``directions``; its own optional members are used
+        in place of the defaults.
     """
 
     def __init__(self, priming: Any) -> None:
@@ -61,11 +67,12 @@ class UserPriming(BasePriming):
         for name in ("finished", "change", "refined", "variances", "unsettled"):
             if hasattr(priming, name):
                 setattr(self, name, getattr(priming, name))
+        # A priming of whole visits ends by itself only if it limits its own steps.
         ends = "max_steps" if self.visits == "whole" else "finished"
         self.traits = PrimingTraits(own_end=hasattr(priming, ends))  # type: ignore[misc]
 
     def limited(self, max_passes: int) -> UserPriming:
-        """The same, with at most ``max_passes`` steps where its ``max_steps`` is ``None``."""
+        """Return the same priming, with ``max_passes`` in place of a ``max_steps`` of ``None``."""
         if getattr(self.priming, "max_steps", 0) is not None:
             return self
         return UserPriming(replace(self.priming, max_steps=max_passes))
@@ -75,5 +82,5 @@ class UserPriming(BasePriming):
 
 
 def _is_priming(priming: UserPriming) -> Priming:
-    """For the type checker: the adapter has every member of the protocol."""
+    """Let the type checker verify that the adapter has every member of the protocol."""
     return priming

@@ -16,7 +16,7 @@ __all__ = ["Exact", "right_vectors", "spectrum"]
 
 
 class ExactState(NamedTuple):
-    """Once done: the leading eigenvalues ``(p,)`` and eigenvectors of the smaller matrix."""
+    """Number of directions, and after the step the leading eigenpairs of the smaller matrix."""
 
     n_directions: int
     variances: np.ndarray | None
@@ -25,11 +25,12 @@ class ExactState(NamedTuple):
 
 @dataclass(frozen=True)
 class Exact(BasePriming):
-    r"""The paper's "full PCA".
+    r"""Full PCA by an eigendecomposition.
 
-    With :math:`d \le n`, eigenvectors of :math:`C = M^T M / n`.  Otherwise eigenvectors
-    :math:`u_i` of the Gram matrix :math:`M M^T / n`, with the same eigenvalues, and
-    :math:`M^T u_i / \|M^T u_i\|`.  The matrix is summed and decomposed in float64.
+    With :math:`d \le n` the directions are eigenvectors of :math:`C = M^T M / n`.  Otherwise they
+    are :math:`M^T u_i / \|M^T u_i\|` with the eigenvectors :math:`u_i` of the Gram matrix
+    :math:`M M^T / n`, which has the same eigenvalues.  The matrix is summed and decomposed in
+    float64.
     """
 
     visits: ClassVar[Literal["whole"]] = "whole"
@@ -38,7 +39,7 @@ class Exact(BasePriming):
     def init(
         self, like: Like, n_directions: int, seed: Any, start: Array | None = None
     ) -> ExactState:
-        """Nothing yet; a warm start has nothing to add."""
+        """Return an empty state; a warm start is ignored."""
         return ExactState(n_directions, None, None)
 
     def step(self, state: ExactState, data: Any) -> ExactState:
@@ -46,11 +47,11 @@ class Exact(BasePriming):
         return ExactState(state.n_directions, *spectrum(data, state.n_directions))
 
     def directions(self, state: ExactState, data: Any) -> Array:
-        """The principal directions; one pass more if they come from the Gram matrix."""
+        """Return the principal directions; takes one more pass with the Gram matrix."""
         return self.refined(state, data)[0]
 
     def refined(self, state: ExactState, data: Any) -> tuple[Array, np.ndarray]:
-        """The principal directions ``(d, p)`` and their variances."""
+        """Return the principal directions ``(d, p)`` and their variances."""
         assert state.variances is not None
         assert state.vectors is not None
         p = state.n_directions
@@ -65,21 +66,25 @@ class Exact(BasePriming):
 
 
 def spectrum(data: Any, count: int) -> tuple[np.ndarray, Array]:
-    """The ``count`` largest eigenvalues, and eigenvectors of the smaller of the two matrices."""
+    """Return the ``count`` leading eigenvalues and eigenvectors of the smaller matrix.
+
+    That is the covariance matrix if ``d <= n``, else the Gram matrix.
+    """
     n, d = data.shape
     make = data.covariance if d <= n else data.gram
     count = min(count, n, d)
     values, vectors = _eigh(make(), count)
-    if values.size < count:  # LAPACK may leave out some of a tie where only a few are wanted
-        values, vectors = _eigh(make(), count, few=False)
+    if values.size < count:  # LAPACK may drop some of a tie when asked for a subset
+        values, vectors = _eigh(make(), count, few=False)  # formed again: eigh overwrote it
     return values, vectors
 
 
 def right_vectors(images: Array, values: np.ndarray, data: Any) -> Array:
-    """Orthonormal vectors from ``M^T U``; where the variance is zero, any that fit."""
+    """Orthonormalise ``M^T U``; random orthonormal columns replace those of zero variance."""
     xp, p = namespace(images), images.shape[1]
     sizes = to_numpy(xp.linalg.vector_norm(images, axis=0)).astype(np.float64)
     eps = float(xp.finfo(images.dtype).eps)
+    # Below this ratio the image of a vector is rounding and has no direction of its own.
     rank = int(np.sum((values > eps * values[0]) & (sizes > 0)))
     images = images[:, :rank] if rank < p else images
     images /= data.like.asarray(sizes[:rank])
@@ -87,13 +92,13 @@ def right_vectors(images: Array, values: np.ndarray, data: Any) -> Array:
 
 
 def _eigh(matrix: Array, p: int, few: bool = True) -> tuple[np.ndarray, Array]:
-    """The ``p`` largest eigenvalues, none below zero, and their eigenvectors."""
+    """Return the ``p`` largest eigenvalues, negative ones as 0, and their eigenvectors."""
     xp = namespace(matrix)
     order = matrix.shape[0]
     if few and is_numpy_array(matrix) and 4 * p < order:
         from scipy.linalg import eigh
 
-        # A few vectors of a large matrix: most of the work of eigh is in the other ones.
+        # Most of the work of a full eigh goes into the eigenvectors that are not wanted.
         values, vectors = eigh(
             matrix, subset_by_index=(order - p, order - 1), driver="evr", overwrite_a=True
         )
@@ -101,4 +106,5 @@ def _eigh(matrix: Array, p: int, few: bool = True) -> tuple[np.ndarray, Array]:
     else:
         values, vectors = xp.linalg.eigh(matrix)
         vectors = xp.flip(vectors, axis=1)[:, :p]
+    # The matrix is positive semidefinite: negative eigenvalues are rounding.
     return np.maximum(to_numpy(values)[::-1][:p].astype(np.float64), 0.0), vectors

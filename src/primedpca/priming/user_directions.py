@@ -16,7 +16,7 @@ __all__ = ["FromFunction", "Given"]
 
 
 class GivenState(NamedTuple):
-    """The directions, once they are there, and how many were asked for."""
+    """Directions, ``None`` until they are known, and the number of directions wanted."""
 
     directions: Array | None
     n_directions: int
@@ -24,12 +24,12 @@ class GivenState(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Given(BasePriming):
-    """Directions taken as they are.
+    """Directions given as an array.
 
     Parameters
     ----------
     array : array of shape (d, q)
-        Of any library; it must span as many dimensions as components are wanted.
+        Array of any library.  Its rank must be at least the number of components wanted.
     """
 
     array: Array
@@ -42,28 +42,31 @@ class Given(BasePriming):
     def init(
         self, like: Like, n_directions: int, seed: Any, start: Array | None = None
     ) -> GivenState:
-        """The directions, in the type of the data."""
+        """Return the directions in the library and dtype of the data."""
         return GivenState(check_directions(self.array, like), n_directions)
 
     def step(self, state: GivenState, data: Any) -> GivenState:
-        """Nothing is left to do."""
+        """Return the state unchanged."""
         return state
 
     def directions(self, state: GivenState, data: Any) -> Array:
-        """The directions."""
+        """Return the directions."""
         return state.directions
 
     def finished(self, state: GivenState) -> bool:
-        """They were there from the start."""
+        """Whether the directions are known."""
         return state.directions is not None
 
 
 @dataclass(frozen=True)
 class FromFunction(Given):
-    """A function ``(X, n_directions) -> (d, q)``, called once.
+    """Directions computed by a user's function, which is called once.
 
-    ``X`` is the array, sparse matrix or tensor that was given (a frame arrives as an array),
-    or the source itself where the data are not in memory.
+    Parameters
+    ----------
+    array : callable
+        ``(X, n_directions) -> array of shape (d, q)``.  ``X`` is the array, sparse matrix or
+        tensor of the fit (an array for a data frame), or the source if the data are not in memory.
     """
 
     array: Callable[[Any, int], Array]
@@ -71,14 +74,15 @@ class FromFunction(Given):
     def init(
         self, like: Like, n_directions: int, seed: Any, start: Array | None = None
     ) -> GivenState:
-        """Nothing yet."""
+        """Return an empty state."""
         return GivenState(None, n_directions)
 
     def step(self, state: GivenState, data: Any) -> GivenState:
         """Call the function."""
         asked = {"n_directions": state.n_directions}
+        # A checkpoint keeps the result as a whole: the function cannot be resumed halfway.
         found = data.engine.once("function", asked, lambda: self._call(state, data))
-        data.count(1)
+        data.count(1)  # an estimate: the library does not see how often the function reads
         return state._replace(directions=found)
 
     def _call(self, state: GivenState, data: Any) -> Array:
@@ -88,7 +92,20 @@ class FromFunction(Given):
 
 
 def check_directions(directions: Any, like: Like) -> Array:
-    """Directions from outside as ``(d, q)`` finite numbers that fit the data."""
+    """Return a user's directions in the library and dtype of the data, after checking them.
+
+    Parameters
+    ----------
+    directions : array of shape (d, q)
+        Array of any library.
+    like : Like
+        Library, device, dtype and number of features of the data.
+
+    Raises
+    ------
+    ValueError
+        If the shape does not fit the data or a value is not finite.
+    """
     values = directions
     if not hasattr(values, "shape") or len(values.shape) != 2:
         raise ValueError(
@@ -97,18 +114,22 @@ def check_directions(directions: Any, like: Like) -> Array:
         )
     if values.shape[0] != like.n_features or values.shape[1] == 0:
         turned = values.shape[1] == like.n_features
-        hint = "transpose them" if turned else "one row for each feature of `X` is needed"
+        hint = "Transpose them" if turned else "Pass one row for each feature"
         raise ValueError(
             f"directions have shape {tuple(values.shape)}, but `X` has {like.n_features} "
-            f"features; {hint}."
+            f"features. {hint}."
         )
     if type(values).__module__.split(".")[0] != like.xp.__name__.split(".")[-1]:
-        values = to_numpy(values)
+        values = to_numpy(values)  # arrays of another library than the data's
     xp = namespace(values)
     if not bool(xp.all(xp.isfinite(values))):
         i, j = np.argwhere(~np.isfinite(to_numpy(values)))[0]
-        raise ValueError(f"directions must be finite; entry ({i}, {j}) is {values[i, j]}.")
+        raise ValueError(
+            f"directions contain {values[i, j]} at index ({i}, {j}), counted from 0. Replace "
+            "non-finite values."
+        )
     if dtype_name(values.dtype) == "float64" and dtype_name(like.dtype) == "float32":
-        peak = xp.max(xp.abs(values), axis=0)  # only the span counts, and 1e300 is no float32
+        # Only the span matters, and 1e300 would overflow in float32.
+        peak = xp.max(xp.abs(values), axis=0)
         values = values / xp.where(peak > 0, peak, xp.ones_like(peak))
     return like.asarray(values)
