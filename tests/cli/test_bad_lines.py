@@ -126,12 +126,12 @@ LINES = [
     (("plan", "x.npy", "-k", "2", "--max-memory", "1KB"), 1, "`--max-memory`=0 MB is less"),
     ((*FIT, "--max-passes", "0"), 1, "`--max-passes`=0"),
     ((*FIT, "--device", "warp"), 1, "`--device`='warp'"),
-    ((*FIT, "--checkpoint", "x.npy"), 1, "`--checkpoint`='x.npy' is a file; name a folder"),
+    ((*FIT, "--checkpoint", "x.npy"), 1, "`--checkpoint`='x.npy' is a file"),
     (("bench", "x.npy", "-k", "8"), 1, "`-k`=8 must be less than"),
     (("certify", "x.npy", "wide.npy"), 1, "COMPONENTS have shape (5, 9), but DATA has 8"),
     (("certify", "x.npy", "oblique.npy"), 1, "orthonormal"),
     (("certify", "x.npy", "words.xyz"), 1, "COMPONENTS='words.xyz' has an unsupported suffix"),
-    ((*FIT, "--checkpoint", "x.npy/kept"), 1, "cannot be made: Not a directory; name a folder"),
+    ((*FIT, "--checkpoint", "x.npy/kept"), 1, "`--checkpoint`='x.npy/kept' cannot be created: Not a directory"),
     # -- outputs that cannot or must not be written
     ((*FIT, "-o", "no/folder/model.safetensors"), 1, "folder not found"),
     ((*FIT, "-o", "nothing"), 1, "is a folder. Name a file"),
@@ -158,9 +158,9 @@ LINES = [
     (("transform", "wide.npy", "model.safetensors", "-o", "s.npy"), 1, "9 columns, but the model"),
     (("report", "x.npy", "model.safetensors", "-o", "page.html"), 1, "x.npy is not a model"),
     # -- other commands
-    (("datasets", "--download", "nope", "--data-dir", "."), 1, "'nope' is no data set"),
+    (("datasets", "--download", "nope", "--data-dir", "."), 1, "'nope' is not a data set"),
     (("datasets", "--data-dir", "no/folder"), 1, "no/folder"),
-    (("reproduce", "table-9"), 1, "'table-9' is not known"),
+    (("reproduce", "table-9"), 1, "'table-9'"),
 ]
 
 

@@ -182,7 +182,7 @@ def test_bench_reads_as_fit_does(folder):
     write_csv(folder / "x.csv", "abcd", delimiter=";")
     words = ("bench", "x.csv", "-k", "2", "--repeats", "1", "--delimiter", ";", "--map", "log1p")
     assert len(answer(*words, cwd=folder)["rows"]) == 5
-    assert "need some; name a file" in error("bench", "--columns", "a", cwd=folder)
+    assert "need DATA" in error("bench", "--columns", "a", cwd=folder)
 
 
 def test_raw_numbers(folder):

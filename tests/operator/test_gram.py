@@ -211,5 +211,5 @@ def test_the_plan_hands_the_room_on():
     tight = plan(Rows(x), 2, max_memory="95MB")
     assert type(tight.priming).__name__ == "Exact"
     assert tight.ways[0].memory <= 95e6
-    with pytest.raises(ValueError, match="leanest"):
+    with pytest.raises(ValueError, match="`max_memory`=20 MB"):
         plan(Rows(x), 2, max_memory="20MB")

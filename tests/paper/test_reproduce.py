@@ -246,8 +246,8 @@ def test_a_figure_survives_a_kill(tmp_path):
         ("table-3", {}, "table-1, table-2"),
         ("table-1", {"repeats": 0}, "at least 1"),
         ("table-1", {"sets": ["minst"]}, "mnist"),
-        ("table-1", {"device": "cuda:7"}, "cannot be used"),
-        ("table-1", {"device": "gpu"}, "cannot be used"),
+        ("table-1", {"device": "cuda:7"}, "`device`='cuda:7'"),
+        ("table-1", {"device": "gpu"}, "`device`='gpu'"),
     ],
 )
 def test_what_cannot_be_done_is_said_before_anything_is_written(tmp_path, target, options, words):

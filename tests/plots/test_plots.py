@@ -414,7 +414,7 @@ def test_looks_of_eight_thresholds_all_differ():
 def test_bad_streaks_are_refused():
     with pytest.raises(ValueError, match="`run` is empty"):
         plots.streaks([], np.eye(2))
-    with pytest.raises(ValueError, match=r"`threshold`=3.*\(0, pi/2\)"):
+    with pytest.raises(ValueError, match=r"`threshold`=3"):
         plots.streaks([np.eye(2)], np.eye(2), 3)
     with pytest.raises(ValueError, match=r"`unit`='hours' must be one of 'passes'"):
         plots.streaks([np.eye(2)], np.eye(2), 0.1, unit="hours")

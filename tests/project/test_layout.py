@@ -20,7 +20,7 @@ def test_scikit_learn_is_imported_by_the_estimator_and_the_demos_alone():
     users = [path for path in ROOT.rglob("*.py") if imported.search(path.read_text())]
     rooms = {path.relative_to(ROOT).parts[0].removesuffix(".py") for path in users}
     assert "estimator" in rooms
-    assert rooms <= {"estimator", "_model", "cli", "experiments"}
+    assert rooms <= {"estimator", "_model", "_demo"}
 
 
 def test_the_public_surface():
