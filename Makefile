@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
 
-.PHONY: demo test test-slow test-browser bench docs lint types clean
+.PHONY: demo test test-integration test-slow test-browser test-all bench docs lint types coverage clean
 
 demo: $(VENV)/.installed
 	$(BIN)/primedpca demo
@@ -13,6 +13,10 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed-test lint types
 	$(BIN)/pytest -n 2
 
+# Dask, ranks, killed processes, pages, examples, and the default tests on more sources.
+test-integration: $(VENV)/.installed-test
+	$(BIN)/pytest -n 2 -m 'integration and not slow'
+
 # Minutes, and the real data that PRIMEDPCA_DATA points at.
 test-slow: $(VENV)/.installed-test
 	$(BIN)/pytest -m slow
@@ -20,6 +24,8 @@ test-slow: $(VENV)/.installed-test
 # Needs Chromium, which your system installs; no browser is downloaded.
 test-browser: $(VENV)/.installed-browser
 	$(BIN)/pytest -m browser tests/browser
+
+test-all: test test-integration test-slow docs test-browser
 
 # Half an hour or more on a quiet machine, and the same data; `make bench ARGS=--quick` in a minute.
 bench: $(VENV)/.installed-bench
@@ -33,9 +39,15 @@ docs: $(VENV)/.installed-docs
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
+	$(BIN)/lint-imports --no-cache
 
 types: $(VENV)/.installed-test
 	$(BIN)/mypy
+
+# The statements that the default tests run; the page is htmlcov/index.html.
+coverage: $(VENV)/.installed-test
+	$(BIN)/pytest -n 2 --cov --cov-report=term --cov-report=html
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -63,4 +75,4 @@ $(VENV)/.installed-docs: $(VENV)/bin/python pyproject.toml
 	touch $@ $(VENV)/.installed
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache dist docs/_build docs/auto_examples docs/generated
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .coverage* htmlcov dist docs/_build docs/auto_examples docs/generated

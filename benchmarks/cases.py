@@ -16,7 +16,7 @@ import scipy.linalg
 import scipy.sparse as sp
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from primedpca.experiments.datasets import data_folder, mnist
+from primedpca_paper.datasets import data_folder, mnist
 
 CACHE = Path(__file__).parent / ".cache"
 #: No reference may be further from the truth than this, in radians.

@@ -32,9 +32,9 @@ import zarr
 from distributed import Client, LocalCluster
 
 from primedpca import PrimedPCA
-from primedpca.centred import Centred
+from primedpca._operator.operator import Centred
 from primedpca.engines import LocalEngine
-from primedpca.engines.dask import DaskEngine
+from primedpca.engines.dask.engine import DaskEngine
 
 DATA = Path(os.environ.get("PRIMEDPCA_DATA", "."))
 BUDGET = "400MB"

@@ -127,7 +127,7 @@ def forget(path: Path) -> None:
 def child(path: Path, max_memory: str, cold: bool) -> None:
     """Say ready, wait, fit; then measure reading and multiplying."""
     from primedpca import PrimedPCA, as_source
-    from primedpca.centred import Centred
+    from primedpca._operator.operator import Centred
 
     options = {"tol": math.pi / 128, "random_state": 0}
     PrimedPCA(2, **options).fit(np.random.default_rng(0).standard_normal((300, 50)))
@@ -245,7 +245,7 @@ def main() -> None:
     if given.child:
         child(Path(given.child), given.max_memory, given.cold)
         return
-    from primedpca.budget import as_bytes
+    from primedpca._core.units import as_bytes
 
     n = int(as_bytes(given.size, "size")) // (4 * D)
     with tempfile.TemporaryDirectory(dir=given.folder) as name:

@@ -23,10 +23,10 @@ import scipy.sparse as sp
 from clusters import cluster, store
 from scipy.optimize import nnls
 
-from primedpca.centred import Centred
+from primedpca._core.threads import processors
+from primedpca._operator.operator import Centred
 from primedpca.engines import LocalEngine
-from primedpca.engines.dask import DaskEngine, span_of
-from primedpca.engines.local import processors
+from primedpca.engines.dask.engine import DaskEngine, span_of
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "scale.csv"
 SHAPES = {
@@ -151,7 +151,7 @@ def passes(path: str, kind: str, engine: Any, workers: int) -> list[Pass]:
         data = Centred(path, engine, float64=dtype == "float64")
         data.learn()
         n, d = data.shape
-        entries = float(getattr(data.source, "nnz", None) or n * d)
+        entries = float((data.source.traits.nnz() if data.sparse else None) or n * d)
         width, blocks = (n if data.source.axis else d), len(data.source.blocks)
         for columns in COLUMNS:
             about = (kind, dtype, entries, columns, width, blocks, workers, 1, processors())

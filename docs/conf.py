@@ -41,7 +41,7 @@ numpydoc_validation_checks = {"GL08", "PR01", "PR02", "PR03", "PR04", "RT01", "Y
 numpydoc_validation_exclude = {
     r"^sklearn\.",
     r"^primedpca\.(result|protocols|sources)\.",
-    r"^primedpca\.(priming|experiments|engines)\.(\w+\.)*[A-Z]\w+\.",
+    r"^primedpca(\.(priming|engines)|_paper)\.(\w+\.)*[A-Z]\w+\.",
     r"^primedpca\.monitoring\.[A-Z]",
     r"^primedpca\.(prime|plots\.style)$",
 }

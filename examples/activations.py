@@ -1,10 +1,10 @@
-"""Principal components of what a ResNet makes of a folder of images, certified.
+"""Certified principal components of a ResNet's activations for a folder of images.
 
 python examples/activations.py --images FOLDER --weights FILE --out DIR
 
-follows EigenGame and pPCA along training, with all images and with a share of them, beside
-components that are proven (``priming="auto"``), and says in which layers each component lives.
-The images go through the network again at every reading; ``--cache`` keeps rows in memory.
+compares EigenGame and pPCA during training, refined with all images and with some of them, with
+certified components (``priming="auto"``), and writes how much of each component lies in each layer.
+The images go through the network again in every pass; ``--cache`` keeps rows in memory.
 """
 
 from __future__ import annotations
@@ -18,42 +18,49 @@ from typing import Any
 import numpy as np
 import resnet
 
-from primedpca.centred import Centred
-from primedpca.experiments.large_scale import draw_figure_4, run_large_scale
-from primedpca.experiments.large_scale.activations import Activations, imagenet, load_weights
-from primedpca.experiments.large_scale.results import RunFolder
-from primedpca.experiments.records import write_whole
+from primedpca._operator.operator import Centred
+from primedpca.sources import Activations
+from primedpca.sources.wrappers.activations import imagenet, load_weights
+from primedpca_paper.large_scale import draw_figure_4, run_large_scale
+from primedpca_paper.large_scale.results import RunFolder
+from primedpca_paper.records import write_whole
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--images", type=Path, required=True, help="folder; is only read")
+    parser.add_argument("--images", type=Path, required=True, help="folder, which is only read")
     parser.add_argument("--out", type=Path, required=True, help="folder for the results")
     parser.add_argument("--weights", type=Path, help="checkpoint with torchvision's key names")
-    parser.add_argument("--prefix", default="", help="of the keys, such as module.pre.")
+    parser.add_argument("--prefix", default="", help="prefix of the keys, such as module.pre.")
     parser.add_argument("--arch", choices=sorted(resnet.DEPTHS), default="resnet50")
     parser.add_argument(
-        "--torchvision", action="store_true", help="torchvision's network; its weights if no other"
+        "--torchvision",
+        action="store_true",
+        help="torchvision's network, by default with its weights",
     )
-    parser.add_argument("--size", type=int, default=224, help="pixels of the square cut out")
-    parser.add_argument("--forward", type=int, default=1, help="images in one forward")
-    parser.add_argument("--cache", help="rows kept in memory, such as 4GB; by default none")
-    parser.add_argument("--max-memory", help="for the certified components, such as 4GB")
-    parser.add_argument("--device", help="such as cuda:0; by default the processor")
+    parser.add_argument("--size", type=int, default=224, help="side of the central crop in pixels")
+    parser.add_argument("--forward", type=int, default=1, help="images in one forward pass")
+    parser.add_argument(
+        "--cache", help="size of the rows kept in memory, such as 4GB; default: none"
+    )
+    parser.add_argument("--max-memory", help="limit for the certified components, such as 4GB")
+    parser.add_argument("--device", help="such as cuda:0; default: cpu")
     parser.add_argument("--components", type=int, default=8)
-    parser.add_argument("--steps", type=int, default=300, help="of EigenGame")
+    parser.add_argument("--steps", type=int, default=300, help="steps of EigenGame")
     parser.add_argument("--batch-size", type=int, default=1024, help="rows in a step")
-    parser.add_argument("--learning-rate", type=float, help="by default fitted to the data")
-    parser.add_argument("--share", type=float, default=0.1, help="of the rows, for full PCA")
+    parser.add_argument("--learning-rate", type=float, help="default: chosen from the data")
+    parser.add_argument(
+        "--share", type=float, default=0.1, help="fraction of the rows for the cheaper refining"
+    )
     parser.add_argument("--evaluations", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--name", help="what figures call the data")
+    parser.add_argument("--name", help="name of the data in figures")
     parser.add_argument("--resume", action="store_true")
     return parser.parse_args()
 
 
 def network(args: argparse.Namespace) -> Any:
-    """The network with its weights; never an untrained one."""
+    """Return the network with its weights; an untrained one is refused."""
     if args.torchvision:
         from torchvision import models
 
@@ -63,14 +70,16 @@ def network(args: argparse.Namespace) -> Any:
     if args.weights is not None:
         load_weights(model, args.weights, prefix=args.prefix)
     elif not args.torchvision:
-        raise ValueError("`--weights` is missing; or take torchvision's with `--torchvision`.")
+        raise ValueError(
+            "`--weights` is missing. Name a file, or use torchvision's with `--torchvision`."
+        )
     return model
 
 
 def write_layers(source: Activations, results: RunFolder) -> None:
-    """How the unit length of every certified component is shared out among the blocks."""
+    """Write the fraction of each certified component's squared length in each block."""
     data = Centred(source)
-    # Principal components are M^T s / |s|^2, s their scores.
+    # A principal component with scores s is M^T s / |s|^2.
     scores = results.arrays("certified")["scores"]
     found = data.adjoint(data.like.asarray(scores / (scores**2).sum(axis=0)))
     lines = [["block", "features", *(f"component {i + 1}" for i in range(scores.shape[1]))]]
@@ -81,11 +90,11 @@ def write_layers(source: Activations, results: RunFolder) -> None:
 
 
 def draw(folder: Path) -> None:
-    """The curves of training, and layers.csv as a picture: blocks down, components across."""
+    """Draw the curves of training, and layers.csv as a heat map of blocks and components."""
     try:
         import matplotlib
     except ImportError:
-        print("Nothing is drawn: pip install 'primedpca[plots]'.")
+        print("Figures need matplotlib: pip install 'primedpca[plots]'.")
         return
     draw_figure_4(folder, folder / "variances")
     matplotlib.use("Agg")
@@ -99,7 +108,7 @@ def draw(folder: Path) -> None:
     axes.set_yticks(range(len(lines)), [line[0] for line in lines])
     axes.set_xlabel("component")
     axes.set_ylabel("residual block")
-    figure.colorbar(image, label="share of its squared length, %")
+    figure.colorbar(image, label="fraction of its squared length, %")
     for kind in ("png", "pdf"):
         figure.savefig(folder / f"layers.{kind}", dpi=150)
 

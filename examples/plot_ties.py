@@ -15,8 +15,8 @@ from sklearn.datasets import load_wine
 from sklearn.preprocessing import StandardScaler
 
 from primedpca import PrimedPCA, plots
+from primedpca._core.outward_rounding import round_up
 from primedpca.metrics import angles
-from primedpca.outward import round_up
 
 wine = StandardScaler().fit_transform(load_wine().data)
 X = block_diag(wine, wine)
@@ -29,7 +29,7 @@ print(one.certificate_)
 
 for start, stop, angle in one.certificate_.clusters:
     near = f"{round_up(angle):.1e} rad"  # a bound is never rounded down
-    print(f"components {start} to {stop - 1}: their span is within {near} of the truth")
+    print(f"components {start + 1} to {stop}: their span is within {near} of the true one")
 
 # %%
 # The same rows in another order round otherwise, which is enough to turn vectors in their planes.

@@ -5,6 +5,7 @@ A newcomer adds one line here and is tested like the others.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.feather as feather
 import pyarrow.parquet as parquet
+import pytest
 import scipy.sparse as sp
 import torch
 import xarray as xr
@@ -37,10 +39,10 @@ from primedpca.priming import (
     PowerMethod,
     SubspaceIteration,
 )
-from primedpca.sources.images import ImageFolder
+from primedpca.sources.files.images import ImageFolder
+from primedpca.sources.files.raw_binary import RawFileSource
+from primedpca.sources.files.video import VideoFrames
 from primedpca.sources.maps import RowMap
-from primedpca.sources.raw_file import RawFileSource
-from primedpca.sources.video import VideoFrames
 
 # -- tolerances: from the type, named once ---------------------------------------------------
 
@@ -133,6 +135,15 @@ SOURCES = {
     "pandas": lambda X, folder: pd.DataFrame(X, columns=[f"c{j}" for j in range(X.shape[1])]),
     "polars": lambda X, folder: pl.DataFrame(X, schema=[f"c{j}" for j in range(X.shape[1])]),
 }
+#: Between them these take every path behind the sources: rows, columns, both compressed layouts
+#: and tensors.
+FEW_SOURCES = ("numpy", "numpy, columns first", "csr", "csc", "torch")
+
+
+def thinned(values: Iterable[Any], kept: Collection[Any] = FEW_SOURCES) -> list[Any]:
+    """Values to parametrise with; those not kept repeat the others and are integration tests."""
+    repeats = pytest.mark.integration
+    return [value if value in kept else pytest.param(value, marks=repeats) for value in values]
 
 
 # -- files of numbers ------------------------------------------------------------------------

@@ -1,21 +1,46 @@
-"""The real command in a real process, with pipes or on a terminal."""
+"""The command line: in this process, in one of its own with pipes, or on a terminal."""
 
-import fcntl
+import contextlib
+import io
 import os
-import pty
 import select
 import signal
 import struct
 import subprocess
 import sys
-import termios
 import time
+from unittest import mock
+
+import pytest
+
+from primedpca.cli import app
+from primedpca.cli.errors import run
+
+# Windows has none of these; there, tests that import this file are skipped.
+fcntl, pty, termios = map(pytest.importorskip, ("fcntl", "pty", "termios"))
 
 COMMAND = [sys.executable, "-c", "from primedpca.cli import main; main()"]
 
 
 def primedpca(*words, cwd=None, **environment):
-    """Run a command line with pipes."""
+    """Run a command line in this process, which saves the second that starting another one takes.
+
+    Nothing is a terminal, as with pipes, and warnings are errors, as in all tests.
+    """
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    with (
+        mock.patch.dict(os.environ, environment),
+        contextlib.chdir(cwd or "."),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        code = run(app, [str(word) for word in words])
+    written = (stream.buffer.getvalue().decode() for stream in (out, err))
+    return subprocess.CompletedProcess(words, code, *written)
+
+
+def primedpca_process(*words, cwd=None, **environment):
+    """Run a command line in a process of its own, with pipes."""
     return subprocess.run(
         [*COMMAND, *map(str, words)],
         capture_output=True,
@@ -45,7 +70,8 @@ def on_a_terminal(*words, columns=80, lines=30, cwd=None, until=None, **environm
         heed_ctrl_c()
         # The size must be there before the command looks at it.
         fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-        os.execv(COMMAND[0], [*COMMAND, *map(str, words)])
+        # With this environment: readline sets COLUMNS behind the back of os.environ.
+        os.execve(COMMAND[0], [*COMMAND, *map(str, words)], os.environ)
     written, deadline = b"", time.monotonic() + 120
     while time.monotonic() < deadline:
         if not select.select([terminal], [], [], 1)[0]:

@@ -28,7 +28,7 @@ from extended_problems import CATEGORIES, Problem, problem
 from sklearn.exceptions import ConvergenceWarning
 
 from primedpca import PrimedPCA, certify
-from primedpca.arrays import is_sparse, work_dtype
+from primedpca._core.arrays import is_sparse, work_dtype
 from primedpca.result import Certificate, DivergenceError, Status
 
 FINE = 0.01  # of a bound: what the reference may be off by

@@ -14,10 +14,10 @@ import torch.distributed as dist
 import torch.multiprocessing as processes
 
 from primedpca import prime, refine
-from primedpca.engines.checksum import mixed
-from primedpca.engines.torch_distributed import TorchDistributed
+from primedpca._core.checksum import mixed
+from primedpca.engines.torch.engine import TorchDistributed
 from primedpca.metrics import angles
-from primedpca.sources.rank_rows import RankRows
+from primedpca.sources import RankRows
 
 N, D, K = 40_000, 300, 6
 

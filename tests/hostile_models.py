@@ -103,7 +103,7 @@ def write(path, body, tensors):
     """A file with a checksum that is right, whatever it holds."""
     from safetensors.numpy import save_file
 
-    from primedpca.tensor_file import _digest
+    from primedpca._io.tensor_file import _digest
 
     text = json.dumps(body)
     head = {"primedpca": "model", "format": "1", "body": text}

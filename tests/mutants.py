@@ -1,4 +1,4 @@
-"""Mutate files of every kind and read each mutant in a process of its own.
+"""Mutate files and stores of every kind and read each mutant in a process of its own.
 
 ``python mutants.py KIND COUNT SEED FOLDER`` prints a JSON object; :func:`run_mutants` is the same
 in Python.  A mutant must be refused by a clear error, or read as what an independent strict reader
@@ -13,7 +13,6 @@ import json
 import os
 import random
 import re
-import resource
 import signal
 import sys
 import warnings
@@ -23,9 +22,14 @@ from pathlib import Path
 from typing import Any
 
 import mutant_files
+import mutant_stores
 import numpy as np
+import pytest
 import scipy.sparse as sp
 
+resource = pytest.importorskip("resource")  # limits on memory, which Windows does not have
+
+KINDS = mutant_files.KINDS | mutant_stores.KINDS
 SECONDS = 10
 ROOM = 2 * 2**30
 CLEAR = (ValueError, TypeError, OSError)
@@ -179,11 +183,18 @@ def _in_child(kind: Any, path: Path, send: int) -> None:
     os.write(send, b"which others read too" if same(found, other) else b"than others read")
 
 
+def _mutate(kind: Any, rng: random.Random) -> tuple[Path, bytes]:
+    """Return the file to change and its mutant."""
+    if isinstance(kind, mutant_stores.Store):
+        return kind.mutated(rng)
+    return kind.target, mutant(kind.target.read_bytes(), kind.target.name, rng)
+
+
 GOOD = ("refused", "as before", "other numbers which others read too")
 
 
 def run_mutants(name: str, count: int, seed: int, folder: Path) -> dict[str, Any]:
-    """Read ``count`` mutants of the file kind ``name``.
+    """Read ``count`` mutants of the kind of file or store ``name``.
 
     Returns
     -------
@@ -191,15 +202,17 @@ def run_mutants(name: str, count: int, seed: int, folder: Path) -> dict[str, Any
         ``counts`` of what came of them, the ``bad`` ones with their numbers, and the largest
         memory of a process beyond that of a reading of the whole file, ``grown_mb``.
     """
-    kind = mutant_files.KINDS[name](folder)
-    whole = kind.target.read_bytes()
-    kind.whole = plain(kind.read(kind.path))
+    kind = KINDS[name](folder)
+    # Of a store it is known: reading it here would start threads in a process that forks.
+    kind.whole = plain(kind.read(kind.path) if kind.whole is None else kind.whole)
     counts, bad, grown = Counter(), [], 0
     least = None
     for number in range(-1, count):
         rng = random.Random(f"{seed} {name} {number}")
-        data = whole if number < 0 else mutant(whole, kind.target.name, rng)
-        kind.target.write_bytes(data)
+        if number >= 0:
+            target, data = _mutate(kind, rng)
+            whole = target.read_bytes()
+            target.write_bytes(data)
         receive, send = os.pipe()
         child = os.fork()
         if child == 0:
@@ -212,6 +225,8 @@ def run_mutants(name: str, count: int, seed: int, folder: Path) -> dict[str, Any
         with open(receive, "rb") as answer:
             told = answer.read().decode("utf-8", "replace")
         _, status, used = os.wait4(child, 0)
+        if number >= 0:
+            target.write_bytes(whole)
         if os.WIFSIGNALED(status):
             sign = signal.Signals(os.WTERMSIG(status))
             told = ("hang" if sign == signal.SIGALRM else f"crash by {sign.name}") + f" {told}"
@@ -225,7 +240,6 @@ def run_mutants(name: str, count: int, seed: int, folder: Path) -> dict[str, Any
             bad.append(f"{number}: {told}")
             if keep := os.environ.get("KEEP_MUTANTS"):
                 (Path(keep) / f"{name}-{number}".replace(" ", "_")).write_bytes(data)
-    kind.target.write_bytes(whole)
     return {"counts": counts, "bad": bad, "grown_mb": round(grown / 1024, 1)}
 
 

@@ -32,18 +32,18 @@ from typer.testing import CliRunner
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "benchmarks" / "README.md", *sorted(ROOT.glob("docs/*.md"))]
 #: Pages whose commands have a test of their own, which looks at what they write as well.
-ELSEWHERE = {"command_line.md": "test_command_line_page.py"}
+ELSEWHERE = {"command_line.md": "project/test_command_line_page.py"}
 #: Words that leave a block to another file of tests, and that file.
 RUN_BY = {
-    "copy": "test_page_commands.py",
-    "cluster": "test_cluster_page.py",
-    "server": "test_downloads.py",
+    "copy": "project/test_page_commands.py",
+    "cluster": "project/test_cluster_page.py",
+    "server": "paper/test_downloads.py",
 }
 #: Packages that no test needs but a block.
 OTHERS = {"mlflow", "scanpy"}
 SHELLS = {"bash", "console", "sh"}
 #: What CI runs by itself, and says so in .ci/run.
-IN_CI = {"make test", "make docs", "make test-browser"}
+IN_CI = {"make test", "make test-integration", "make docs", "make test-browser"}
 #: What stands in a command, and what is put in its place so that it finds its data and ends within
 #: minutes; all else runs as it stands. DATA is the folder that PRIMEDPCA_DATA names.
 SHORTER = {
@@ -52,7 +52,7 @@ SHORTER = {
     "PRIMEDPCA_DATA=folder": "PRIMEDPCA_DATA=DATA",
     "--images FOLDER --weights FILE": "--images photographs --weights weights.pth --size 32 "
     "--components 2 --steps 3 --batch-size 2",
-    "experiments.extra_components": "experiments.extra_components --quick",
+    "primedpca_paper.extra_components": "primedpca_paper.extra_components --quick",
     "[--quick] [--device cuda]": "--quick",
     "--device cuda": "--device cpu",
     "--shrink 1 ": "--shrink 16 --steps 20 ",
@@ -68,6 +68,7 @@ SHORTER = {
     "--sets nips,half --repeats 3": "--sets nips --repeats 1",
     "make bench": "make bench ARGS=--quick",
     "make test-slow": "make --dry-run test-slow",  # which is what runs this
+    "make test-all": "make --dry-run test-all",
 }
 
 

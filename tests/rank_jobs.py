@@ -1,4 +1,4 @@
-"""What ranks do in tests.
+"""Jobs that ranks run in tests.
 
 ``python rank_jobs.py JOB [JOB ...]`` runs jobs one after the other on this rank of torchrun, or
 alone, and prints one JSON object for each.  See ``rank_starts.py`` for how tests start them.
@@ -23,29 +23,29 @@ import torch.distributed
 import zarr
 
 from primedpca import PrimedPCA, as_source, refine
-from primedpca.arrays import to_numpy
-from primedpca.centred import Centred
-from primedpca.engines.torch_distributed import TorchDistributed
+from primedpca._core.arrays import to_numpy
+from primedpca._operator.operator import Centred
+from primedpca.engines.torch.engine import TorchDistributed
 from primedpca.priming import EigenGame, Oja
 from primedpca.protocols import Parts
-from primedpca.sources import base, dense, files, raw_file, sparse
-from primedpca.sources.rank_rows import RankRows
+from primedpca.sources import RankRows, base
+from primedpca.sources.memory import dense, sparse
 
 RANK, SIZE, LIMIT, STRUCK, WITH = 0, 1, 0.0, 0, {}
 
 #: Small data in many blocks.
 SMALL = [(module, "BLOCK_BYTES", 2**10) for module in (base, dense)]
-SMALL += [(module, "READ_BYTES", 2**10) for module in (files, raw_file)]
+SMALL += [(module, "READ_BYTES", 2**10) for module in (base,)]
 SMALL += [(sparse, "BLOCK_ENTRIES", 100), (sparse, "OUTPUT_RATIO", 1)]
 
 
 def become():
-    """The rank that the environment says; one that does not answer for LIMIT s is given up."""
+    """Become the rank that the environment names; a rank silent for LIMIT seconds is lost."""
     global RANK, SIZE, LIMIT, STRUCK
     RANK, SIZE = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     LIMIT = float(os.environ.get("RANKS_LIMIT", 60))
     STRUCK = int(os.environ.get("RANKS_STRUCK", SIZE - 1))
-    if "RANKS_RESTARTS" in os.environ:  # agents of several machines count for themselves
+    if "RANKS_RESTARTS" in os.environ:  # as agents of several machines count, each for itself
         os.environ["TORCHELASTIC_RESTART_COUNT"] = str(RANK)
     WITH.update(engine=TorchDistributed(LIMIT), random_state=0)
     for module, name, value in SMALL:
@@ -53,7 +53,7 @@ def become():
 
 
 def noise(*shape):
-    """Sums of these depend on the order in which they are made."""
+    """Numbers whose sum depends on the order of addition."""
     rng = np.random.default_rng(0)
     return rng.standard_normal(shape) * 10.0 ** rng.uniform(-2, 2, shape)
 
@@ -63,7 +63,7 @@ def thinned(X):
 
 
 def bits(pca):
-    """A hash of all that a fit has found."""
+    """Hash of all results of a fit."""
     found = [pca.components_, pca.explained_variance_, pca.mean_, pca.noise_variance_]
     found += [] if pca.angle_bounds_ is None else [pca.angle_bounds_]
     return hashlib.sha256(b"".join(np.asarray(part).tobytes() for part in found)).hexdigest()[:16]
@@ -88,7 +88,7 @@ def opened(path):
 
 
 def mine(X):
-    """Rows of this rank: uneven shares, so that blocks lie across the ranks."""
+    """Rows of this rank, in uneven shares, so that some blocks lie on two ranks."""
     X = opened(X) if isinstance(X, str) else X
     edges = [round(X.shape[0] * (r / SIZE) ** 1.5) for r in range(SIZE + 1)]
     return X[edges[RANK] : edges[RANK + 1]]
@@ -103,7 +103,7 @@ FITS = {
     "tall": lambda: (noise(1700, 18), {}),
     "wide": lambda: (noise(18, 700), {"priming": "block_krylov"}),
     "few blocks": lambda: (noise(90, 6), {}),  # fewer than ranks
-    "one block": lambda: (noise(21, 5), {}),  # which the first rank has whole
+    "one block": lambda: (noise(21, 5), {}),  # held by the first rank alone
     "float32": lambda: (noise(700, 18).astype("f4"), {"priming": "block_krylov"}),
     "float32 sums": lambda: (noise(700, 18).astype("f4"), {"priming": "subspace_iteration"}),
     "sparse": lambda: (sp.csr_array(thinned(noise(700, 40))), {"priming": "block_krylov"}),
@@ -133,7 +133,7 @@ def fit(name, engine=True, rows=False):
 
 
 def own_files():
-    """Every rank has its rows in a file of its own."""
+    """Fit rows that every rank has in its own file."""
     with tempfile.TemporaryDirectory() as folder:
         np.save(f"{folder}/rows.npy", mine(noise(1700, 18)))
         rows = RankRows(f"{folder}/rows.npy", WITH["engine"])
@@ -155,7 +155,7 @@ def refined():
 
 
 class Stops:
-    """A callback that ends the fit after some passes, of which every rank has its own idea."""
+    """Callback that stops the fit after a number of passes that differs between ranks."""
 
     def __init__(self, after):
         self.after, self.passes = after, 0
@@ -175,7 +175,7 @@ class Stops:
 
 
 def stopped(after):
-    """Rank 0 decides when a fit ends, whatever the callbacks of others say."""
+    """Stop a fit by the callback of rank 0 alone."""
     pca = PrimedPCA(3, priming="block_krylov", tol=1e-9, extra_components=0, **WITH)
     if after is not None:
         pca.set_callbacks(Stops(after))
@@ -184,7 +184,7 @@ def stopped(after):
 
 
 def drawn():
-    """Without a seed, all ranks draw the same."""
+    """Fit without a seed: all ranks use that of rank 0."""
     pca = PrimedPCA(3, engine=WITH["engine"], priming=Oja(steps=20)).fit(noise(300, 12))
     return {"bits": bits(pca), "seconds": pca.history_[-1]["seconds"]}
 
@@ -193,7 +193,7 @@ def drawn():
 
 
 def named(work):
-    """The error that it ends with, and that the ranks can go on after it."""
+    """Return the error of a job, and the bits of a fit that the ranks make after it."""
     begun = time.monotonic()
     try:
         work()
@@ -210,7 +210,7 @@ def last():
 
 
 class Fails(base.MemorySource):
-    """Rows of which one block cannot be read on the last rank."""
+    """Rows with one block that the last rank cannot read."""
 
     def __init__(self, error, phase=0):
         self.source, self.error, self.reads, self.phase = as_source(noise(700, 18)), error, 0, phase
@@ -238,7 +238,7 @@ def spoiled(n=700, d=18):
 
 def algebra_fails():
     """An error between two passes, where ranks do not wait for each other."""
-    from primedpca import solve
+    from primedpca._solve import driver as solve
 
     before = solve.in_unit_of_data
     try:
@@ -250,7 +250,7 @@ def algebra_fails():
 
 
 def product(turn):
-    """A pass in which the last rank multiplies with something else."""
+    """Make a pass in which the last rank has another operand."""
     vectors = noise(18, 4)
     data = Centred(noise(700, 18), WITH["engine"])
     return data.covariance_product(turn(vectors) if last() else vectors)
@@ -296,7 +296,7 @@ STROKES = {
     "hang": lambda: time.sleep(1000),
     "memory": lambda: out_of_memory(),
 }
-#: Where: the name of a kernel (or of an exchange) and which call of it.
+#: Phase -> name of a kernel (or of an exchange) and the number of its call.
 PHASES = {
     "moments": ("moments", 1),
     "pass": ("product", 2),
@@ -313,7 +313,7 @@ def kill_once(mark):
 
 
 def little_memory(more=2**24):
-    """From now on this process may have so many bytes more."""
+    """Limit this process to so many bytes more than it has."""
     import resource
 
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
@@ -326,7 +326,7 @@ def out_of_memory():
 
 
 def strike(stroke):
-    """On the rank that is struck; rank RANKS_SLOW is late by RANKS_LATE seconds at that point."""
+    """Strike this rank if it is STRUCK; rank RANKS_SLOW is late by RANKS_LATE seconds there."""
     if RANK == STRUCK and SIZE > 1:
         STROKES[stroke]()
     elif str(RANK) == os.environ.get("RANKS_SLOW"):
@@ -334,7 +334,7 @@ def strike(stroke):
 
 
 def lonely(work):
-    """What ``work`` comes to on a rank that stays alive after an error: others must not wait."""
+    """Do ``work`` on a rank that stays alive after an error: others must not wait for it."""
     try:
         return work()
     except MemoryError:
@@ -343,7 +343,7 @@ def lonely(work):
         time.sleep(1000)
 
 
-#: Where a rank needs room for what others send: 64 MiB, of which the struck one has a quarter.
+#: Exchanges that need 64 MiB for received data; the struck rank has a quarter of it.
 ROOM = {
     "share": lambda: WITH["engine"].share(lambda: np.ones(2**23)),
     "collect": lambda: WITH["engine"].collect(np.ones(2**23 if RANK == 0 else 1)),
@@ -364,20 +364,20 @@ def rows_of_all():
 
 
 def no_room(where):
-    """One rank has no memory for what it would receive."""
-    fit("few blocks")  # threads and connections are there
+    """Let one rank run out of memory for received data."""
+    fit("few blocks")  # so that threads and connections exist
     if RANK == STRUCK and where != "rows":
         little_memory()
     return lonely(ROOM[where]) is None
 
 
 def struck(stroke, phase):
-    """A fit in which something befalls a rank, in one of its phases.
+    """Strike a rank in one of the phases of a fit.
 
     It is kept in the folder RANKS_FOLDER, if there is one; ``swept`` are the passes it makes.
     """
     from primedpca.engines.local import LocalEngine
-    from primedpca.engines.ranks import Ranks
+    from primedpca.engines.torch.ranks import Ranks
 
     where, nth = PHASES[phase]
     part, swap, calls = LocalEngine.part, Ranks.swap, []
@@ -407,7 +407,7 @@ def struck(stroke, phase):
 
 
 def listening():
-    """The addresses at which this process waits for connections, after a fit."""
+    """Return the addresses on which this process listens after a fit."""
     fit("few blocks")
     own = {os.readlink(name) for name in Path("/proc/self/fd").iterdir() if name.is_symlink()}
     found = set()

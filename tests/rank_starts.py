@@ -1,4 +1,4 @@
-"""Starts ranks for tests: real processes that talk over loopback.
+"""Ranks for tests: real processes, connected over loopback.
 
 ``python rank_starts.py`` reads orders from its input and forks the ranks, so that PyTorch is
 imported once for all of them: see :class:`Ranks`.
@@ -28,7 +28,7 @@ def free_port():
 
 
 def forked(order, rank, port):
-    """A child that is this rank, its output in a file of its own."""
+    """Fork a child that becomes this rank, with its output in its own file."""
     child = os.fork()
     if child:
         return child
@@ -51,7 +51,7 @@ def forked(order, rank, port):
 
 
 def ended(children, limit, struck):
-    """Exit codes when all but the struck one are done; who is not by then hangs."""
+    """Wait until all but the struck rank have ended; return which ones hang."""
     codes, end = {}, time.monotonic() + limit
     while time.monotonic() < end and any(r not in codes for r in children if r != struck):
         for r, child in children.items():
@@ -66,17 +66,17 @@ def ended(children, limit, struck):
 
 
 def serve():
-    """Fork ranks for every order that comes in, and answer how they ended."""
+    """Fork ranks for every order on the input, and print how they ended."""
     for line in sys.stdin:
         order, port = json.loads(line), free_port()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # fork with threads: none of ours
+            warnings.simplefilter("ignore", DeprecationWarning)  # forks with foreign threads
             children = {r: forked(order, r, port) for r in range(order["size"])}
         print(json.dumps(ended(children, order["limit"], order["struck"])), flush=True)
 
 
 class Ranks:
-    """Starts ranks, and tells what they gave."""
+    """Starter of ranks that collects their results."""
 
     def __init__(self, folder):
         self.folder = Path(folder)
@@ -88,7 +88,7 @@ class Ranks:
         )
 
     def run(self, size, *jobs, limit=240, struck=None, **environment):
-        """For every rank, job -> what it gave, or its output; none hangs."""
+        """Return for every rank a dict of job -> result, and its output as "text"."""
         files = [self.folder / f"rank{r}.txt" for r in range(size)]
         if struck is not None:
             environment["RANKS_STRUCK"] = str(struck)

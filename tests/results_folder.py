@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 
-from primedpca.experiments.protocol import N_COMPONENTS, THRESHOLDS
-from primedpca.experiments.records import Records, Row, Run
+from primedpca_paper.protocol import N_COMPONENTS, THRESHOLDS
+from primedpca_paper.records import Records, Row, Run
 
 A, STEP, REFINING = 2.0, 0.25, 0.5
 GAINS = {None: 1, 0: 2, 2: 4, 4: 8}

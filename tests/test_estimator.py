@@ -1,5 +1,6 @@
 """PrimedPCA as a scikit-learn user meets it."""
 
+import dataclasses
 import pickle
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import polars as pl
 import pytest
 import scipy.sparse as sp
 import torch
-from catalogue import PRIMINGS, PROBLEMS, SOURCES
+from catalogue import PRIMINGS, PROBLEMS, SOURCES, thinned
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 from sklearn.decomposition import PCA
@@ -32,10 +33,16 @@ from primedpca.priming import REGISTRY, BlockKrylov, EigenGame, Oja, SubspaceIte
 
 BUNDLED = {f.__name__: f for f in (load_digits, load_iris, load_breast_cancer, load_wine)}
 REASON = "the default number of components differs, because the fits have different row counts"
+#: The checks ask for scikit-learn's conventions and not for converged components, so that a few
+#: steps do; at their defaults the stochastic primings took nine tenths of the time.
+FEW_STEPS = {
+    name: kind(steps=3) if "steps" in {field.name for field in dataclasses.fields(kind)} else name
+    for name, kind in sorted(REGISTRY.items())
+}
 
 
 @parametrize_with_checks(
-    [PrimedPCA(), *(PrimedPCA(priming=name) for name in sorted(REGISTRY))],
+    [PrimedPCA(), *(PrimedPCA(priming=priming) for priming in FEW_STEPS.values())],
     expected_failed_checks=lambda estimator: {
         "check_sample_weight_equivalence_on_dense_data": REASON,
         "check_sample_weight_equivalence_on_sparse_data": REASON,
@@ -177,7 +184,7 @@ def test_missing_values_become_the_mean():
 # -- every kind of data ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize("kind", thinned(SOURCES))
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda p: p.name)
 def test_every_source_fits_transforms_and_scores_alike(kind, problem, tmp_path):
     X = SOURCES[kind](problem.X, tmp_path)
@@ -327,17 +334,17 @@ GOOD = np.random.default_rng(0).standard_normal((20, 6))
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"n_components": 7}, r"`n_components`=7 must lie between 1 and min.*=6; lower it"),
+        ({"n_components": 7}, r"`n_components`=7 must lie between 1 and min.*=6\."),
         ({"n_components": 0}, r"`n_components`=0"),
         ({"n_components": -1}, r"`n_components`=-1"),
         ({"tol": True}, r"`tol`=True must be an angle"),
-        ({"max_passes": 2.5}, r"`max_passes`=2.5 must be a whole number"),
-        ({"refine_share": "a"}, r"`refine_share`='a' must lie in"),
-        ({"failure_probability": "a"}, r"`failure_probability`='a' must lie"),
-        ({"n_components": 1.5}, r"`n_components`=1.5 must be a whole number, a share"),
-        ({"n_components": 0.0}, r"`n_components`=0.0 must be a whole number, a share"),
-        ({"n_components": 0.9, "certificate": "none"}, r"0.9 asks for what must be proven"),
-        ({"n_components": 0.9, "priming": "oja"}, r"0.9 must be proven, which needs .* not Oja"),
+        ({"max_passes": 2.5}, r"`max_passes`=2.5 must be an integer"),
+        ({"refine_share": "a"}, r"`refine_share`='a'"),
+        ({"failure_probability": "a"}, r"`failure_probability`='a'"),
+        ({"n_components": 1.5}, r"`n_components`=1.5 must be an integer, a fraction"),
+        ({"n_components": 0.0}, r"`n_components`=0.0 must be an integer, a fraction"),
+        ({"n_components": 0.9, "certificate": "none"}, r"0.9, .* requires a certificate"),
+        ({"n_components": 0.9, "priming": "oja"}, r"`n_components`=0.9 .*`priming`=Oja"),
         ({"n_components": 2.0}, r"`n_components`=2.0"),
         ({"n_components": "many"}, r"`n_components`='many'"),
         ({"n_components": True}, r"`n_components`=True"),
@@ -355,20 +362,17 @@ GOOD = np.random.default_rng(0).standard_normal((20, 6))
         ({"missing": "drop"}, r"`missing`='drop'"),
         ({"refine_share": 0}, r"`refine_share`=0"),
         ({"certificate": "sure"}, r"`certificate`='sure' must be one of"),
-        ({"certificate": "probabilistic", "refine_share": 0.5}, r"`refine_share`=0.5 proves"),
-        ({"failure_probability": 0}, r"`failure_probability`=0 must lie between"),
+        ({"certificate": "probabilistic", "refine_share": 0.5}, r"`refine_share`=0.5"),
+        ({"failure_probability": 0}, r"`failure_probability`=0 must be"),
         ({"checkpoint": 3}, r"`checkpoint`=3 must be the path"),
         ({"engine": "mpi"}, r"`engine`='mpi' is not available"),
-        ({"device": "cuda:7"}, r"`device`='cuda:7' cannot be used here"),
-        (
-            {"priming": "lanczos"},
-            r"`priming`='lanczos' is not known here; use one of: block_k",
-        ),
+        ({"device": "cuda:7"}, r"`device`='cuda:7'"),
+        ({"priming": "lanczos"}, r"Unknown `priming`='lanczos'\. Use one of block_k"),
         ({"priming": np.ones((5, 3))}, r"directions have shape \(5, 3\), but `X` has 6"),
-        ({"priming": np.ones((3, 6))}, r"transpose them"),
+        ({"priming": np.ones((3, 6))}, r"Transpose them"),
         ({"priming": np.zeros((6, 3))}, r"span 0 dimensions"),
         ({"priming": np.ones((6, 3)), "n_components": 2}, r"span 1 dimensions, too few"),
-        ({"priming": np.full((6, 3), np.nan)}, r"directions must be finite"),
+        ({"priming": np.full((6, 3), np.nan)}, r"directions contain nan at index \(0, 0\)"),
         ({"random_state": "x", "priming": "oja"}, r"`random_state`='x'"),
         ({"random_state": -1, "priming": "oja"}, r"`random_state`=-1"),
     ],
@@ -399,8 +403,8 @@ def test_bad_options_are_refused_by_name(options, words):
         (torch.tensor([[1.0, float("nan")]] * 3), ValueError, "NaN.*row 0, column 1"),
         (pd.DataFrame({"n": [1, 2, 3], "city": ["a", "b", "c"]}), ValueError, "'city'"),
         (pl.DataFrame({"n": [1, 2, 3], "city": ["a", "b", "c"]}), ValueError, "'city'"),
-        ("file.npy", FileNotFoundError, "'file.npy' is not there"),
-        (Path("file.npy"), FileNotFoundError, "file.npy.* is not there"),
+        ("file.npy", FileNotFoundError, "'file.npy'"),
+        (Path("file.npy"), FileNotFoundError, "File not found.*file.npy"),
         (None, (TypeError, ValueError), "None|data"),
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, str) else value,

@@ -1,6 +1,6 @@
-"""The same answers on an accelerator: runs where PyTorch finds CUDA, and on CuPy where it is.
+"""The same results on an accelerator: with PyTorch on CUDA, and with CuPy if it is installed.
 
-Needs no test tool: ``python tests/test_gpu.py`` runs it on a machine that has none.
+Needs no pytest: ``python tests/test_gpu.py`` runs it on a machine without.
 """
 
 import os
@@ -22,8 +22,8 @@ except ImportError:
     pytest = None
 
 from primedpca import certify, prime, refine
-from primedpca.centred import Centred
-from primedpca.certify import audit
+from primedpca._operator.operator import Centred
+from primedpca._solve.audit import audit
 from primedpca.metrics import angles
 from primedpca.priming import REGISTRY
 
@@ -34,7 +34,7 @@ def data(n, d, dtype, mean=0.0):
 
 
 def accelerated(X):
-    """The data on the device, as every library that is there has them."""
+    """Yield the data on the device, in every installed library."""
     yield torch.tensor(X, device="cuda")
     try:
         import cupy
@@ -155,9 +155,9 @@ def test_checkpoints_of_fits_on_a_device():
 
 
 def test_captured_steps_are_those_of_prime():
-    from primedpca.arrays import like_block
-    from primedpca.experiments.lockstep import Batches, LockstepPower, LockstepSGD
+    from primedpca._core.arrays import like_block
     from primedpca.priming import EigenGame, Oja
+    from primedpca_paper.lockstep import Batches, LockstepPower, LockstepSGD
 
     X = data(250, 12, "float32", mean=3.0)
     rows = np.concatenate([X - X.mean(axis=0, dtype="f8"), np.zeros((1, 12))])
@@ -182,7 +182,7 @@ def test_captured_steps_are_those_of_prime():
 
 
 def test_activations_on_a_device():
-    from primedpca.experiments.large_scale.activations import Activations
+    from primedpca.sources.wrappers.activations import Activations
 
     torch.manual_seed(0)
     network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU()).double()

@@ -1,4 +1,4 @@
-"""In and out: names of columns, AnnData as scanpy fills it, xarray, pipelines."""
+"""Interoperability: column names, AnnData as scanpy fills it, xarray, pipelines."""
 
 import anndata
 import numpy as np
@@ -171,19 +171,19 @@ def test_a_key_of_ones_own_and_a_mask_given_as_an_array():
 
 def test_what_an_anndata_cannot_do_is_told(tmp_path):
     adata, x = cells(sp.csc_matrix)
-    with pytest.raises(TypeError, match="`adata` is a ndarray"):
+    with pytest.raises(TypeError, match=r"`adata` .*ndarray"):
         pca_anndata(x)
-    with pytest.raises(ValueError, match="`layer`='raw' is not there; `adata` has 'twice'"):
+    with pytest.raises(ValueError, match=r"`layer`='raw' not found.*'twice'"):
         pca_anndata(adata, layer="raw")
-    with pytest.raises(ValueError, match="`mask_var`='hvg' is no column"):
+    with pytest.raises(ValueError, match="`mask_var`='hvg' not found"):
         pca_anndata(adata, mask_var="hvg")
-    with pytest.raises(ValueError, match="30 variables; it has dtype int64"):
+    with pytest.raises(ValueError, match="30 variables, got dtype int64"):
         pca_anndata(adata, mask_var=np.arange(5))
-    with pytest.raises(ValueError, match="name one of its layers"):
+    with pytest.raises(ValueError, match="`layer`"):
         pca_anndata(anndata.AnnData(obs=adata.obs), 2)
     adata.write_h5ad(tmp_path / "a.h5ad")
     backed = anndata.read_h5ad(tmp_path / "a.h5ad", backed="r")
-    with pytest.raises(ValueError, match="stored by columns; give adata"):
+    with pytest.raises(ValueError, match=r"stored by columns.*adata"):
         pca_anndata(backed, 2, mask_var=np.arange(30) < 5)
     with pytest.raises(ValueError, match="a view of a backed AnnData"):
         pca_anndata(backed[:40], 2)
@@ -239,11 +239,11 @@ def test_features_with_names_of_their_own():
 def test_what_cannot_be_turned_into_fields_is_told():
     field = rain()
     pca = PrimedPCA(2).fit(as_source(field, sample="time"))
-    with pytest.raises(TypeError, match="`field` is a DataFrame"):
+    with pytest.raises(TypeError, match=r"`field` .*DataFrame"):
         to_xarray(pca, WINE)
-    with pytest.raises(ValueError, match="counts samples by 'time'"):
+    with pytest.raises(ValueError, match=r"`sample`='lat'.*'time'"):
         to_xarray(pca, as_source(field, sample="time"), sample="lat")
     with pytest.raises(ValueError, match="there are 40 samples"):
         as_source(field, sample="time").label(np.ones((3, 2)))
-    with pytest.raises(ValueError, match="the fields have 4 places"):
+    with pytest.raises(ValueError, match="4 entries"):
         to_xarray(pca, field.isel(lat=[0]), sample="time")

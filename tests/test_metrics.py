@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from primedpca.centred import Centred
+from primedpca._operator.operator import Centred
 from primedpca.metrics import angles, captured_variance, longest_correct_streak, subspace_error
 
 EPS = np.finfo(np.float64).eps
@@ -66,9 +66,9 @@ def test_one_vector_lists_and_tensors_are_taken():
 
 
 def test_shapes_that_differ_are_refused():
-    with pytest.raises(ValueError, match=r"`components` \(2, 4\) and `reference` \(3, 4\) differ"):
+    with pytest.raises(ValueError, match=r"`components` .*\(2, 4\).* `reference` .*\(3, 4\)"):
         angles(np.eye(2, 4), np.eye(3, 4))
-    with pytest.raises(ValueError, match="differ in shape"):
+    with pytest.raises(ValueError, match=r"`components` have shape .*`reference`"):
         angles(np.eye(3, 4), np.eye(3, 5))
 
 
@@ -103,7 +103,7 @@ def test_the_threshold_itself_is_not_within():
 
 @pytest.mark.parametrize("threshold", [0.0, -0.1, np.pi / 2, 22.5, np.nan])
 def test_a_threshold_that_is_no_angle_is_refused(threshold):
-    with pytest.raises(ValueError, match=r"`threshold`=.* must lie in \(0, pi/2\), in radians"):
+    with pytest.raises(ValueError, match=r"`threshold`=.* must be an angle in radians"):
         longest_correct_streak(np.eye(2), np.eye(2), threshold)
 
 
@@ -115,7 +115,7 @@ def directions(d, k=3):
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("source", catalogue.SOURCES)
+@pytest.mark.parametrize("source", catalogue.thinned(catalogue.SOURCES))
 @pytest.mark.parametrize("problem", catalogue.PROBLEMS[1:3], ids=lambda problem: problem.name)
 def test_captured_variance_against_the_covariance_matrix(source, problem, dtype, tmp_path):
     rows = problem.X.astype(dtype)
@@ -211,5 +211,5 @@ def test_subspace_error_refuses_what_is_not_orthonormal():
         subspace_error(skew, np.eye(2, 3))
     with pytest.raises(ValueError, match="`reference` must have orthonormal rows"):
         subspace_error(np.eye(2, 3), skew)
-    with pytest.raises(ValueError, match="differ in shape"):
+    with pytest.raises(ValueError, match=r"`components` have shape .*`reference`"):
         subspace_error(np.eye(2, 3), np.eye(3))

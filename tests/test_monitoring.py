@@ -1,4 +1,4 @@
-"""T² and SPE: what they are, and that as many new rows pass their limits as should."""
+"""T² and SPE: their values, and the fraction of new rows that exceeds their limits."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def test_statistics_are_what_they_say(kind, options):
 
 
 def rates(k, deviations, n, options=None, fits=40, **preparation):
-    """The share of new rows beyond the limits of T² and SPE, over many fits, at 5 %."""
+    """Return the fraction of new rows beyond the 5 % limits of T² and SPE, over many fits."""
     rng, found = np.random.default_rng(1), []
     mean = 3.0 if preparation.get("center", True) else 0.0
     for _ in range(fits):
@@ -76,7 +76,7 @@ def test_spe_of_new_rows_passes_a_calibrated_limit_as_often_as_it_should():
 
 def test_rows_of_the_fit_need_their_limit_raised():
     _, low = rates(3, NOISE, 100, {"seen": False})
-    assert low > 0.08  # they are nearer to the components than new rows
+    assert low > 0.08  # these rows are closer to the components than new rows
 
 
 def test_rows_that_had_no_part_in_the_fit_need_nothing_raised():
@@ -89,7 +89,7 @@ def test_rows_that_had_no_part_in_the_fit_need_nothing_raised():
 
 
 def long_tailed(rng, n, spectrum):
-    """Rows of any length, so that their SPE spreads far more than that of normal ones."""
+    """Return rows of random length, whose SPE varies far more than that of normal rows."""
     return rng.normal(size=(n, spectrum.size)) * np.sqrt(spectrum) * rng.gamma(2.0, 0.5, (n, 1))
 
 
@@ -103,7 +103,7 @@ def test_a_calibrated_limit_bears_long_tails_and_many_components(k):
 
 
 def test_rows_to_spare_give_limits_for_any_distribution():
-    # T² and SPE of these rows spread far more than F and chi-square let them.
+    # T² and SPE of these rows vary far more than F and chi-square allow.
     rng, spectrum, found = np.random.default_rng(12), np.arange(1.0, 31) ** -1.0, []
     for _ in range(20):
         pca = fitted(long_tailed(rng, 500, spectrum), 10)
@@ -127,7 +127,7 @@ def test_too_few_rows_to_spare_are_taken_as_normal():
 @pytest.mark.parametrize("calibrated", [False, True])
 def test_a_limit_is_never_raised_beyond_all_of_a_row(calibrated):
     rng = np.random.default_rng(11)
-    X = rows(rng, 300, np.ones(1000))  # no component stands out: first order is of no use
+    X = rows(rng, 300, np.ones(1000))  # no component stands out: the first-order formula is useless
     pca = fitted(X, 100)
     bound = limits(pca, LEVEL, X if calibrated else None).spe
     assert bound < 1.5 * ((X - X.mean(axis=0)) ** 2).sum(axis=1).max()
@@ -139,7 +139,7 @@ def test_without_calibration_the_limit_of_spe_is_high_enough_and_not_absurd():
         _, beyond = rates(k, deviations, n)
         assert beyond < 0.06, (k, n)
     _, beyond = rates(5, FALLING, 300)
-    assert beyond > 0.02  # where variances fall by a constant factor, it is about right
+    assert beyond > 0.02  # for a geometric decay, the limit is about right
 
 
 def test_the_assumed_spectrum_is_the_widest_of_those_that_fall_ever_more_slowly():
@@ -199,15 +199,15 @@ def test_bad_requests_are_refused():
             limits(pca, level)
     with pytest.raises(ValueError, match=r"12 rows leave 0 degrees of freedom.*fewer components"):
         limits(fitted(X, 11))
-    with pytest.raises(ValueError, match=r"1 rows.*give more"):
+    with pytest.raises(ValueError, match=r"`calibration` has 1 rows"):
         limits(pca, 0.9, X[:1])
     assert limits(pca, 0.9, Statistics(np.ones(3), np.arange(3.0))).spe > 0
-    with pytest.raises(ValueError, match=r"0 components of this model have variance.*fit rows"):
+    with pytest.raises(ValueError, match=r"0 components of the model have variance"):
         limits(PrimedPCA(2).fit(np.ones((9, 4))))
     one = PrimedPCA(2).partial_fit(X[:1])
-    with pytest.raises(ValueError, match=r"no components yet, as `n_samples_`=1 .*`partial_fit`"):
+    with pytest.raises(ValueError, match=r"no components yet: `n_samples_`=1.*`partial_fit`"):
         limits(one)
-    assert statistics(one, X).t2.max() == 0  # and all of a row is SPE
+    assert statistics(one, X).t2.max() == 0  # all of the row counts as SPE
     with pytest.raises(NotFittedError):
         limits(PrimedPCA(2))
     for ask in (limits, lambda model: statistics(model, X)):

@@ -1,12 +1,13 @@
-"""Certificates: what counts, and what they say of themselves."""
+"""Certificates: the counted bounds, and the sentences."""
 
 import math
 
 import numpy as np
 import pytest
 
+from primedpca._solve.solution import Solution
+from primedpca.report import certificate_words
 from primedpca.result import Certificate, Cluster, Decomposition, Status
-from primedpca.solution import Solution
 
 RIGHT = math.pi / 2
 
@@ -24,7 +25,7 @@ def solution(certificate, status):
     return Solution(found, status, 1.0, [], certificate)
 
 
-# -- what counts -----------------------------------------------------------------------------
+# -- counted bounds --------------------------------------------------------------------------
 
 
 def test_the_bounds_that_count():
@@ -65,28 +66,42 @@ def test_who_has_converged_and_who_warns(status, converged, warns):
 
 def test_bounds_are_rounded_up():
     said = str(proof([0.00314, RIGHT, RIGHT], [(1, 3, 0.0213)], failure=1.2e-6))
-    assert "each within 0.0032 rad" in said
-    assert "their span is proven within 0.022 rad" in said
-    assert said.endswith("Wrong with probability 2e-06 at most.")
+    assert "Component 1 is proven to be within 0.18°" in said
+    assert "Components 2 and 3 are not distinguished, but proven as a plane, within 1.3°" in said
+    assert "with probability 99.999 % or more" in said
     short = solution(proof([1e-4, 0.0214]), Status.NOT_CERTIFIED).shortfall(1e-3)
-    assert short.endswith("Not proven: component(s) 1, counted from 0. They are within 0.022 rad.")
+    assert short.endswith("Not proven: component 2, only to be within 0.022 rad.")
+
+
+def test_the_warning_names_components_from_1_and_not_too_many():
+    angles = [1e-4, RIGHT] * 10
+    short = solution(proof(angles), Status.NOT_CERTIFIED).shortfall(1e-3)
+    assert short.endswith("Not proven: components 2, 4, 6, 8, 10, 12, 14, 16 and 2 more.")
+
+
+def test_text_and_report_are_the_same():
+    found = proof([1e-4, RIGHT, RIGHT], [(1, 3, 1e-4)])
+    assert str(found) == certificate_words(found)
 
 
 def test_a_group_is_said_to_be_no_more_than_that():
     whole = str(proof([RIGHT] * 2, [(0, 2, 1e-4)]))
-    assert "0 to 1 are not told apart; their span is proven within 0.0001 rad" in whole
+    assert (
+        "Components 1 and 2 are not distinguished, but proven as a plane, within 0.0058°" in whole
+    )
     assert "tied" not in whole
     part = str(proof([RIGHT] * 2, [(0, 5, 1e-4)]))
-    assert "0 to 4 are not told apart (only 0 to 1 kept)" in part
+    assert "Components 1 to 5 are not distinguished" in part
+    assert "Components 3 to 5 were not kept; request 5 components" in part
 
 
 def test_a_span_that_is_not_proven_is_not_called_proven():
     said = str(proof([RIGHT] * 2, [(0, 2, 1.55)]))
-    assert "are not told apart, and nothing useful is proven of their span" in said
-    assert "rad" not in said
+    assert "are not distinguished, but nothing useful is proven about their common plane" in said
+    assert "°" not in said
     assert "probability" not in said  # nothing is claimed
 
 
 def test_the_status_tells_of_spans_and_of_no_variance():
-    assert "span of the group" in str(Status.CERTIFIED)
+    assert "as a subspace" in str(Status.CERTIFIED)
     assert "no variance" in str(Status.CERTIFIED)

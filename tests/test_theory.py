@@ -1,14 +1,14 @@
 """The paper's theoretical analysis: what it says, what it misses, and the bound that holds."""
 
 import doctest
-from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse
+from environments import ROOT
 
 from primedpca import refine
-from primedpca.centred import Centred
+from primedpca._operator.operator import Centred
 from primedpca.metrics import angles, captured_variance, longest_correct_streak
 from primedpca.theory import counterexample, when_refining_helps
 
@@ -339,5 +339,5 @@ def test_safe_refuses_thresholds_that_are_none(threshold):
 
 
 def test_page_shows_what_its_snippets_print():
-    page = Path(__file__).parents[1] / "docs" / "theory.md"
+    page = ROOT / "docs" / "theory.md"
     assert doctest.testfile(str(page), module_relative=False, encoding="utf-8").failed == 0

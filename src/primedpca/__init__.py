@@ -1,60 +1,52 @@
-"""Top-k principal components of data of any kind and size: primed, then refined exactly.
+"""Top-k principal components of data of any kind and size, with a proven bound on each.
 
-The names below are the whole public surface, beside :mod:`primedpca.priming`,
-:mod:`primedpca.metrics`, :mod:`primedpca.monitoring` and :mod:`primedpca.plots`.  Each is
-imported when first used, so that ``import primedpca`` is quick and only the estimator asks for
-scikit-learn.
+The names in ``__all__`` are the public interface, together with the public modules
+:mod:`primedpca.priming`, :mod:`primedpca.sources`, :mod:`primedpca.metrics`,
+:mod:`primedpca.monitoring`, :mod:`primedpca.plots`, :mod:`primedpca.report`,
+:mod:`primedpca.interop`, :mod:`primedpca.theory`, :mod:`primedpca.protocols` and
+:mod:`primedpca.result`.  Each name is imported on first use, so that ``import primedpca`` is
+quick and only the estimator needs scikit-learn.
 """
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from primedpca import _old_paths
+
 if TYPE_CHECKING:
-    from primedpca.certify import certify
-    from primedpca.estimator import PrimedPCA
-    from primedpca.model_file import load
-    from primedpca.planning import plan
-    from primedpca.prime import prime
-    from primedpca.refine import refine
+    from primedpca._planning.plan import plan
+    from primedpca._solve.audit import certify
+    from primedpca._solve.prime import prime
+    from primedpca._solve.refine import refine
+    from primedpca.estimator import PrimedPCA, load
     from primedpca.sources import as_source
 
 __version__ = "0.1.0"
 
 __all__ = ["PrimedPCA", "as_source", "certify", "load", "plan", "prime", "refine"]
 
+#: Module that defines each public name.
 _HOMES = {
     "PrimedPCA": "estimator",
     "as_source": "sources",
-    "certify": "certify",
-    "load": "model_file",
-    "plan": "planning",
-    "prime": "prime",
-    "refine": "refine",
+    "certify": "_solve.audit",
+    "load": "estimator",
+    "plan": "_planning.plan",
+    "prime": "_solve.prime",
+    "refine": "_solve.refine",
 }
 
-
-def _lazy(name: str) -> property:
-    """The public name ``name``, imported when it is read.
-
-    A property, because Python binds the module ``primedpca.refine`` to the same name here as
-    soon as anyone imports it; that assignment is let pass.
-    """
-
-    def read(package: ModuleType) -> Any:
-        return getattr(import_module(f"primedpca.{_HOMES[name]}"), name)
-
-    return property(read, lambda package, module: None)
+_old_paths.install()
 
 
-class _Package(ModuleType):
-    def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *_HOMES})
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'primedpca' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"primedpca.{_HOMES[name]}"), name)
+    return value
 
 
-for _name in _HOMES:
-    setattr(_Package, _name, _lazy(_name))
-sys.modules[__name__].__class__ = _Package
+def __dir__() -> list[str]:
+    return __all__

@@ -1,14 +1,14 @@
-"""PrimedPCA, the scikit-learn face."""
+"""PrimedPCA, the scikit-learn estimator, and ``load``, which reads one from a file."""
 
 from __future__ import annotations
 
-import math
+import os
 import warnings
 from copy import copy
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import (
     _check_feature_names,
@@ -17,99 +17,125 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from primedpca.arrays import check_python_numbers, is_sparse
-from primedpca.attributes import attributes, check_names, circumstances
-from primedpca.callbacks import Watched, with_callbacks
-from primedpca.centred import Centred
+from primedpca._core.arrays import check_python_numbers, is_dense, is_sparse, namespace, to_numpy
+from primedpca._core.orthonormal import orthonormalise
+from primedpca._core.parameters import (
+    DEFAULT,
+    DEFAULTS,
+    as_bytes,
+    as_seed,
+    check_options,
+    is_proven,
+)
+from primedpca._core.threads import lock_of
+from primedpca._core.units import check_square
+from primedpca._io.lazy_scores import Seen, lazy_scores
+from primedpca._io.model_file import read_model, write_model
+from primedpca._io.score_file import check_path, write_scores_file
+from primedpca._model import probabilistic
+from primedpca._model.attributes import (
+    attributes,
+    check_names,
+    circumstances,
+    deviations,
+    map_of,
+    write_scores,
+)
+from primedpca._model.callbacks import CallbackSupportMixin, watched, with_callbacks
+from primedpca._model.stream import (
+    LEARNT,
+    as_weights,
+    check_source,
+    check_unchanged,
+    component_count,
+    empty_stream,
+    fitted_by,
+    merged,
+    taken_in,
+)
+from primedpca._operator.operator import Centred
+from primedpca._planning.plan import all_for_mle, likeliest_dimension, make_plan
+from primedpca._session.session import fit_session
+from primedpca._solve.driver import Goal, solve
+from primedpca._solve.refine import check_rows
+from primedpca._solve.solution import Solution
 from primedpca.engines import together
-from primedpca.gaussian import Probabilistic
-from primedpca.keeping import Keeping
-from primedpca.options import as_bytes, check_options, is_proven
-from primedpca.planning import all_for_mle, likeliest_dimension, make_plan
-from primedpca.prime import as_seed
-from primedpca.projecting import Projecting
+from primedpca.priming.sketch import Stream
 from primedpca.protocols import DataSource
-from primedpca.refine import check_rows
-from primedpca.shared_fit import begun_fit
-from primedpca.solution import Solution
-from primedpca.solve import solve
 from primedpca.sources import as_source
-from primedpca.sources.frames import is_frame
-from primedpca.sources.on_device import on_device
-from primedpca.streaming import Streaming
+from primedpca.sources.memory.dask_array import is_dask
+from primedpca.sources.memory.frames import is_frame
+from primedpca.sources.wrappers.on_device import on_device
 
-__all__ = ["PrimedPCA"]
+__all__ = ["PrimedPCA", "load"]
 
 
 class PrimedPCA(
-    ClassNamePrefixFeaturesOutMixin,
-    Projecting,
-    Probabilistic,
-    Keeping,
-    Streaming,
-    Watched,
-    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, CallbackSupportMixin, BaseEstimator
 ):
-    r"""Principal component analysis, primed and then refined.
+    r"""Principal component analysis with a proven bound on the error of every component.
 
     A priming finds ``k + l`` rough directions, and an exact PCA inside their span gives the
-    ``k`` components (Máté & Fleuret, "Speeding up PCA with priming").  Data are never copied,
-    centred in place or, if sparse, made dense.
+    ``k`` components (Máté & Fleuret, "Speeding up PCA with priming").  A certificate then bounds
+    the angle between each component and the true one.  Data are never copied, centred in place
+    or, if sparse, made dense.
 
     Parameters
     ----------
-    n_components : int, float, "mle" or None
-        How many components to keep; a share of the variance in (0, 1) keeps the fewest that
-        provably hold it, ``None`` keeps ``min(n_samples, n_features)``, ``"mle"`` guesses the
-        number as scikit-learn does.
-    priming : str, Priming, callable or array of shape (n_features, q)
-        Who looks for the span: ``"auto"``, a name from :mod:`primedpca.priming`, an object
-        with the methods of a Priming, a function ``(X, n_directions) -> directions``, or the
-        directions themselves.
-    extra_components : int or "auto"
-        The paper's ``l``: directions to look for beyond ``n_components``.
-    tol : float
-        An angle in radians, pi/1024 by default.  With a certificate, what every component is
-        proven to lie within; without, what primings that visit all data expect still to change.
-    max_passes : int
-        The most such visits (for the power method, for each component).
-    batch_size : int
+    n_components : int, float, "mle" or None, default=None
+        Number of components.  A float in (0, 1) keeps the fewest components that provably reach
+        this explained variance ratio; ``None`` keeps ``min(n_samples, n_features)``; ``"mle"``
+        chooses the number as scikit-learn does.
+    priming : str, Priming, callable or array of shape (n_features, q), default="auto"
+        Algorithm that finds the initial directions: ``"auto"``, a name from
+        :mod:`primedpca.priming`, an object with the methods of a Priming, a function
+        ``(X, n_directions) -> directions``, or the directions themselves.
+    extra_components : int or "auto", default="auto"
+        The paper's ``l``: number of directions beyond ``n_components``.
+    tol : float, default=pi/1024
+        Target angle in radians between each computed and true component.  With a certificate
+        every component is proven to be within it; without, iterations stop when the estimated
+        remaining change is below it.
+    max_passes : int, default=60
+        Maximum number of passes over the data (for the power method, per component).
+        Stochastic primings have ``steps`` of their own instead.
+    batch_size : int, default=1000
         Rows in a mini-batch of the stochastic primings.
-    center : bool
+    center : bool, default=True
         Subtract the mean.  With ``False``, second moments take the place of variances.
-    scale : None, "std" or array of shape (n_features,)
-        What the centred columns are divided by; ``"std"`` is what StandardScaler does.
-    whiten : bool
-        Give the transformed data unit variances.
-    missing : {"error", "mean"}
-        What to do with NaN: refuse, or put the mean of the column in its place.
-    refine_share : float in (0, 1]
-        The share of the rows, drawn at random, to refine with.
-    certificate : {"auto", "none", "deterministic", "probabilistic"}
-        Prove how wrong each component may be, and go on until all are proven within ``tol``.
+    scale : None, "std" or array of shape (n_features,), default=None
+        Divisors of the centred columns; ``"std"`` is what StandardScaler does.
+    whiten : bool, default=False
+        Scale the scores to unit variance.
+    missing : {"error", "mean"}, default="error"
+        Treatment of NaN: refuse it, or replace it by the mean of the column.
+    refine_share : float in (0, 1], default=1.0
+        Fraction of the rows, drawn at random, that refining uses.
+    certificate : {"auto", "none", "deterministic", "probabilistic"}, default="auto"
+        Kind of proof.  Iterations continue until every component is proven to be within ``tol``.
         ``"auto"`` is ``"probabilistic"`` (exact or deterministic where that costs no more), and
         ``"none"`` with a ``refine_share`` below 1, which proves nothing.
-    failure_probability : float in (0, 1)
-        The probability that a probabilistic certificate is false.
-    device : str, optional
+    failure_probability : float in (0, 1), default=1e-6
+        Probability that a probabilistic certificate is false.
+    device : str or None, default=None
         Where to compute, such as ``"cuda"``: dense data are moved there with PyTorch.
-    engine : None, distributed.Client, str or Engine
-        Where blocks are worked on: ``None`` is this machine, and for a Dask array the client in
+    engine : None, distributed.Client, str or Engine, default=None
+        Where blocks are processed: ``None`` is this machine, or for a Dask array the client in
         scope; a Dask client or the address of its scheduler is that cluster;
-        ``"torch_distributed"`` the ranks that ``torchrun`` has started: see docs/clusters.md.
-    max_memory : int, str or None
-        Bytes, or words such as ``"2GB"``, by which the memory of the process may grow: the
-        basis, the blocks and the sketch of a stream are kept to it, beside the data.  On a
-        cluster every process keeps to it.
-    checkpoint : path or None
-        A folder in which the fit keeps what it has found after every pass.  One that was killed
-        goes on from there when it is begun again, and ends as it would have, to the bit; one
-        that has ended returns what it found at once.  See docs/checkpoints.md.
-    warm_start : bool
+        ``"torch_distributed"`` are the ranks started by ``torchrun``.  See docs/clusters.md.
+    max_memory : int, str or None, default=None
+        Bytes, or a string such as ``"2GB"``, by which the memory of the process may grow beyond
+        the data: basis, blocks, sketch.  On a cluster the limit holds for every process.
+    checkpoint : path or None, default=None
+        Folder that keeps the results of every pass.  A fit that was killed resumes from there
+        with bitwise identical results; a finished fit is returned at once.  See
+        docs/checkpoints.md.
+    warm_start : bool, default=False
         Start from the components of the last fit.
-    random_state : int, RandomState, Generator or None
-    verbose : int or callable
-        1 prints a line for every pass and one at the end; a function is called with a row of
+    random_state : int, RandomState, Generator or None, default=None
+        Seed of all random draws.
+    verbose : int or callable, default=0
+        1 prints a line after every pass and one at the end; a function is called with a row of
         ``history_`` after every pass.  Callbacks of scikit-learn 1.9 are set with
         ``set_callbacks``; see docs/progress.md.
 
@@ -118,7 +144,7 @@ class PrimedPCA(
     components_ : ndarray of shape (n_components_, n_features)
         Orthonormal rows, sorted by variance; the largest entry of each is positive.
     explained_variance_ : ndarray of shape (n_components_,)
-        Divided by ``n_samples - 1``, of the scaled data if ``scale`` is given.
+        Divided by ``n_samples - 1``; of the scaled data if ``scale`` is given.
     explained_variance_ratio_ : ndarray of shape (n_components_,)
     singular_values_ : ndarray of shape (n_components_,)
     mean_ : ndarray of shape (n_features,)
@@ -126,32 +152,33 @@ class PrimedPCA(
     n_components_ : int
     n_samples_ : int
     noise_variance_ : float
-        The mean of the variances left out.
+        Mean of the variances left out.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features,)
-        Where ``X`` has names for all its columns.
+        If ``X`` has names for all its columns.
     converged_ : bool
-        Whether that was exact, proven, or settled; not for a priming that just came to its end.
+        Whether the result is exact, proven, or has converged; not if a priming just ran to its
+        end.
     status_ : Status
         How the fit ended; ``str(status_)`` is a sentence.
     certificate_ : Certificate or None
     angle_bounds_ : ndarray of shape (n_components_,)
         In radians; pi/2 where nothing is proven.  ``None`` without a certificate.
     n_passes_ : float
-        How often the data were read.
+        Number of passes over the data.
     map_ : str or None
-        What rows went through, in ``as_source(X, map=...)``; those to transform must, too.
+        Name of the function of ``as_source(X, map=...)``; new rows need the same.
     where_ : str
-        Who made the passes: this machine, the ranks of torchrun, a Dask cluster.
+        What made the passes: this machine, the ranks of torchrun, a Dask cluster.
     plan_ : Plan
     history_ : list of dict
-        One row for every step of the priming: step, passes, seconds, the change it expects
-        still, and with a certificate the angle bounds and variances so far.
+        One row for every step of the priming: step, passes, seconds, the estimated remaining
+        change, and with a certificate the angle bounds and variances so far.
 
     Notes
     -----
     Attributes are NumPy arrays whatever ``X`` was; :meth:`transform` returns an array of the
-    library and on the device of what it is given.
+    library and on the device of its input.
 
     Examples
     --------
@@ -169,25 +196,25 @@ class PrimedPCA(
         self,
         n_components: Any = None,
         *,
-        priming: Any = "auto",
-        extra_components: Any = "auto",
-        tol: float = math.pi / 1024,
-        max_passes: int = 60,
-        batch_size: int = 1000,
-        center: bool = True,
-        scale: Any = None,
-        whiten: bool = False,
-        missing: str = "error",
-        refine_share: float = 1.0,
-        certificate: str = "auto",
-        failure_probability: float = 1e-6,
-        device: Any = None,
-        engine: Any = None,
-        max_memory: Any = None,
-        checkpoint: Any = None,
-        warm_start: bool = False,
-        random_state: Any = None,
-        verbose: Any = 0,
+        priming: Any = DEFAULT.priming,
+        extra_components: Any = DEFAULT.extra_components,
+        tol: float = DEFAULT.tol,
+        max_passes: int = DEFAULT.max_passes,
+        batch_size: int = DEFAULT.batch_size,
+        center: bool = DEFAULT.center,
+        scale: Any = DEFAULT.scale,
+        whiten: bool = DEFAULT.whiten,
+        missing: str = DEFAULT.missing,
+        refine_share: float = DEFAULT.refine_share,
+        certificate: str = DEFAULT.certificate,
+        failure_probability: float = DEFAULT.failure_probability,
+        device: Any = DEFAULT.device,
+        engine: Any = DEFAULT.engine,
+        max_memory: Any = DEFAULT.max_memory,
+        checkpoint: Any = DEFAULT.checkpoint,
+        warm_start: bool = DEFAULT.warm_start,
+        random_state: Any = DEFAULT.random_state,
+        verbose: Any = DEFAULT.verbose,
     ) -> None:
         self.n_components = n_components
         self.priming = priming
@@ -228,54 +255,66 @@ class PrimedPCA(
         -------
         PrimedPCA
         """
-        with self._alone(), together(self.engine, "a fit"):
+        with lock_of(self), together(self.engine, "a fit"):
             return self._fit(X, y, sample_weight)
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> PrimedPCA:  # noqa: N803
-        options = self.get_params(deep=False)
+        options = self._options()
         check_options(options)
-        preparation = {name: options[name] for name in ("center", "scale", "missing")}
         source, start = self._source(X, reset=True), self._warm_directions()
-        if hasattr(source, "of_all"):  # rows on several ranks, each with weights of its own
-            sample_weight = source.of_all(sample_weight)
-        preparation["sample_weight"] = sample_weight
-        if self.engine is None:  # a Dask array goes to the client in scope
-            options["engine"] = getattr(source, "client", None)
-        rows, self.history_ = source.shape[0], []
+        if source.traits.shared is not None:  # every rank has weights for its own rows
+            sample_weight = source.traits.shared.of_all(sample_weight)
+        data = Centred(
+            source,
+            self.engine,
+            sample_weight=sample_weight,
+            center=self.center,
+            scale=self.scale,
+            missing=self.missing,
+        )
+        check_rows(data)
+        self.history_: list[dict[str, Any]] = []
+        shown = None if sample_weight is None else {"sample_weight": sample_weight}
         with (
-            begun_fit(source, options, sample_weight, start) as fit,
-            self._watched(X, y, sample_weight, rows, fit) as told,
+            fit_session(data, options, sample_weight, start) as session,
+            watched(self, data.shape[0], session.speaks, X=X, y=y, metadata=shown) as tell,
         ):
-            data = Centred(source, fit.engine, **preparation)
-            check_rows(data)
-            proven = is_proven(options)
-            wide = Centred(source, fit.engine, float64=True, **preparation) if proven else None
+            data = data.view(engine=session.engine)
             guess = isinstance(self.n_components, str) and self.n_components == "mle"
-            wanted = all_for_mle(data) if guess else self.n_components
-            limits: dict[str, Any] = {"tol": self.tol, "batch_size": self.batch_size}
-            extra, limits["max_memory"] = self.extra_components, as_bytes(self.max_memory)
-            plan = make_plan(data, wanted, self.priming, extra, proven=proven, **limits)
-            self.plan_, seed = fit.begin(plan, as_seed(self.random_state))
-            solution = fit.solution(
-                lambda: solve(
-                    data,
-                    self.plan_,
-                    tol=self.tol,
-                    max_passes=self.max_passes,
-                    batch_size=self.batch_size,
-                    refine_share=self.refine_share,
-                    seed=seed,
-                    start=start,
-                    progress=told,
-                    wide=wide,
-                    failure_probability=self.failure_probability
-                    * (self.certificate != "deterministic"),
-                )
+            plan = make_plan(
+                data,
+                all_for_mle(data) if guess else self.n_components,
+                self.priming,
+                self.extra_components,
+                tol=self.tol,
+                proven=is_proven(options),
+                max_memory=as_bytes(self.max_memory),
+                batch_size=self.batch_size,
+            )
+            self.plan_, seed = session.begin(plan, as_seed(self.random_state))
+            deterministic = self.certificate == "deterministic"
+            goal = Goal(
+                tol=self.tol,
+                max_passes=self.max_passes,
+                batch_size=self.batch_size,
+                refine_share=self.refine_share,
+                failure_probability=0.0 if deterministic else self.failure_probability,
+                seed=seed,
+                proven=is_proven(options),
+            )
+            told = session.agreed(tell)
+            solution = session.solution(
+                lambda: solve(data, self.plan_, goal, start=start, progress=told)
             )
             self._keep(solution, data, guess)
-        if self.verbose and not callable(self.verbose) and fit.speaks:
+        if self.verbose and not callable(self.verbose) and session.speaks:
             print(f"primedpca: {self.certificate_ or self.status_}")
         return self
+
+    def _options(self) -> dict[str, Any]:
+        """The parameters by name, from attributes: a subclass may have a signature of its own."""
+        named = {name: getattr(self, name) for name in DEFAULTS}
+        return {"n_components": self.n_components} | named
 
     def _warm_directions(self) -> np.ndarray | None:
         known: Any = getattr(self, "components_", None) if self.warm_start else None
@@ -284,13 +323,13 @@ class PrimedPCA(
         return np.ascontiguousarray(known.T)
 
     def _keep(self, solution: Solution, data: Centred, guess: bool) -> None:
+        """Set the fitted attributes."""
         self.__dict__.pop("stream_", None)  # of rows that this fit knows nothing of
         found = solution.decomposition
         k = found.explained_variance.size
         if guess:
             k = likeliest_dimension(found.explained_variance, found.n_samples)
-        for name, value in (attributes(found, k, data.shape) | circumstances(data)).items():
-            setattr(self, name, value)
+        self.__dict__.update(attributes(found, k, data.shape), **circumstances(data))
         solution = solution.first(k)
         self.status_, self.n_passes_ = solution.status, solution.passes
         self.converged_, proof = solution.converged, solution.certificate
@@ -299,17 +338,306 @@ class PrimedPCA(
         if solution.warns:
             warnings.warn(solution.shortfall(self.tol), ConvergenceWarning, stacklevel=5)
 
+    # -- scores --------------------------------------------------------------------------------
+
+    def transform(self, X: Any, out: Any = None) -> Any:  # noqa: N803
+        """Scores: the rows of ``X`` in the coordinates of the components.
+
+        Parameters
+        ----------
+        X : data of shape (n_samples, n_features)
+        out : ndarray of shape (n_samples, n_components_) or path, optional
+            Where to write the scores: an array, or the name of a new ``.npy`` file, which is
+            written block by block, so that the scores need not fit into memory, and atomically.
+
+        Returns
+        -------
+        array of shape (n_samples, n_components_)
+            Of the library of ``X``; NumPy for sparse data and frames; ``out`` if that is an
+            array, and a read-only memory map if it is a path.  For a Dask array a lazy Dask
+            array.
+        """
+        if out is None and is_dask(X):
+            self._check_fitted()
+            self._source(X, reset=False)  # checks names and number of columns
+            weights = self.components_ / self._stretch()
+            return lazy_scores(X, Seen(weights, self.mean_, self.scale_, self.missing))
+        path = check_path(out) if isinstance(out, (str, os.PathLike)) else None
+        data = self._seen(X)
+        vectors = data.like.asarray((self.components_ / self._stretch()).T)
+        if path is not None:
+            return write_scores_file(path, data, vectors)
+        scores = data.forward(vectors)
+        data.check_finite(scores)
+        if not is_dense(X) or isinstance(X, np.ndarray):  # anything but a tensor
+            scores = to_numpy(scores)
+        return scores if out is None else write_scores(out, scores)
+
+    def fit_transform(self, X: Any, y: Any = None, *, out: Any = None, **fit_params: Any) -> Any:  # noqa: N803
+        """Fit, then return the scores of the same rows; see :meth:`fit` and :meth:`transform`.
+
+        Parameters
+        ----------
+        X : data of shape (n_samples, n_features)
+        y : ignored
+        out : ndarray of shape (n_samples, n_components_) or path, optional
+        **fit_params
+            Of :meth:`fit`, such as ``sample_weight``.
+
+        Returns
+        -------
+        array of shape (n_samples, n_components_)
+        """
+        if isinstance(out, (str, os.PathLike)):
+            check_path(out)  # before the fit
+        return self.fit(X, y, **fit_params).transform(X, out=out)
+
+    def inverse_transform(self, X: Any) -> Any:  # noqa: N803
+        """Rows in the space of the data, from scores.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_components_)
+
+        Returns
+        -------
+        array of shape (n_samples, n_features)
+            Of the library and on the device of ``X``.
+        """
+        self._check_fitted()
+        scores = X if is_dense(X) else np.asarray(X)
+        if len(scores.shape) != 2 or scores.shape[1] != self.n_components_:
+            raise ValueError(
+                f"`X` must have shape (n_samples, n_components_={self.n_components_}), got "
+                f"{tuple(scores.shape)}."
+            )
+        weights = self.components_ * self._stretch()
+        back = weights if self.scale_ is None else weights * self.scale_
+        xp = namespace(scores)
+        where = {"device": scores.device} if hasattr(scores, "device") and xp is not np else {}
+        return scores @ xp.asarray(back, **where) + xp.asarray(self.mean_, **where)
+
     def _check_fitted(self) -> None:
         check_is_fitted(self)
+
+    def _stretch(self) -> Any:
+        """Divisors of the scores: their standard deviations, with ``whiten``."""
+        kind = self.components_.dtype
+        return deviations(self.explained_variance_, kind)[:, None] if self.whiten else kind.type(1)
 
     @property
     def _n_features_out(self) -> int:
         return int(self.components_.shape[0])
 
+    # -- the probabilistic model -----------------------------------------------------------------
+
+    def score(self, X: Any, y: Any = None) -> float:  # noqa: N803
+        """Mean log-likelihood of the rows under the probabilistic PCA model.
+
+        Parameters
+        ----------
+        X : data of shape (n_samples, n_features)
+        y : ignored
+
+        Returns
+        -------
+        float
+        """
+        return float(np.mean(self.score_samples(X)))
+
+    def score_samples(self, X: Any) -> np.ndarray:  # noqa: N803
+        """Log-likelihood of each row under the probabilistic PCA model.
+
+        Needs no matrix of order ``n_features``.
+
+        Parameters
+        ----------
+        X : data of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        model = self._model()
+        return probabilistic.log_likelihood(model, self._seen(X).widened())
+
+    def get_covariance(self) -> np.ndarray:
+        """Covariance of the probabilistic PCA model.
+
+        Refused if it takes more than ``max_memory`` or, without one, more than a quarter of the
+        memory of the machine.
+
+        Returns
+        -------
+        ndarray of shape (n_features, n_features)
+        """
+        return probabilistic.covariance(self._model(square=True))
+
+    def get_precision(self) -> np.ndarray:
+        """Inverse of :meth:`get_covariance`, with the same limit on memory.
+
+        Returns
+        -------
+        ndarray of shape (n_features, n_features)
+        """
+        return probabilistic.precision(self._model(square=True))
+
+    def _model(self, square: bool = False) -> probabilistic.Model:
+        self._check_fitted()
+        if square:
+            check_square(self.components_.shape[1], as_bytes(self.max_memory))
+        return probabilistic.Model(
+            # Orthonormal in float64: small distances from the span depend on it.
+            orthonormalise(self.components_.T.astype(np.float64, order="C"))[0].T,
+            self.explained_variance_.astype(np.float64),
+            self.noise_variance_,
+            self.scale_,
+        )
+
+    # -- rows in batches -------------------------------------------------------------------------
+
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> PrimedPCA:  # noqa: N803
+        """Update the model with more rows, each seen once, in memory fixed by the first call.
+
+        Frequent Directions keeps a sketch of ``1.5 n_components + 64`` directions, or as many as
+        ``priming=FrequentDirections(sketch_size=...)`` says or ``max_memory`` allows; more
+        directions take longer and prove more.  The cut into batches makes no difference, and a
+        batch may be a single row: rows are buffered until enough can be processed together.
+        Attributes are computed when they are first read after a batch, which costs one
+        decomposition of the sketch.  The first call after ``fit``, which keeps no sketch, starts
+        anew.
+
+        With fewer than ``n_components + 1`` rows so far there are ``n_components_`` =
+        ``n_samples_ - 1`` components, and none after the first row.  ``certificate_`` is
+        deterministic, and wide: one pass gives no residuals.  If the data can be read again,
+        ``fit`` with ``warm_start=True`` starts from what is known.
+
+        Parameters
+        ----------
+        X : data of shape (n_samples, n_features)
+            Anything that :func:`primedpca.as_source` reads.
+        y : ignored
+        sample_weight : array of shape (n_samples,), optional
+
+        Returns
+        -------
+        PrimedPCA
+            Itself.  After an error it is as it was before the call.
+        """
+        with lock_of(self):  # rows of two threads, one batch after the other
+            options = self._options()
+            check_options(options)
+            check_source(None, options)
+            known = self.__dict__.get("stream_")
+            source = self._source(X, reset=known is None)
+            check_source(source, options)
+            k = component_count(self.n_components, source.shape[1])
+            known = empty_stream(source.shape[1], k, options) if known is None else known
+            check_unchanged(known, k, options)
+            weights = as_weights(sample_weight, source.shape[0])
+            self._set_stream(taken_in(known, source, weights, self.center))
+            self.map_ = map_of(source)
+        return self
+
+    def merge(self, other: Any) -> PrimedPCA:
+        """Add the rows that another model has seen by ``partial_fit``; the bounds of both add up.
+
+        Parameters
+        ----------
+        other : PrimedPCA
+            Of the same columns, centred and scaled alike.  It is not changed.
+
+        Returns
+        -------
+        PrimedPCA
+            Itself, as after the rows of both, with the sketch in its own size.
+        """
+        with lock_of(self):
+            mine, theirs = (vars(model).get("stream_") for model in (self, other))
+            if mine is None or theirs is None:
+                raise ValueError(
+                    "models are merged by the sketches that `partial_fit` keeps; call it on both "
+                    "first (`fit` keeps none)."
+                )
+            one, two = (vars(model).get("feature_names_in_") for model in (self, other))
+            if one is not None and two is not None and not np.array_equal(one, two):
+                raise ValueError(
+                    "the two models have other `feature_names_in_`; merge like with like."
+                )
+            self._set_stream(merged(mine, theirs))
+        return self
+
+    def _set_stream(self, seen: Stream) -> None:
+        for name in LEARNT:
+            self.__dict__.pop(name, None)
+        self.stream_ = seen
+
+    def __getattr__(self, name: str) -> Any:
+        # Called only for missing attributes: those of a stream are computed when first read.
+        if name in LEARNT and "stream_" in self.__dict__:
+            with lock_of(self):  # or they might be those of an earlier stream
+                if name not in self.__dict__:
+                    proven = self.certificate != "none"
+                    found = fitted_by(self.stream_, self.n_components, self.tol, proven)
+                    self.__dict__.update(found)
+                return self.__dict__[name]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    # -- files and other forms ---------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the fitted model to one safetensors file; :func:`primedpca.load` reads it.
+
+        Parameters
+        ----------
+        path : path
+            By custom ``something.safetensors``, written atomically.  Parameters that belong to a
+            machine are not saved: ``engine``, ``checkpoint``, ``device`` and ``max_memory``.
+        overwrite : bool, default=False
+            Whether to replace an existing file.
+        """
+        getattr(self, "components_", None)  # attributes of a stream are computed when read
+        fitted = {name: value for name, value in self.__dict__.items() if name.endswith("_")}
+        write_model(path, self._options(), fitted, overwrite)
+
+    def to_sklearn(self) -> Any:
+        """Return the same model as scikit-learn's PCA, for use without primedpca.
+
+        Returns
+        -------
+        sklearn.decomposition.PCA
+            Or, if columns were scaled, a Pipeline of a StandardScaler and a PCA.  It holds
+            copies, and transforms as this model does, up to rounding, without certificates.
+        """
+        from sklearn.decomposition import PCA
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+
+        self._check_fitted()
+        pca = PCA(self.n_components_, whiten=self.whiten)
+        for name in (
+            *("components_", "explained_variance_", "explained_variance_ratio_"),
+            *("singular_values_", "mean_", "n_components_", "n_samples_", "noise_variance_"),
+            *("n_features_in_", "feature_names_in_"),
+        ):
+            if hasattr(self, name):
+                setattr(pca, name, copy(getattr(self, name)))
+        if self.scale_ is None:
+            return pca
+        scaler = StandardScaler()
+        scaler.mean_, scaler.scale_ = self.mean_.copy(), self.scale_.copy()
+        scaler.var_, scaler.n_samples_seen_ = self.scale_**2, self.n_samples_
+        scaler.n_features_in_ = self.n_features_in_
+        pca.mean_ = np.zeros_like(self.mean_)
+        if hasattr(self, "feature_names_in_"):
+            scaler.feature_names_in_ = pca.feature_names_in_
+            del pca.feature_names_in_
+        return make_pipeline(scaler, pca)
+
     # -- input -------------------------------------------------------------------------------
 
     def _source(self, X: Any, reset: bool) -> DataSource:  # noqa: N803
-        """``X`` as a source; scikit-learn looks at what it knows how to look at."""
+        """``X`` as a source; scikit-learn validates the types that it knows."""
         if isinstance(X, (np.memmap, np.ma.MaskedArray)) or not (
             isinstance(X, (list, tuple, np.ndarray)) or is_sparse(X)
         ):
@@ -334,8 +662,16 @@ class PrimedPCA(
         )
         return on_device(as_source(checked), self.device)
 
+    def _seen(self, X: Any) -> Centred:  # noqa: N803
+        """New rows as the fitted model sees them."""
+        self._check_fitted()
+        source = self._source(X, reset=False)
+        shared = source.traits.shared  # of rows on several ranks, use this one's
+        own = source if shared is None else shared.own
+        return Centred.given(own, self.mean_, self.scale_, self.missing)
+
     def __sklearn_clone__(self) -> PrimedPCA:
-        """A fresh estimator on the same engine: there is one cluster, and no client is copied."""
+        """A fresh estimator on the same engine: a client of a cluster is not copied."""
         bare = copy(self)
         bare.engine = None
         fresh: PrimedPCA = super(PrimedPCA, bare).__sklearn_clone__()
@@ -348,3 +684,36 @@ class PrimedPCA(
         tags.input_tags.allow_nan = self.missing == "mean"
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def load(path: str | os.PathLike[str]) -> PrimedPCA:
+    """Read a model that :meth:`PrimedPCA.save` wrote.
+
+    Parameters
+    ----------
+    path : path
+        The file may come from anywhere: nothing in it is run, every byte is compared with its
+        checksum, and every value is validated.  Raises ValueError for an invalid one.
+
+    Returns
+    -------
+    PrimedPCA
+        With its parameters, components, certificate and history.  ``engine``, ``checkpoint``,
+        ``device`` and ``max_memory`` belong to a machine and not to a model: they are not saved,
+        and have their defaults.  Continue on new data with
+        ``load(path).set_params(warm_start=True).fit(X)``.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile, pathlib
+    >>> from primedpca import PrimedPCA, load
+    >>> X = np.random.default_rng(0).normal(size=(100, 5))
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "model.safetensors"
+    >>> PrimedPCA(2).fit(X).save(path)
+    >>> load(path).transform(X).shape
+    (100, 2)
+    """
+    params, fitted = read_model(path)
+    model = PrimedPCA(**params)
+    model.__dict__.update(fitted)
+    return model

@@ -1,4 +1,4 @@
-"""Results in the form that neighbouring libraries expect: AnnData as scanpy fills it, xarray."""
+"""Results in the form of other libraries: AnnData as scanpy fills it, and xarray."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 from primedpca.estimator import PrimedPCA
 from primedpca.protocols import DataSource
 from primedpca.sources import as_source
-from primedpca.sources.fields import Fields, is_xarray
-from primedpca.sources.h5ad import is_anndata
-from primedpca.sources.mapped import Mapped
+from primedpca.sources.files.h5ad import is_anndata
+from primedpca.sources.memory.xarray_fields import Fields, is_xarray
+from primedpca.sources.wrappers.mapped import Mapped
 
 __all__ = ["pca_anndata", "to_xarray"]
 
@@ -25,29 +25,29 @@ def pca_anndata(
     key_added: str | None = None,
     **options: Any,
 ) -> PrimedPCA:
-    """PCA of an AnnData, written where scanpy writes it.
+    """Compute the PCA of an AnnData and store it where scanpy stores its own.
 
     Fills ``obsm["X_pca"]`` with the scores, ``varm["PCs"]`` with the components (zero for
-    variables that were left out) and ``uns["pca"]`` with ``variance``, ``variance_ratio`` and
-    ``params``, so that what comes after ``scanpy.pp.pca`` goes on from here; ``uns["pca"]``
-    also has ``angle_bounds``, in radians, where there is a certificate.
+    excluded variables) and ``uns["pca"]`` with ``variance``, ``variance_ratio`` and ``params``,
+    so that functions that follow ``scanpy.pp.pca`` can be called next.  With a certificate,
+    ``uns["pca"]`` also has ``angle_bounds`` in radians.
 
     Parameters
     ----------
     adata : anndata.AnnData
-        In memory, or backed: ``X`` is then read block by block from its file, and what is
-        filled in stays in memory until ``adata`` is written.
-    n_components : int, float or None
+        In memory or backed.  A backed ``X`` is read block by block from its file; the results
+        stay in memory until ``adata`` is written.
+    n_components : int, float or None, default=50
         As in :class:`~primedpca.PrimedPCA`.
     layer : str, optional
-        The layer to take in place of ``X``.
-    mask_var : str, array of bool of shape (n_vars,), "auto" or None
-        The variables to use, or the column of ``var`` that says so.  ``"auto"`` is
-        ``"highly_variable"`` if there is such a column, as in scanpy, and ``None`` uses all.
+        Layer to use instead of ``X``.
+    mask_var : str, array of bool of shape (n_vars,), "auto" or None, default="auto"
+        Variables to use, or the column of ``var`` that selects them.  ``"auto"`` uses
+        ``"highly_variable"`` if there is such a column, as scanpy does, and ``None`` uses all.
     key_added : str, optional
-        The name to write under in ``obsm``, ``varm`` and ``uns`` in place of the three above.
+        Key in ``obsm``, ``varm`` and ``uns`` that replaces the three above.
     **options
-        Of :class:`~primedpca.PrimedPCA`.
+        Other parameters of :class:`~primedpca.PrimedPCA`.
 
     Returns
     -------
@@ -65,13 +65,14 @@ def pca_anndata(
     ((40, 3), (12, 3))
     """
     if not is_anndata(adata):
-        raise TypeError(f"`adata` is a {type(adata).__name__}; give an anndata.AnnData.")
+        raise TypeError(f"`adata` must be an anndata.AnnData, got {type(adata).__name__}.")
     if layer is not None and layer not in adata.layers:
         known = ", ".join(map(repr, adata.layers)) or "none"
-        raise ValueError(f"`layer`={layer!r} is not there; `adata` has {known}.")
+        raise ValueError(f"`layer`={layer!r} not found. Layers of `adata`: {known}.")
     named, mask = _mask(adata, mask_var)
     source: DataSource = _matrix(adata, layer, mask)
     pca = PrimedPCA(n_components, **options).fit(source)
+    # scanpy expects a row for every variable, also for those that the mask excludes.
     loadings = np.zeros((adata.n_vars, pca.n_components_), pca.components_.dtype)
     loadings[slice(None) if mask is None else mask] = pca.components_.T
     params = {
@@ -95,27 +96,27 @@ def pca_anndata(
 
 
 def _mask(adata: Any, mask_var: Any) -> tuple[Any, np.ndarray | None]:
-    """What to write down as the mask, and which variables it takes, ``(n_vars,)``."""
+    """Return the mask as it is recorded in ``params``, and as an array ``(n_vars,)``."""
     if isinstance(mask_var, str) and mask_var == "auto":
         mask_var = "highly_variable" if "highly_variable" in adata.var else None
     if mask_var is None:
         return None, None
     if isinstance(mask_var, str) and mask_var not in adata.var:
         known = ", ".join(map(repr, adata.var.columns)) or "none"
-        raise ValueError(f"`mask_var`={mask_var!r} is no column of `adata.var`; there: {known}.")
+        raise ValueError(f"`mask_var`={mask_var!r} not found. Columns of `adata.var`: {known}.")
     mask = np.asarray(adata.var[mask_var] if isinstance(mask_var, str) else mask_var)
     if mask.dtype != bool or mask.shape != (adata.n_vars,):
         raise ValueError(
-            f"`mask_var` must be True or False for each of the {adata.n_vars} variables; it has "
-            f"dtype {mask.dtype} and shape {mask.shape}."
+            f"`mask_var` must be a bool for each of the {adata.n_vars} variables, got dtype "
+            f"{mask.dtype} and shape {mask.shape}."
         )
     return (mask_var if isinstance(mask_var, str) else mask), mask
 
 
 def _matrix(adata: Any, layer: str | None, mask: np.ndarray | None) -> Any:
-    """The matrix as a source: where it lies, without the columns that are left out."""
+    """Return the selected columns of the matrix as a source, without a copy where possible."""
     names = np.asarray(adata.var_names, dtype=object)
-    if adata.isbacked and layer is None:  # layers are in memory either way
+    if adata.isbacked and layer is None:  # layers are always in memory
         whole: Any = as_source(adata)
         if mask is None:
             return whole
@@ -123,7 +124,7 @@ def _matrix(adata: Any, layer: str | None, mask: np.ndarray | None) -> Any:
     else:
         x: Any = adata.X if layer is None else adata.layers[layer]
         if x is None:
-            raise ValueError("`adata` has no X; name one of its layers with `layer`.")
+            raise ValueError("`adata` has no X. Select one of its layers with `layer`.")
         source = as_source(x if mask is None else x[:, mask])
     source.feature_names = names if mask is None else names[mask]
     return source
@@ -132,7 +133,7 @@ def _matrix(adata: Any, layer: str | None, mask: np.ndarray | None) -> Any:
 def _some_columns(source: Any, wanted: np.ndarray) -> Any:
     if source.axis == 1:
         raise ValueError(
-            f"`mask_var` needs rows, but {source!r} is stored by columns; give "
+            f"`mask_var` needs data stored by rows, but {source!r} is stored by columns. Pass "
             "adata[:, mask].to_memory()."
         )
 
@@ -143,15 +144,15 @@ def _some_columns(source: Any, wanted: np.ndarray) -> Any:
 
 
 def to_xarray(pca: PrimedPCA, field: Any, *, sample: Any = None) -> Any:
-    """A model that was fitted to fields, and their scores, with coordinates.
+    """Return a model that was fitted to fields, with their scores, as an xarray.Dataset.
 
     Parameters
     ----------
     pca : PrimedPCA
-        Fitted, to these fields or to others over the same places.
-    field : xarray.DataArray, or what :func:`~primedpca.as_source` made of one
+        Fitted to these fields, or to others on the same grid.
+    field : xarray.DataArray, or the source that :func:`~primedpca.as_source` returns for one
     sample : str, optional
-        The dimension that counts the samples; by default the first.
+        Dimension that counts the samples, default=the first.
 
     Returns
     -------
@@ -159,7 +160,7 @@ def to_xarray(pca: PrimedPCA, field: Any, *, sample: Any = None) -> Any:
         ``components`` over ``component`` and the dimensions of a field, ``mean_field`` over those
         of a field, ``scores`` over samples and ``component``, and over ``component``
         ``explained_variance``, ``explained_variance_ratio`` and, with a certificate,
-        ``angle_bound`` in radians.  Components are counted from 1.
+        ``angle_bound`` in radians.  The coordinate ``component`` counts from 1.
 
     Examples
     --------
@@ -180,13 +181,14 @@ def to_xarray(pca: PrimedPCA, field: Any, *, sample: Any = None) -> Any:
     if isinstance(field, Fields):
         if sample not in (None, field.sample_dim):
             raise ValueError(
-                f"`sample`={sample!r}, but the source counts samples by {field.sample_dim!r}."
+                f"`sample`={sample!r}, but the samples of this source are along "
+                f"{field.sample_dim!r}."
             )
         source = field
     elif is_xarray(field):
         source = Fields(field, sample=sample)
     else:
-        raise TypeError(f"`field` is a {type(field).__name__}; give an xarray.DataArray.")
+        raise TypeError(f"`field` must be an xarray.DataArray, got {type(field).__name__}.")
     import xarray as xr
 
     kept = {

@@ -1,4 +1,4 @@
-"""How right components are: angles, streaks, captured variance, subspace error."""
+"""Accuracy of components: angles, streaks, captured variance, subspace error."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ from typing import Any
 
 import numpy as np
 
-from primedpca.arrays import to_numpy
-from primedpca.centred import Centred
+from primedpca._core.arrays import to_numpy
+from primedpca._operator.operator import Centred
+from primedpca._operator.scaling import in_unit_of_data
 
 __all__ = ["angles", "captured_variance", "longest_correct_streak", "subspace_error"]
 
 
 def angles(components: Any, reference: Any) -> np.ndarray:
-    """The angle between each component and its reference, whatever their signs and lengths.
+    """Return the angle between each component and its reference, ignoring signs and lengths.
 
     Parameters
     ----------
     components, reference : arrays of shape (k, d)
+        Vectors as rows; row i of one is compared with row i of the other.
 
     Returns
     -------
     ndarray of shape (k,)
-        Radians in [0, pi/2], right to rounding for the smallest angles too: the arc cosine
-        would lose everything below 1e-8.
+        Angles in radians, in [0, pi/2], accurate to rounding also for the smallest angles.
 
     Examples
     --------
@@ -33,22 +34,25 @@ def angles(components: Any, reference: Any) -> np.ndarray:
     """
     u, v = _pair(components, reference)
     v = np.where((u * v).sum(axis=1, keepdims=True) < 0, -v, v)
+    # Kahan's formula: the arc cosine of a product would lose all angles below 1e-8.
     found = 2 * np.arctan2(np.linalg.norm(u - v, axis=1), np.linalg.norm(u + v, axis=1))
     return np.minimum(found, np.pi / 2)
 
 
 def longest_correct_streak(components: Any, reference: Any, threshold: float) -> int:
-    """How many leading components are within ``threshold`` radians of their reference.
+    """Count the leading components within ``threshold`` radians of their reference.
 
     Parameters
     ----------
     components, reference : arrays of shape (k, d)
+        Vectors as rows.
     threshold : float
-        The paper's ``V``, in (0, pi/2).
+        Angle in radians, between 0 and pi/2; the paper's ``V``.
 
     Returns
     -------
     int
+        Number of components before the first whose angle is at least ``threshold``.
 
     Examples
     --------
@@ -58,64 +62,70 @@ def longest_correct_streak(components: Any, reference: Any, threshold: float) ->
     1
     """
     if not 0 < threshold < np.pi / 2:
-        raise ValueError(f"`threshold`={threshold} must lie in (0, pi/2), in radians.")
+        raise ValueError(
+            f"`threshold`={threshold} must be an angle in radians, above 0 and below pi/2."
+        )
     wrong = np.flatnonzero(angles(components, reference) >= threshold)
     return int(wrong[0]) if wrong.size else _pair(components, reference)[0].shape[0]
 
 
 def captured_variance(X: Any, components: Any, **preparation: Any) -> np.ndarray:  # noqa: N803
-    """The variance ``v^T C v`` of the data along each component, divided by ``n - 1``.
+    """Return the variance ``v^T C v`` of the data along each component, divided by ``n - 1``.
 
     Parameters
     ----------
     X : data of shape (n, d)
         Anything that :func:`primedpca.as_source` reads.
     components : array of shape (k, d)
-        Taken at unit length.
+        Vectors as rows; they are normalised to unit length.
     **preparation
-        ``sample_weight``, ``center``, ``scale``, ``missing`` and ``engine``, as the estimator
-        has them.
+        ``sample_weight``, ``center``, ``scale``, ``missing`` and ``engine``, as in
+        :class:`primedpca.PrimedPCA`.
 
     Returns
     -------
     ndarray of shape (k,)
+        Variances in squared units of the data (after scaling).
     """
     data = Centred.of(X, **preparation)
     units = _units(components)
     if units.shape[1] != data.shape[1]:
         raise ValueError(
-            f"`components` have {units.shape[1]} features, but `X` has {data.shape[1]}."
+            f"`components` have {units.shape[1]} features, but `X` has {data.shape[1]}. Pass "
+            "components of these data."
         )
     inside = data.projected_covariance(data.like.asarray(units.T))
-    # By one gain at a time: its square may leave the range of float64.
-    return np.diag(inside) * data.weight / (data.weight - 1) / data.frame.gain / data.frame.gain
+    found: np.ndarray = in_unit_of_data(data, np.diag(inside))
+    return found
 
 
 def subspace_error(components: Any, reference: Any) -> float:
-    """The share of the reference subspace that is missed: the mean of sin^2 of all angles.
+    """Return the mean of sin^2 of the principal angles between two subspaces.
 
     Parameters
     ----------
     components, reference : arrays of shape (k, d)
-        With orthonormal rows, in any order.
+        Orthonormal rows that span the subspaces, in any order and rotation.
 
     Returns
     -------
     float
-        0 is the same subspace, 1 an orthogonal one; inside the subspaces order and rotation do
-        not matter.
+        0 for equal subspaces, 1 for orthogonal ones.
     """
     u, v = _pair(components, reference)
     for name, rows in (("components", u), ("reference", v)):
         if np.abs(rows @ rows.T - np.eye(rows.shape[0])).max() > 1e-3:
-            raise ValueError(f"`{name}` must have orthonormal rows.")
+            raise ValueError(f"`{name}` must have orthonormal rows. Orthonormalise them first.")
+    # From the residual, not as 1 - cos^2, which would lose errors below the rounding of 1.
     return float(np.sum((v - (v @ u.T) @ u) ** 2) / v.shape[0])
 
 
 def _pair(components: Any, reference: Any) -> tuple[np.ndarray, np.ndarray]:
     u, v = _units(components), _units(reference)
     if u.shape != v.shape:
-        raise ValueError(f"`components` {u.shape} and `reference` {v.shape} differ in shape.")
+        raise ValueError(
+            f"`components` have shape {u.shape}, but `reference` has {v.shape}. Pass equal shapes."
+        )
     return u, v
 
 
@@ -123,6 +133,6 @@ def _units(rows: Any) -> np.ndarray:
     values = np.atleast_2d(to_numpy(rows)).astype(np.float64)
     peak = np.abs(values).max(axis=1, keepdims=True)
     if not (np.isfinite(peak).all() and (peak > 0).all()):
-        raise ValueError("components must be finite and not zero.")
-    values = values / peak
+        raise ValueError("components must be finite and not zero. Remove such rows.")
+    values = values / peak  # squares of 1e300 would overflow in the norm
     return values / np.linalg.norm(values, axis=1, keepdims=True)

@@ -1,48 +1,48 @@
-r"""Rows that do not look like those that a model was fitted on: Hotelling's T² and SPE.
+r"""Control statistics for new rows: Hotelling's T² and SPE, with limits.
 
-With scores :math:`t_i` of a row and the variances :math:`\lambda_i` of the k components,
+With the scores :math:`t_i` of a row and the variances :math:`\lambda_i` of the k components,
 
-.. math:: T^2 = \sum_i t_i^2 / \lambda_i, \qquad SPE = \|x - \mu\|^2 - \sum_i t_i^2 ,
+.. math:: T^2 = \sum_i t_i^2 / \lambda_i, \qquad SPE = \|x - \mu\|^2 - \sum_i t_i^2 .
 
-T² tells how far a row lies out inside the span of the components, and SPE (also called Q) how
-far from it.  :func:`statistics` computes both in one pass over any data, :func:`limits` what
-ordinary *new* rows seldom pass.
+T² measures how far a row is from the mean inside the span of the components, and SPE (also called
+Q) its squared distance from that span.  :func:`statistics` computes both in one pass over any
+data, and :func:`limits` computes values that ordinary *new* rows rarely exceed.
 
-**T².**  Rows are taken as normal.  If the span had been fixed beforehand, mean and covariance in
-it being estimated from n rows, then for a new row :math:`T^2 \sim \frac{k(n^2-1)}{n(n-k)}
+**T².**  Rows are assumed to be normal.  If the span had been fixed beforehand, with mean and
+covariance in it estimated from n rows, then for a new row :math:`T^2 \sim \frac{k(n^2-1)}{n(n-k)}
 F_{k,\,n-k}` exactly (Hotelling); without centring :math:`\frac{k(n-1)}{n-k+1} F_{k,\,n-k+1}`.
-The components are chosen for their large variances, so that new rows have somewhat smaller T²:
-the limit errs to the safe side, by little where n is several times d or variances stand out.
+The components are chosen for their large variances, so new rows have a somewhat smaller T²: the
+limit is conservative, by little where n is several times d or the variances stand out.
 
 **SPE.**  A sum of independent squares with variances :math:`\lambda_j`, j > k, has the mean
-:math:`\theta_1=\sum\lambda_j` and the variance :math:`2\theta_2 = 2\sum\lambda_j^2`; Box matches
-it with :math:`g\,\chi^2_h`, where :math:`g=\theta_2/\theta_1` and
+:math:`\theta_1=\sum\lambda_j` and the variance :math:`2\theta_2 = 2\sum\lambda_j^2`.  Box
+approximates it by :math:`g\,\chi^2_h`, where :math:`g=\theta_2/\theta_1` and
 :math:`h=\theta_1^2/\theta_2`.  :math:`\theta_1` is known from the total variance.
-:math:`\theta_2` is not, unless everything was decomposed, so
+:math:`\theta_2` is known only after a full decomposition, so
 
-- by default the variances left out are taken to fall from :math:`\lambda_k` by a constant
-  factor, with the sum that is known.  Of all spectra whose logarithm is convex (they fall ever
-  more slowly, as exponentials, power laws and those with a floor of noise do) with the same
-  :math:`\lambda_k` and sum, this one majorises the others, as each crosses it once and from
-  below, and so has the largest :math:`\theta_2`: the limit is high enough for all of them, and
-  higher than need be where the variances kept stand far above the others;
-- with rows for ``calibration``, mean m and variance v of their SPE give g = v / 2m and
+- by default the remaining variances are assumed to decay geometrically from :math:`\lambda_k`,
+  with the known sum.  Among all spectra with a convex logarithm (exponentials, power laws, and
+  spectra with a noise floor) and the same :math:`\lambda_k` and sum, this one majorises the
+  others, because each crosses it once and from below.  It therefore has the largest
+  :math:`\theta_2`: the limit is high enough for all of them, and higher than necessary where the
+  kept variances are far above the others;
+- with rows for ``calibration``, the mean m and variance v of their SPE give g = v / 2m and
   h = 2m² / v (Nomikos & MacGregor 1995), which is sharp for any spectrum.
 
-The rows of the fit lie nearer to their own components than new ones do.  To first order in 1/n
-the mean SPE of the rows of the fit is :math:`\theta_1 (n-1-\kappa)/n` and that of new rows
+The rows of the fit are closer to its components than new rows are.  To first order in 1/n the mean
+SPE of the rows of the fit is :math:`\theta_1 (n-1-\kappa)/n` and that of new rows is
 :math:`\theta_1 (n+1+\kappa)/n`, where :math:`\kappa = \frac{1}{\theta_1}\sum_{i\le k<j}
-\frac{\lambda_i\lambda_j}{\lambda_i-\lambda_j}`: about k, more where the variances kept do not
-stand out (without centring the ones are zeros).  Limits are raised by the quotient, with
-variances that fall by a constant factor for those left out, and by no more than the total variance
-is of what is left out, as no row has more left than all of itself.
+\frac{\lambda_i\lambda_j}{\lambda_i-\lambda_j}`: about k, and more where the kept variances do not
+stand out (without centring, the ones are zeros).  Limits are raised by the ratio of the two, with
+geometrically decaying remaining variances, but by no more than the ratio of the total variance to
+the remaining variance, because the SPE of a row cannot exceed its squared norm.
 
-**Rows to spare.**  ``seen=False`` says that the m calibration rows had no part in the fit.  Then
-both limits are that one of their values which :math:`\lceil (m+1)\,level \rceil` of them do not
-exceed.  A new row is as likely to take any of the m + 1 places among them as any other, whatever
-rows are distributed like, so that it lies beyond with a probability of 1 - level at most: nothing
-need be normal.  (With fewer rows than level / (1 - level), 99 for 0.99, there is no such value;
-the limits above are taken, and nothing is raised.)
+**Held-out rows.**  ``seen=False`` says that the m calibration rows were not part of the fit.  Both
+limits are then the value that :math:`\lceil (m+1)\,level \rceil` of the rows do not exceed.  A new
+row is equally likely to take each of the m + 1 ranks among them, whatever the distribution, so it
+exceeds the limit with a probability of at most 1 - level: rows need not be normal.  (With fewer
+rows than level / (1 - level), 99 for 0.99, there is no such value; the limits above are used and
+not raised.)
 """
 
 from __future__ import annotations
@@ -52,22 +52,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from primedpca.arrays import to_numpy
+from primedpca._core.arrays import to_numpy
 
 __all__ = ["Limits", "Statistics", "limits", "statistics"]
 
 
 class Statistics(NamedTuple):
-    """T² and SPE of rows, each ``(n,)``."""
+    """T² and SPE of each row, both of shape ``(n,)``."""
 
     t2: np.ndarray
     spe: np.ndarray
 
 
 class Limits(NamedTuple):
-    """What a share ``level`` of ordinary new rows stays below, in T² and in SPE.
+    """Limits of T² and SPE that a fraction ``level`` of ordinary new rows stays below.
 
-    ``spe`` is 0 where the components hold all of the variance.
+    ``spe`` is 0 where the components explain all of the variance.
     """
 
     t2: float
@@ -76,19 +76,19 @@ class Limits(NamedTuple):
 
 
 def statistics(model: Any, X: Any) -> Statistics:  # noqa: N803
-    """T² and SPE of every row: one pass, in float64.
+    """Compute T² and SPE of every row, in one pass and in float64.
 
     Parameters
     ----------
     model : PrimedPCA
         Fitted.
     X : data of shape (n, d)
-        Anything that :func:`primedpca.as_source` reads.
+        Any data that :func:`primedpca.as_source` reads.
 
     Returns
     -------
     Statistics
-        Components without variance are left out of T² and belong to SPE.
+        Components without variance count towards SPE instead of T².
 
     Examples
     --------
@@ -108,7 +108,7 @@ def statistics(model: Any, X: Any) -> Statistics:  # noqa: N803
     inside = to_numpy(scores).astype(np.float64) ** 2
     squares = to_numpy(squares).astype(np.float64)
     spe = squares - inside.sum(axis=1)
-    # What is left of a difference of large numbers, and by components in float32, is no error.
+    # The difference of large numbers, and float32 components, leave rounding noise: make it zero.
     noise = max(np.finfo(np.float64).eps, float(np.finfo(model.components_.dtype).eps) ** 2)
     spe = np.where(spe > model.components_.shape[1] * noise * squares, spe, 0.0)
     return Statistics((inside / known.variances[kept]).sum(axis=1), spe)
@@ -117,19 +117,21 @@ def statistics(model: Any, X: Any) -> Statistics:  # noqa: N803
 def limits(
     model: Any, level: float = 0.99, calibration: Any = None, *, seen: bool = True
 ) -> Limits:
-    """What ordinary new rows seldom pass; the module tells where the limits come from.
+    """Compute limits of T² and SPE that ordinary new rows rarely exceed.
+
+    The module's documentation derives the limits.
 
     Parameters
     ----------
     model : PrimedPCA
         Fitted.
-    level : float in (0, 1)
-        The share of new rows below each limit.
+    level : float in (0, 1), default=0.99
+        Fraction of ordinary new rows below each limit.
     calibration : data of shape (m, d) or Statistics, optional
-        Rows known to be in order, such as those of the fit, for the limit of SPE.
-    seen : bool
-        Whether the model was fitted on the calibration rows.  If it was not, and they are enough,
-        both limits hold for rows of any distribution.
+        Ordinary rows, such as those of the fit, which sharpen the limit of SPE.
+    seen : bool, default=True
+        Whether the model was fitted to the calibration rows.  If not, and if there are enough of
+        them, both limits hold for rows of any distribution.
 
     Returns
     -------
@@ -140,23 +142,24 @@ def limits(
     _check(model)
     if model.explained_variance_.size == 0:
         raise ValueError(
-            f"this model has no components yet, as `n_samples_`={model.n_samples_} and a variance "
-            "needs 2 rows at least; show it more with `partial_fit`."
+            f"The model has no components yet: `n_samples_`={model.n_samples_}, but a variance "
+            "needs at least 2 rows. Add rows with `partial_fit`."
         )
     n, k, mean = _rows_of_fit(model), int(_kept(model).sum()), int(bool(model.center))
     free = n - k - mean
     if k == 0:
         raise ValueError(
-            "0 components of this model have variance, and limits need 1 at least; fit rows that "
+            "0 components of the model have variance, but limits need at least 1. Fit rows that "
             "differ from each other."
         )
     if free < 1:
         raise ValueError(
             f"{k} components with variance of {n:g} rows leave {max(free, 0.0):g} degrees of "
-            "freedom for limits, and at least 1 is needed; fit fewer components, or more rows."
+            "freedom, but limits need at least 1. Fit fewer components or more rows."
         )
     if calibration is not None and not isinstance(calibration, Statistics):
         calibration = statistics(model, calibration)
+    # Order statistics of held-out rows need no assumption about their distribution.
     if calibration is not None and not seen:
         place = math.ceil((calibration.spe.size + 1) * level)
         if place <= calibration.spe.size:
@@ -183,14 +186,14 @@ def _t2_limit(n: float, k: int, level: float, mean: int) -> float:
 
 
 def _moments(model: Any, calibration: Statistics | None, n: float, k: int) -> tuple[float, float]:
-    """The mean of the SPE of the rows that are known, and Box's degrees of freedom."""
+    """Return the mean SPE of the known rows, and Box's degrees of freedom."""
     if calibration is None:
         rest, h = _left_out(model)
         return (n - 1) / n * rest, h
     spe = calibration.spe
     if spe.size < 2:
         raise ValueError(
-            f"`calibration` has {spe.size} rows, and a variance needs 2 at least; give more."
+            f"`calibration` has {spe.size} rows, but a variance needs at least 2. Pass more."
         )
     centre, spread = float(spe.mean()), float(spe.std(ddof=1))
     ratio = centre / spread if spread > 0 else np.inf
@@ -198,9 +201,9 @@ def _moments(model: Any, calibration: Statistics | None, n: float, k: int) -> tu
 
 
 def _left_out(model: Any) -> tuple[float, float]:
-    """``theta_1``, and Box's ``theta_1^2 / theta_2`` for variances that fall by a constant factor.
+    """Return ``theta_1``, and Box's ``theta_1^2 / theta_2`` for a geometric decay.
 
-    In units of the last variance that is kept, so that no square leaves the range of numbers.
+    Computed in units of the last kept variance, so that no square overflows.
     """
     from scipy.optimize import brentq
 
@@ -209,65 +212,65 @@ def _left_out(model: Any) -> tuple[float, float]:
     if not rest > 0:
         return 0.0, np.inf
     powers, first = np.arange(1, count + 1), float(model.explained_variance_[_kept(model)].min())
-    share = min(rest / first, count)  # of rounding, not more than all of them equal
+    ratio = min(rest / first, count)  # all equal at most, whatever rounding says
 
     def excess(factor: float) -> float:
-        return float((factor**powers).sum() - share)
+        return float((factor**powers).sum() - ratio)
 
     factor = 1.0 if excess(1.0) <= 0 else float(brentq(excess, 0.0, 1.0, xtol=1e-15))
     squares = float((factor ** (2 * powers)).sum())
-    return rest, share * share / squares if squares > 0 else 1.0  # as for a single one
+    return rest, ratio * ratio / squares if squares > 0 else 1.0  # as for a single variance
 
 
 def _raised(model: Any, n: float, k: int, mean: int, centre: float, h: float) -> float:
-    """By what factor the mean SPE of new rows is above that of the rows of the fit."""
+    """Return the ratio of the mean SPE of new rows to that of the rows of the fit."""
     rest, least = _left_out(model)
     if not rest > 0:
         return 1.0
-    # Rows whose SPE has long tails have a small h, however the variances left out fall.
+    # Long tails of SPE make h small, whatever the remaining variances.
     lost = min(mean + _freedoms(model, k, n, centre, max(h, least)), n - 1)
-    # A new row has all of its variance left at most, also where first order is not near.
+    # The SPE cannot exceed the squared norm, also where the first-order formula is far off.
     total = rest + float(np.sum(model.explained_variance_[:k], dtype=np.float64))
     return min((n + lost) / (n - lost), (n + 1) / (n - 1) * total / rest)
 
 
 def _freedoms(model: Any, k: int, n: float, centre: float, h: float) -> float:
-    """The degrees of freedom ``kappa`` that ``k`` fitted components take, at least ``k``.
+    """Return the degrees of freedom ``kappa`` that ``k`` fitted components use, at least ``k``.
 
-    Of the variances left out only mean and square are known; they are taken to fall by a
-    constant factor from where these agree.
+    Only the mean and the mean square of the remaining variances are known; a geometric decay
+    with the same two values stands for them.
     """
     if not 1 < h < np.inf or centre == 0:
         return float(k)
-    h = min(h, float(model.components_.shape[1]))  # no more than there are variances
+    h = min(h, float(model.components_.shape[1]))  # not more than the number of variances
     factor = (h - 1) / (h + 1)
     weights = (1 - factor) * factor ** np.arange(int(12 * h) + 1)
     others = centre * weights
     kept = np.asarray(model.explained_variance_, dtype=np.float64)[:k, None]
-    # Sampling blurs variances by their share sqrt(2 / n), and no gap counts as narrower.
+    # The relative sampling error of a variance is sqrt(2 / n): treat no gap as narrower.
     gaps = np.maximum(kept - others, kept * np.sqrt(2 / n))
     return float(((kept / gaps) @ weights).sum())
 
 
 def _box(centre: float, h: float, level: float) -> float:
-    """The quantile of ``g chi^2_h`` with mean ``g h = centre``."""
+    """Return the quantile of ``g chi^2_h`` with mean ``g h = centre``."""
     from scipy.stats import chi2
 
     return float(centre * chi2.ppf(level, h) / h) if h < np.inf else centre
 
 
 def _kept(model: Any) -> np.ndarray:
-    """Which components have a variance to divide by, ``(k,)``."""
+    """Return the mask of components with a variance to divide by, ``(k,)``."""
     variances = np.asarray(model.explained_variance_, dtype=np.float64)
     floor = np.finfo(model.components_.dtype).eps ** 2 * variances.max(initial=0.0)
     return np.asarray(variances > floor)
 
 
 def _rows_of_fit(model: Any) -> float:
-    """How many rows the fit counted: the sum of their weights."""
+    """Return the number of rows of the fit, or the sum of their weights."""
     if not model.explained_variance_[0] > 0:
         return float(model.n_samples_)
     ratio = float(model.singular_values_[0]) / math.sqrt(float(model.explained_variance_[0]))
     found = 1 + ratio * ratio
     whole = float(round(found))
-    return whole if abs(found - whole) <= 1e-6 * whole else found  # but for rounding
+    return whole if abs(found - whole) <= 1e-6 * whole else found  # an integer, except for rounding

@@ -1,4 +1,4 @@
-"""What comes out: decompositions, snapshots, plans, and statuses with the words users read."""
+"""Results of a fit: decompositions, snapshots, certificates, plans and statuses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from primedpca.outward import round_up
+from primedpca._core.wording import angle_words, certainty_words, count_words, numbered
 from primedpca.protocols import Array, State
 
 __all__ = [
@@ -22,50 +22,54 @@ __all__ = [
     "Plan",
     "Snapshot",
     "Status",
+    "Way",
 ]
 
 
 class Status(Enum):
-    """How a fit ended; the value is the sentence the user reads."""
+    """How a fit ended; the value is the sentence that the user reads."""
 
     EXACT = (
-        "A full decomposition was made: nothing was approximated, and what ties and rounding leave "
-        "open no other way would tell."
+        "Full decomposition: nothing was approximated. Only ties and rounding remain, which no "
+        "other method could resolve."
     )
-    CONVERGED = "What the priming still expects to change in the components fell to `tol`."
+    CONVERGED = (
+        "Converged: the estimated remaining change of the components is below `tol` (not a proof)."
+    )
     FINISHED = (
-        "The priming came to its end and its span was refined; how right the components are is "
-        "not known: ask for a `certificate`."
+        "The priming finished and its span was refined. The error of the components is not known; "
+        "set `certificate` to bound it."
     )
     CERTIFIED = (
-        "Every component is proven to lie within `tol` of the truth: itself, or the span of the "
-        "group in which it is not told apart; where there is no variance, nothing is to be proven."
+        "Each component is proven to be within `tol` of the true one. Components that are not "
+        "distinguished are proven as a subspace, and components with no variance need no proof."
     )
     NOT_CERTIFIED = (
-        "`max_passes` were used up before every component was proven to lie within `tol` of the "
-        "truth; raise `max_passes` or `tol`, or ask for more components if variances are tied "
-        "beyond the last."
+        "`max_passes` was reached before every component was proven to be within `tol` of the "
+        "true one. Increase `max_passes` or `tol`, or request more components if variances are "
+        "tied beyond the last one."
     )
     FLOOR = (
-        "Rounding was reached before every component was proven to lie within `tol` of the "
-        "truth, and more passes would not help; give the data in float64 if they are not, raise "
-        "`tol`, or ask for more components if variances are tied beyond the last."
+        "Rounding error was reached before every component was proven to be within `tol` of the "
+        "true one, so more passes would not help. Use float64 data, increase `tol`, or request "
+        "more components if variances are tied beyond the last one."
     )
     STALLED = (
-        "Rounding was reached before the components settled to `tol`, and more passes would not "
-        "help; give the data in float64 if they are not, or raise `tol`."
+        "Rounding error was reached before the components converged to `tol`, so more passes "
+        "would not help. Use float64 data or increase `tol`."
     )
     MAX_PASSES = (
-        "`max_passes` were used up before the components settled; raise `max_passes`, raise "
-        "`tol`, or give more `extra_components`."
+        "`max_passes` was reached before the components converged. Increase `max_passes`, `tol` "
+        "or `extra_components`."
     )
     STOPPED = (
-        "A callback ended the fit before the components were proven, or settled, to `tol`; fit "
-        "without it to go on."
+        "A callback stopped the fit before the components were proven or converged to `tol`. Fit "
+        "without the callback to continue."
     )
     STREAMED = (
-        "Rows were seen once, as they came, and not every component is proven to lie within "
-        "`tol` of the truth; if they can be read again, `fit` with `warm_start`=True goes on."
+        "The rows were seen once, in a stream, and not every component is proven to be within "
+        "`tol` of the true one. If the rows can be read again, `fit` with `warm_start`=True "
+        "continues from here."
     )
 
     def __str__(self) -> str:
@@ -73,20 +77,15 @@ class Status(Enum):
 
 
 class DivergenceError(ArithmeticError):
-    """A stochastic priming left the range of numbers; the message names a rate to try."""
+    """A stochastic priming overflowed; the message names a learning rate to try."""
 
 
-USEFUL = math.pi / 8  # a bound above this tells nobody anything
-
-
-def _runs(numbers: np.ndarray) -> str:
-    """``0, 3 to 7, 9``."""
-    parts = np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)
-    return ", ".join(f"{p[0]} to {p[-1]}" if p.size > 1 else str(p[0]) for p in parts)
+USEFUL = math.pi / 8  # radians; a larger bound is not worth reporting as proven
+MOST_GROUPS = 5  # clusters with a sentence each; more than these share one
 
 
 class Cluster(NamedTuple):
-    """Components ``start:stop`` that a certificate bounds by their span: it tells no two apart."""
+    """Components ``start:stop`` (from 0) that a certificate bounds only as a subspace."""
 
     start: int
     stop: int
@@ -94,28 +93,30 @@ class Cluster(NamedTuple):
 
     @property
     def is_proven(self) -> bool:
-        """Whether anything useful is known of the span."""
+        """Whether the bound on the subspace is small enough to be useful."""
         return self.angle_bound < USEFUL
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """How wrong, at most, each component is.
+    """Proven bounds on the error of each component.
+
+    ``str(certificate)`` says the same in sentences, which count components from 1.
 
     Attributes
     ----------
     angle_bounds : ndarray of shape (k,)
-        The angle between each component and the true one, in radians; pi/2 where nothing is
-        proven of the single vector.
+        Largest possible angle between each component and the true one, in radians; pi/2 where
+        nothing is proven about the single vector.
     eigenvalue_bounds : ndarray of shape (k, 2)
-        Between which numbers each true variance lies.
+        Interval that contains each true variance.
     clusters : list of Cluster
-        Runs of components that this certificate does not tell apart, past ``k`` if need be; the
-        angle is that of their spans.
+        Runs of components that this certificate does not distinguish, possibly reaching past
+        ``k``; the angle bounds the whole subspace.
     kind : {"exact", "deterministic", "probabilistic"}
     failure_probability : float
-        The probability that any of this is false; 0 unless probabilistic.
-    zero : ndarray of shape (k,)
+        Probability that any of these bounds is false; 0 unless probabilistic.
+    zero : ndarray of bool of shape (k,)
         Whether the true variance is at most 1e-9 of the total and rounding cannot distinguish it
         from zero.
     """
@@ -129,7 +130,7 @@ class Certificate:
 
     @property
     def grouped(self) -> np.ndarray:
-        """Which components belong to a cluster, ``(k,)``."""
+        """Mask of the components that belong to a cluster, ``(k,)``."""
         found = np.zeros(self.angle_bounds.size, dtype=bool)
         for start, stop, _ in self.clusters:
             found[start:stop] = True
@@ -137,7 +138,7 @@ class Certificate:
 
     @property
     def single(self) -> np.ndarray:
-        """Which components stand for themselves: of some variance, in no cluster, ``(k,)``."""
+        """Mask of the components with variance that are in no cluster, ``(k,)``."""
         return ~self.zero & ~self.grouped
 
     @property
@@ -147,10 +148,10 @@ class Certificate:
         return bool((near | self.zero).any()) or any(run.is_proven for run in self.clusters)
 
     def counted_bounds(self) -> np.ndarray:
-        """The bound that counts of each component, ``(k,)``.
+        """Return the bound that decides whether each component meets ``tol``, ``(k,)``.
 
-        Its own, or that of its cluster's span if that is smaller, also where the cluster reaches
-        past ``k``; 0 where there is no variance.
+        It is the component's own bound, or that of its cluster's subspace if that is smaller (also
+        where the cluster reaches past ``k``); it is 0 where there is no variance.
         """
         bounds = np.where(self.zero, 0.0, self.angle_bounds)
         for start, stop, angle in self.clusters:
@@ -158,11 +159,11 @@ class Certificate:
         return bounds
 
     def met(self, tol: float) -> np.ndarray:
-        """Which components are proven to ``tol``, by :meth:`counted_bounds`, ``(k,)``."""
+        """Return which components are proven to ``tol``, by :meth:`counted_bounds`, ``(k,)``."""
         return self.counted_bounds() <= tol
 
     def first(self, k: int) -> Certificate:
-        """The same for the first ``k`` components only."""
+        """Return the certificate of the first ``k`` components."""
         return replace(
             self,
             angle_bounds=self.angle_bounds[:k],
@@ -172,55 +173,125 @@ class Certificate:
         )
 
     def rounded(self, angle: float) -> Certificate:
-        """The same for components that were turned by half of ``angle`` at most, as by a cast.
+        """Return the certificate of components rotated by at most ``angle / 2``, as by a cast.
 
-        All ``m`` vectors of a cluster may be turned alike, their span by ``sqrt(m)`` of that.
+        All ``m`` vectors of a cluster may rotate alike, and their span by ``sqrt(m)`` times that.
         """
         turned = np.minimum(self.angle_bounds + angle, np.pi / 2)
         runs = []
         for start, stop, bound in self.clusters:
+            # sqrt(m) * angle / 2, but not less than what is added for a single vector.
             more = angle * max(1.0, math.sqrt(stop - start) / 2)
             runs.append(Cluster(start, stop, min(bound + more, np.pi / 2)))
         return replace(self, angle_bounds=turned, clusters=runs)
 
-    def __str__(self) -> str:
-        k, single = self.angle_bounds.size, self.single
-        near = single & (self.angle_bounds < USEFUL)
-        verb = "is" if near.sum() == 1 else "are"
-        words = [f"{near.sum()} of {k} component{'s' * (k != 1)} {verb} proven"]
-        if near.any():
-            worst = round_up(self.angle_bounds[near].max())
-            words[0] += f", each within {worst:.2g} rad of the truth or less"
-        words += [_together(run, k) for run in self.clusters]
-        if self.zero.any():
-            verb = "has" if self.zero.sum() == 1 else "have"
-            words.append(f"{_runs(np.flatnonzero(self.zero))} {verb} no variance")
-        if (single & ~near).any():
-            words.append(f"nothing useful is proven of {_runs(np.flatnonzero(single & ~near))}")
-        whole = "; ".join(words) + " (counted from 0)"
-        if self.kind == "probabilistic" and self.claims:
-            whole += f". Wrong with probability {round_up(self.failure_probability, 1):.1g} at most"
-        return whole + "."
-
     def streak(self, threshold: float) -> int:
-        """How many leading components are proven within ``threshold`` of the truth."""
+        """Return how many leading components are proven within ``threshold`` radians."""
         wrong = np.flatnonzero(self.angle_bounds > threshold)
         return int(wrong[0]) if wrong.size else self.angle_bounds.size
 
+    def __str__(self) -> str:
+        return " ".join(certificate_sentences(self))
+
+
+def certificate_sentences(certificate: Certificate | None, tol: float | None = None) -> list[str]:
+    """Say what is proven, what is not, and with what probability.
+
+    Parameters
+    ----------
+    certificate : Certificate or None
+    tol : float, optional
+        Requested angle in radians; components that miss it get a sentence of their own.
+
+    Returns
+    -------
+    list of str
+        Sentences that can stand alone, the most important first.  They count components from 1.
+    """
+    if certificate is None:
+        return ["Nothing is proven: no certificate was made."]
+    if certificate.angle_bounds.size == 0:
+        return ["There are no components yet: a single row has no variance."]
+    single, bounds = certificate.single, certificate.angle_bounds
+    near = single & (bounds < USEFUL)
+    met = near & (bounds <= (USEFUL if tol is None else tol))
+    said = [_within(part, bounds) for part in (met, near & ~met) if part.any()]
+    said += _clusters(certificate)
+    if certificate.zero.any():
+        verb = "have" if certificate.zero.sum() > 1 else "has"
+        said.append(f"{numbered(certificate.zero)} {verb} no variance above rounding error.")
+    if (single & ~near).any():
+        said.append(f"Nothing useful is proven about {numbered(single & ~near).lower()}.")
+    return said + ([_how_certain(certificate)] if certificate.claims else [])
+
+
+def _within(which: np.ndarray, bounds: np.ndarray) -> str:
+    several = which.sum() > 1
+    proven, true = ("are each", "ones") if several else ("is", "one")
+    worst = angle_words(float(bounds[which].max()))
+    return f"{numbered(which)} {proven} proven to be within {worst} of the true {true}."
+
+
+def _clusters(certificate: Certificate) -> list[str]:
+    """Write a sentence for each cluster, or one for all that are alike if there are many."""
+    k, said = certificate.angle_bounds.size, []
+    for proven in (True, False):
+        runs = [run for run in certificate.clusters if run.is_proven is proven]
+        whole = [run for run in runs if run.stop <= k]
+        if len(whole) > MOST_GROUPS:
+            runs = [run for run in runs if run.stop > k]
+            said.append(_alike(whole, k))
+        said += [_together(run, k) for run in runs]
+    return said
+
+
+def _alike(runs: list[Cluster], k: int) -> str:
+    """Describe many clusters, of which all are proven or none is."""
+    which = np.zeros(k, dtype=bool)
+    for start, stop, _ in runs:
+        which[start:stop] = True
+    proven = "but nothing useful is proven about the subspaces of these groups"
+    if runs[0].is_proven:
+        worst = angle_words(max(run.angle_bound for run in runs))
+        proven = f"and each group is proven as a subspace, within {worst} of the true one"
+    return (
+        f"{numbered(which)} form {len(runs)} groups, within which they are not distinguished, "
+        f"{proven}."
+    )
+
 
 def _together(run: Cluster, k: int) -> str:
-    """What is proven of a cluster, and how much of it is among the first ``k``."""
-    name = f"{_runs(np.arange(run.start, run.stop))} are not told apart"
+    """Describe one cluster, of which a part may lie beyond the ``k`` components that were kept."""
+    place = np.arange(run.stop)
+    space = "plane" if run.stop - run.start == 2 else "subspace"
+    proven = f"but nothing useful is proven about their common {space}"
+    if run.is_proven:
+        proven = f"but proven as a {space}, within {angle_words(run.angle_bound)} of the true one"
+    said = f"{numbered(place >= run.start)} are not distinguished, {proven}."
     if run.stop > k:
-        name += f" (only {_runs(np.arange(run.start, k))} kept)"
-    if not run.is_proven:
-        return f"{name}, and nothing useful is proven of their span"
-    return f"{name}; their span is proven within {round_up(run.angle_bound):.2g} rad"
+        were = "was" if run.stop == k + 1 else "were"
+        said += (
+            f" {numbered(place >= k)} {were} not kept; request {run.stop} components to have the "
+            f"whole {space}."
+        )
+    return said
+
+
+def _how_certain(certificate: Certificate) -> str:
+    if certificate.kind == "exact":
+        return "These bounds come from a full decomposition, include rounding, and are certain."
+    if certificate.kind == "deterministic":
+        return "These bounds are certain: no probability is involved."
+    certainty = certainty_words(certificate.failure_probability)
+    return (
+        f"All of this holds together with probability {certainty} or more, for any data: only the "
+        "test vectors that the library drew are random."
+    )
 
 
 @dataclass(frozen=True)
 class Decomposition:
-    """Principal components and what belongs to them.
+    """Principal components with their variances, mean and scale.
 
     Attributes
     ----------
@@ -230,11 +301,11 @@ class Decomposition:
         Variances in float64, divided by ``n - 1``.
     mean : array of shape (d,)
     scale : array of shape (d,) or None
-        What the centred columns were divided by.
+        Divisor of each centred column.
     total_variance : float
-        The sum of all ``d`` variances; NaN where only a share of the rows was read.
+        Sum of all ``d`` variances; NaN where only a part of the rows was read.
     n_samples : float
-        The number of rows, or the sum of their weights.
+        Number of rows, or the sum of their weights.
     """
 
     components: Array
@@ -252,17 +323,20 @@ class Decomposition:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Where a priming stands after a step.
+    """State of a priming after a step.
 
     Attributes
     ----------
     step : int
+        Number of steps taken so far.
     passes : float
-        How often the data have been read, a mini-batch counting as its share of the rows.
+        Number of passes over the data; a mini-batch counts as its fraction of the rows.
     seconds : float
-        Time spent in the steps; what is done between two snapshots does not count.
+        Time spent in the steps, without the time between snapshots.
     state : State
         The priming's own state: arrays and numbers.
+    find : callable
+        Computes ``directions``.
     """
 
     step: int
@@ -273,34 +347,76 @@ class Snapshot:
 
     @cached_property
     def directions(self) -> Array:
-        """The directions found so far, ``(d, <= p)``; looked up when first asked for."""
+        """The directions found so far, ``(d, <= p)``; computed on first access."""
         return self.find()
 
 
 @dataclass(frozen=True)
+class Way:
+    """Algorithm with its estimated cost.
+
+    Attributes
+    ----------
+    priming : Priming
+        Algorithm with its options.
+    steps : int
+        Steps of the priming.
+    passes : float
+        Passes over the data.
+    flops : float
+        Floating-point operations.
+    bytes : float
+        Bytes read in all passes.
+    memory : float
+        Bytes of memory besides the data.
+    seconds : float
+        Time.
+    room : float, default=2**31
+        Bytes of rows held in memory at the same time, where the Gram matrix is formed from rows.
+    """
+
+    priming: Any
+    steps: int
+    passes: float
+    flops: float
+    bytes: float
+    memory: float
+    seconds: float
+    room: float = 2.0**31
+
+    @property
+    def name(self) -> str:
+        """Name of the algorithm in a sentence."""
+        if self.priming.traits.certifier == "probes":
+            side = "" if self.priming.side == "right" else " from the left"
+            return f"block Krylov{side} with blocks of {self.priming.block_size}"
+        return "a full decomposition"
+
+
+@dataclass(frozen=True)
 class Plan:
-    """What would be done, and why.
+    """The chosen method, and why it was chosen.
 
     Attributes
     ----------
     priming : object
         A :class:`~primedpca.protocols.Priming`.
     n_components : int or float
-        ``k``, or the share of the variance that the components are to hold.
+        ``k``, or the fraction of the variance that the components must explain.
     n_directions : int
-        ``p = k + l``; for a share, the most that there can be.
+        ``p = k + l``; for a fraction, the largest possible number.
     reason : str
     ways : tuple of Way
-        What was weighed, the cheapest first, where the choice was the planner's.
+        Methods that the planner compared, the cheapest first; empty if the user chose one.
     overhead : float, optional
-        What a pass costs whatever its width, in columns, where the number of extra directions
-        may still change with the spectrum that is seen.
+        Fixed cost of a pass, in columns, where the number of extra directions may still change
+        with the spectrum.
     patience : int, optional
-        Steps after which a full decomposition would have been cheaper, and is made.
+        Number of steps after which a full decomposition would have been cheaper, and is made.
     room : float, optional
         Bytes of rows that a full decomposition may hold, where wide data are read in rows.
     max_basis : int, optional
-        Columns that the proof may keep after a priming that is not block Krylov.
+        Columns that the proof may keep after a priming other than block Krylov.
     """
 
     priming: Any
@@ -316,9 +432,8 @@ class Plan:
     def __str__(self) -> str:
         name = self.ways[0].name if self.ways else type(self.priming).__name__
         if isinstance(self.n_components, float):
-            share = f"{100 * self.n_components:g} % of the variance"
-            return f"The fewest components that hold {share} by {name}: {self.reason}."
+            wanted = f"Fewest components that explain {100 * self.n_components:g} % of the variance"
+            return f"{wanted} by {name}: {self.reason}."
         extra = self.n_directions - self.n_components
-        beside = f" and {extra} extra direction{'s' * (extra != 1)}" if extra else ""
-        one = self.n_components == 1
-        return f"{self.n_components} component{'s' * (not one)}{beside} by {name}: {self.reason}."
+        beside = f" and {count_words(extra, 'extra direction')}" if extra else ""
+        return f"{count_words(self.n_components)}{beside} by {name}: {self.reason}."

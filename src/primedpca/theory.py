@@ -1,9 +1,9 @@
-"""When refining helps: the paper's theoretical analysis, made checkable.
+"""Conditions under which refining helps: the paper's theoretical analysis as computations.
 
-Notation: ``C`` the covariance with eigenpairs ``(lambda_i, e_i)``; ``S`` the span of the
-directions, ``P`` the projection onto it; ``(theta_i, u_i)`` the eigenpairs of ``C`` restricted
-to ``S`` (Ritz pairs), so that ``u_i`` is what refining returns.  ``docs/theory.md`` tells the
-whole story, with the proof.
+Notation: ``C`` is the covariance with eigenpairs ``(lambda_i, e_i)``; ``S`` is the span of the
+directions and ``P`` the projection onto it; ``(theta_i, u_i)`` are the eigenpairs of ``C``
+restricted to ``S`` (Ritz pairs), so that refining returns ``u_i``.  ``docs/theory.md`` has the
+full analysis and the proofs.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import null_space
 
-from primedpca.arrays import describe, to_numpy
-from primedpca.centred import Centred
+from primedpca._core.arrays import describe, to_numpy
+from primedpca._core.orthonormal import basis_of, small_eigh
+from primedpca._operator.operator import Centred
 from primedpca.metrics import angles
-from primedpca.orthonormal import basis_of, small_eigh
 from primedpca.priming import check_directions
 from primedpca.protocols import Array
 
 __all__ = ["Counterexample", "Refining", "angle_bounds", "counterexample", "when_refining_helps"]
 
-#: The truth is a full decomposition, which takes seconds to minutes and 1.5 GB at this size.
+#: The true components come from a full decomposition: up to minutes and 1.5 GB at this size.
 MAX_FEATURES = 5000
 
 
@@ -35,21 +35,23 @@ class Counterexample(NamedTuple):
 
 
 def counterexample(epsilon: float = 0.1) -> Counterexample:
-    """Section 4.1 of the paper: a span that has nearly lost the first component.
+    """Return an example in which refining makes directions worse (section 4.1 of the paper).
 
-    The data are ``+-3 (1, 0, 0), +-2 (0, 1, 0), +-(0, 0, 1)``, the directions
+    The span of the directions has nearly lost the first component.  The data are
+    ``+-3 (1, 0, 0), +-2 (0, 1, 0), +-(0, 0, 1)``; the directions are
     ``(epsilon, 0, sqrt(1 - epsilon^2))`` and ``(0, 1, 0)``.  In the basis of the directions the
     covariance is ``diag(9 epsilon^2 + (1 - epsilon^2), 4) / 3``; the paper prints
-    ``2 (1 - epsilon^2)``.  Refining swaps the two directions where ``epsilon < sqrt(3/8)``.
+    ``2 (1 - epsilon^2)``.  Refining swaps the two directions if ``epsilon < sqrt(3/8)``.
 
     Parameters
     ----------
-    epsilon : float in (0, 1)
-        The share of the first principal component in the first direction.
+    epsilon : float, default=0.1
+        Coefficient of the first principal component in the first direction, between 0 and 1.
 
     Returns
     -------
     Counterexample
+        Data and directions.
 
     Examples
     --------
@@ -61,7 +63,7 @@ def counterexample(epsilon: float = 0.1) -> Counterexample:
     [1.5708, 1.5708]
     """
     if not 0 < epsilon < 1:
-        raise ValueError(f"`epsilon`={epsilon} must lie in (0, 1); the paper thinks of 0.1.")
+        raise ValueError(f"`epsilon`={epsilon} must be above 0 and below 1, for example 0.1.")
     half = np.diag([3.0, 2.0, 1.0])
     directions = np.array([[epsilon, 0.0], [0.0, 1.0], [np.sqrt(1 - epsilon**2), 0.0]])
     return Counterexample(np.concatenate([half, -half]), directions)
@@ -69,27 +71,28 @@ def counterexample(epsilon: float = 0.1) -> Counterexample:
 
 @dataclass(frozen=True)
 class Refining:
-    """What refining does to each component.  All angles are radians in [0, pi/2].
+    """Effect of refining on each component.  All angles are in radians, in [0, pi/2].
 
     Attributes
     ----------
     condition_angles : ndarray of shape (k,)
-        By how much condition i of Propositions 1 to 3 is missed: the angle between ``P e_i``
-        and the nearest direction that maximises the variance on ``S``, orthogonally to
-        ``P e_1, ..., P e_(i-1)``.  The propositions ask for zero up to component i.
+        Violation of condition i of Propositions 1 to 3: the angle between ``P e_i`` and the
+        nearest direction that maximises the variance on ``S``, orthogonally to
+        ``P e_1, ..., P e_(i-1)``.  The propositions require zero up to component i.
     angles_before : ndarray of shape (k,)
-        Between direction i, as it was given, and ``e_i``.
+        Angles between direction i, before refining, and ``e_i``.
     angles_after : ndarray of shape (k,)
-        Between ``u_i`` and ``e_i``.
+        Angles between ``u_i`` and ``e_i``.
     angles_to_span : ndarray of shape (k,)
-        Between ``e_i`` and ``S``: what the best direction of the span would reach.
+        Angles between ``e_i`` and ``S``: no direction of the span is closer to ``e_i``.
     angle_bounds : ndarray of shape (k,)
         Proven bounds on ``angles_after``; pi/2 where nothing is proven.
 
     Notes
     -----
-    Where ``lambda_i`` is repeated, ``e_i`` is one of many eigenvectors.  The bound holds for any
-    of them, and is pi/2 where the span holds more than one, as nothing tells these apart.
+    If ``lambda_i`` is repeated, ``e_i`` is one of many eigenvectors.  The bound holds for any of
+    them.  It is pi/2 if the span contains more than one of them, because these cannot be
+    distinguished.
     """
 
     condition_angles: np.ndarray
@@ -99,13 +102,20 @@ class Refining:
     angle_bounds: np.ndarray
 
     def safe(self, threshold: float) -> np.ndarray:
-        """Which components are within ``threshold`` after refining, by the bound alone: ``(k,)``.
+        """Return a mask ``(k,)`` of components proven to be within ``threshold`` after refining.
 
-        Where all of the first i are, the longest correct streak is at least i.
+        If it is True for the first i components, the longest correct streak is at least i.
+
+        Parameters
+        ----------
+        threshold : float
+            Angle in radians, between 0 and pi/2.
         """
         if not 0 < threshold < np.pi / 2:
-            raise ValueError(f"`threshold`={threshold} must lie in (0, pi/2), in radians.")
-        # Strictly, because a streak counts angles below its threshold.
+            raise ValueError(
+                f"`threshold`={threshold} must be an angle in radians, above 0 and below pi/2."
+            )
+        # Strict, because a streak counts angles below its threshold.
         return self.angle_bounds < threshold
 
 
@@ -115,28 +125,28 @@ def when_refining_helps(
     n_components: int | None = None,
     **preparation: Any,
 ) -> Refining:
-    """Compare directions, their refinement and the truth, with what can be proven beforehand.
+    """Compare directions and their refinement with the true components and with proven bounds.
 
     The bound (Saad) is ``sin(u_i, e_i) <= sqrt(1 + gamma^2 / delta_i^2) sin(e_i, S)`` with
     ``gamma = ||P C (I - P)||`` and ``delta_i`` the distance from ``lambda_i`` to the Ritz values
-    other than ``theta_i``.  The truth comes from a full decomposition in float64.
+    other than ``theta_i``.  The true components come from a full decomposition in float64.
 
     Parameters
     ----------
     X : data of shape (n, d)
         Anything that :func:`primedpca.as_source` reads, with ``d`` at most 5000.
     directions : array of shape (d, q)
-        As :func:`primedpca.refine` takes them; column i stands for component i.
-    n_components : int, optional
-        By default as many as the directions span.
+        Directions as for :func:`primedpca.refine`; column i is compared with component i.
+    n_components : int or None, default=None
+        Number of components to compare; ``None`` means the rank of the directions.
     **preparation
-        ``sample_weight``, ``center``, ``scale``, ``missing`` and ``engine``, as the estimator
-        has them.
+        ``sample_weight``, ``center``, ``scale``, ``missing`` and ``engine``, as in
+        :class:`primedpca.PrimedPCA`.
 
     Returns
     -------
     Refining
-        The bounds allow for the rounding of the float64 decompositions.
+        The bounds include the rounding errors of the float64 decompositions.
 
     Examples
     --------
@@ -147,10 +157,10 @@ def when_refining_helps(
     >>> found.safe(np.pi / 8).tolist()
     [True, True]
     """
-    # A Centred is prepared already: given more options, it is refused as a source.
+    # A Centred is prepared already: further options beside it raise an error.
     data = Centred.of(X, **preparation)
     _check_features(data)
-    # First in the type of the data, so that the span is the one that `refine` works in.
+    # First in the dtype of the data, so that the span is the one that `refine` uses.
     given = check_directions(directions, data.like)
     basis = basis_of(to_numpy(basis_of(given)).astype(np.float64))
     k = _checked_count(n_components, basis, directions)
@@ -159,11 +169,11 @@ def when_refining_helps(
 
 
 def _compare(covariance: np.ndarray, directions: np.ndarray, basis: np.ndarray) -> Refining:
-    """Directions ``(d, k)``, refined in the span of ``basis`` ``(d, p)``, against the truth."""
+    """Compare directions ``(d, k)``, refined in the span of ``basis``, with the truth."""
     k = directions.shape[1]
     values, vectors = small_eigh(covariance)
     if values[0] <= 0:
-        raise ValueError("`X` has no variance; give at least two rows that differ.")
+        raise ValueError("`X` has no variance. Pass at least two different rows.")
     truth, image = vectors[:, :k], covariance @ basis
     inside = basis.T @ image
     _, turn = small_eigh(inside)
@@ -180,23 +190,23 @@ def _compare(covariance: np.ndarray, directions: np.ndarray, basis: np.ndarray) 
 def angle_bounds(
     values: np.ndarray, truth: np.ndarray, basis: np.ndarray, image: np.ndarray
 ) -> np.ndarray:
-    """Condition (b): how far refining may be from the truth, by Saad's bound.
+    """Return Saad's bound on the angles between refined and true components: condition (b).
 
     Parameters
     ----------
     values : ndarray of shape (k,)
-        The leading eigenvalues of the covariance ``C``.
+        Leading eigenvalues of the covariance ``C``.
     truth : ndarray of shape (d, k)
-        Their eigenvectors.
+        Eigenvectors of these eigenvalues.
     basis : ndarray of shape (d, p)
-        Orthonormal, of the span that is refined in.
+        Orthonormal basis of the span in which components are refined.
     image : ndarray of shape (d, p)
         ``C basis``.
 
     Returns
     -------
     ndarray of shape (k,)
-        Radians; pi/2 where nothing is promised.
+        Bounds in radians; pi/2 where nothing is proven.
     """
     inside = basis.T @ image
     sines, cosines = _parts(truth, basis)
@@ -208,15 +218,15 @@ def angle_bounds(
 
 
 def _rounding(order: int) -> float:
-    """A stable eigensolver is exact for a matrix this near, relative to the largest eigenvalue."""
+    """Backward error of a stable eigensolver, relative to the largest eigenvalue."""
     return 10 * order * float(np.finfo(np.float64).eps)
 
 
 def _check_features(data: Centred) -> None:
     if data.shape[1] > MAX_FEATURES:
         raise ValueError(
-            f"`X` has {data.shape[1]} features, but the truth is found by a full decomposition, "
-            f"for at most {MAX_FEATURES}; select or project columns first."
+            f"`X` has {data.shape[1]} features, but the full decomposition behind this comparison "
+            f"allows at most {MAX_FEATURES}. Select or project columns first."
         )
 
 
@@ -224,24 +234,24 @@ def _checked_count(n_components: int | None, basis: np.ndarray, directions: Arra
     rank = basis.shape[1]
     k = rank if n_components is None else n_components
     if rank == 0:
-        raise ValueError("directions are all zero, so they span nothing; give non-zero ones.")
+        raise ValueError("directions are all zero. Pass directions that are not zero.")
     if not 1 <= k <= rank:
         raise ValueError(
-            f"`n_components`={k} must lie between 1 and {rank}, the number of dimensions that "
-            f"the directions ({describe(directions)}) span."
+            f"`n_components`={k} must lie between 1 and {rank}, the rank of the directions "
+            f"({describe(directions)})."
         )
     return k
 
 
 def _parts(vectors: np.ndarray, basis: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How much of each column lies outside the span of ``basis``, and how much inside."""
+    """Return the lengths of each column's parts outside and inside the span of ``basis``."""
     inside = basis.T @ vectors
     outside = vectors - basis @ inside
     return np.linalg.norm(outside, axis=0), np.linalg.norm(inside, axis=0)
 
 
 def _distances_to_others(values: np.ndarray, ritz_values: np.ndarray) -> np.ndarray:
-    """``delta_i``: from ``values[i]`` to the nearest Ritz value other than the i-th."""
+    """Return ``delta_i``, the distance of ``values[i]`` to the nearest Ritz value but the i-th."""
     distances = np.abs(values[:, None] - ritz_values)
     np.fill_diagonal(distances, np.inf)
     nearest: np.ndarray = distances.min(axis=1)
@@ -249,7 +259,8 @@ def _distances_to_others(values: np.ndarray, ritz_values: np.ndarray) -> np.ndar
 
 
 def _tilt(pull: np.ndarray, gaps: np.ndarray, rounding: float) -> np.ndarray:
-    """How far ``u_i`` may turn from ``P e_i``: ``pull / gaps``, infinite where gaps vanish."""
+    """Bound the part of ``u_i`` across ``P e_i`` by ``pull / gaps``; infinite without a gap."""
+    # Rounding is added above and subtracted below, so that the quotient stays an upper bound.
     tilt = np.full_like(gaps, np.inf)
     np.divide(pull + rounding, gaps - rounding, out=tilt, where=gaps > rounding)
     return tilt
@@ -258,22 +269,24 @@ def _tilt(pull: np.ndarray, gaps: np.ndarray, rounding: float) -> np.ndarray:
 def _bounds(
     sines: np.ndarray, cosines: np.ndarray, tilt: np.ndarray, rounding: float
 ) -> np.ndarray:
-    """``arcsin(sqrt(sines^2 + tilt^2))``; pi/2 where that exceeds 1."""
-    # From sine and cosine both: the arc sine alone loses half of the digits near pi/2.
+    """Return ``arcsin(sqrt(sines^2 + tilt^2))``; pi/2 where the argument exceeds 1."""
+    # From the sine and the cosine, because the arc sine loses half of the digits near pi/2.
     cosine = np.sqrt(np.maximum(cosines**2 - tilt**2 - rounding, 0.0))
     bounds: np.ndarray = np.arctan2(np.hypot(sines, tilt) + rounding, cosine)
     return bounds
 
 
 def _missed(inside: np.ndarray, projected: np.ndarray, rounding: float) -> np.ndarray:
-    """``condition_angles``, in coordinates of the span.
+    """Return ``condition_angles``, computed in coordinates of the span.
 
     Parameters
     ----------
     inside : ndarray of shape (p, p)
-        The covariance on the span.
+        Covariance restricted to the span.
     projected : ndarray of shape (p, k)
-        ``P e_i``.  A projection that is zero up to rounding has no direction: pi/2.
+        ``P e_i``.  A projection that is zero up to rounding has no direction and gives pi/2.
+    rounding : float
+        Relative rounding error of the decompositions.
     """
     missed = np.full(projected.shape[1], np.pi / 2)
     slack = rounding * np.linalg.norm(inside, ord=2)
@@ -281,6 +294,7 @@ def _missed(inside: np.ndarray, projected: np.ndarray, rounding: float) -> np.nd
     for i, vector in enumerate(projected.T):
         values, turn = small_eigh(rest.T @ inside @ rest)
         if np.linalg.norm(vector) > rounding:
+            # All eigenvectors of a repeated maximum qualify, so the angle is to their span.
             best = rest @ turn[:, values >= values[0] - slack]
             missed[i] = np.arctan2(*_parts(vector, best))
         left = vector @ rest
@@ -290,7 +304,7 @@ def _missed(inside: np.ndarray, projected: np.ndarray, rounding: float) -> np.nd
 
 
 def _angles_before(directions: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """``angles_before``; a column of zeros has no direction: pi/2."""
+    """Return ``angles_before``; a column of zeros has no direction and gives pi/2."""
     found = np.full(truth.shape[1], np.pi / 2)
     there = directions.any(axis=0)
     if there.any():
@@ -299,6 +313,6 @@ def _angles_before(directions: np.ndarray, truth: np.ndarray) -> np.ndarray:
 
 
 def _angles(columns: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    # The measured angle of orthogonal vectors may exceed pi/2 by a rounding.
+    # Rounding may put the measured angle of orthogonal vectors above pi/2.
     measured: np.ndarray = np.minimum(angles(columns.T, truth.T), np.pi / 2)
     return measured

@@ -21,7 +21,7 @@ def browser():
     found = next(filter(None, map(shutil.which, NAMES)), None)
     if found is None:
         pytest.skip("no Chromium is installed; on Debian: apt-get install chromium")
-    # Chromium's own sandbox does not let root in.
+    # The sandbox of Chromium does not work for root.
     flags = ["--no-sandbox"] if os.geteuid() == 0 else []
     with driver.sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=found, args=flags)
@@ -30,7 +30,7 @@ def browser():
 
 
 class Visit:
-    """A page that was opened, with everything that it complained of or asked for."""
+    """An open page, with its console messages and network requests."""
 
     def __init__(self, browser, path, **options):
         self.context = browser.new_context(**options)
@@ -75,7 +75,7 @@ def _fitted(spectrum, k, **options):
 
 @pytest.fixture(scope="session")
 def pages(tmp_path_factory):
-    """Pages of models as they come: certified with a pair, unproven, many, hostile."""
+    """Write pages of several models: certified with a pair, unproven, many components, hostile."""
     folder = tmp_path_factory.mktemp("pages")
     spectrum = 1 / np.arange(1.0, 61)
     spectrum[6] = spectrum[7]

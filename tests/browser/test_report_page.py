@@ -1,4 +1,4 @@
-"""The report page in a real Chromium: it works, for everybody, and keeps to itself."""
+"""The report page in a real Chromium: it works, is accessible, and loads nothing."""
 
 from itertools import pairwise
 
@@ -106,7 +106,7 @@ def test_the_code_can_be_copied(visit, pages):
     assert "load(" in lines
 
 
-# -- for everybody ---------------------------------------------------------------------------
+# -- accessibility ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("viewport", [PHONE, SMALLEST], ids=["360", "320"])
@@ -115,7 +115,7 @@ def test_a_phone_never_scrolls_sideways(visit, pages, name, viewport):
     page = visit(pages[name], viewport=viewport).page
     width = page.evaluate("() => document.documentElement.scrollWidth")
     assert width == viewport["width"]
-    # What is wider than the screen is inside a box that scrolls by itself.
+    # Wide content is inside a box that scrolls by itself.
     beyond = page.evaluate(
         "() => [...document.querySelectorAll('body *')].filter(e => !e.closest('.scroll, pre, svg')"
         "&& e.getBoundingClientRect().right > innerWidth + 0.5).map(e => e.outerHTML.slice(0, 80))"
@@ -125,7 +125,7 @@ def test_a_phone_never_scrolls_sideways(visit, pages, name, viewport):
 
 @pytest.mark.parametrize("name", ["certified", "many"])
 def test_the_figures_stay_in_their_boxes(visit, pages, name):
-    """At every width: a bound such as 9.9 × 10⁻¹⁰ ° is long, and must not be broken."""
+    """At every width: a bound such as 9.9 × 10⁻¹⁰ ° is long, and must not wrap."""
     page = visit(pages[name]).page
     assert "× 10" in page.locator(".figures").text_content() or name == "certified"
     for width in range(320, 1300, 20):
@@ -223,7 +223,7 @@ def test_the_first_stop_skips_to_the_content(visit, pages):
     page.keyboard.press("Tab")
     assert page.evaluate("() => document.activeElement.className") == "skip"
     box = page.locator(".skip").bounding_box()
-    assert box["y"] >= 0  # and is seen then
+    assert box["y"] >= 0  # and is visible then
     page.keyboard.press("Enter")
     assert page.evaluate("() => document.activeElement.id") == "main"
 
@@ -236,7 +236,7 @@ def test_boxes_that_scroll_are_reached_by_keyboard(visit, pages):
     page.wait_for_function("() => document.querySelector('.scroll').scrollLeft > 0")
 
 
-# -- paper -----------------------------------------------------------------------------------
+# -- printing --------------------------------------------------------------------------------
 
 
 def test_print(visit, pages, tmp_path):
@@ -250,13 +250,13 @@ def test_print(visit, pages, tmp_path):
     assert page.evaluate("() => getComputedStyle(document.querySelector('figure svg')).filter") == (
         "none"
     )
-    # All rows are on the paper, none in a box that scrolls.
+    # All rows are printed, none is hidden in a box that scrolls.
     hidden = page.eval_on_selector(".scroll", "box => box.scrollHeight - box.clientHeight")
     assert hidden == 0
     box = page.eval_on_selector(".scroll", "box => getComputedStyle(box).overflow")
-    assert box == "visible"  # columns are cut in a box that scrolls
+    assert box == "visible"  # a box that scrolls would cut columns
     head = page.eval_on_selector("thead button", "button => getComputedStyle(button).display")
-    assert head == "contents"  # what is in a button is left out of heads on the next sheets
+    assert head == "contents"  # Chromium drops buttons from headings repeated on the next sheet
     page.set_viewport_size({"width": 680, "height": 960})  # A4 less its margins, in CSS pixels
     wide = page.eval_on_selector("#table", "table => table.getBoundingClientRect().right")
     assert wide <= 680

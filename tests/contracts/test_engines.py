@@ -1,4 +1,4 @@
-"""What an engine promises: the same bits however the work is spread, and no harm on the way."""
+"""Promises of an engine: the same bits however the work is divided, and no side effects."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,11 +17,14 @@ import torch
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from primedpca import PrimedPCA, as_source
-from primedpca.arrays import to_numpy
-from primedpca.centred import Centred
+from primedpca._core.arrays import to_numpy
+from primedpca._core.blas import one_blas_thread
+from primedpca._operator.operator import Centred
 from primedpca.engines import LocalEngine, as_engine
-from primedpca.engines.local import FixedTree, one_blas_thread
-from primedpca.engines.torch_distributed import TorchDistributed
+from primedpca.engines.counted import CountedEngine
+from primedpca.engines.journal import RecordedEngine
+from primedpca.engines.torch.engine import TorchDistributed
+from primedpca.engines.tree import FixedTree, read_and_apply
 from primedpca.priming import SubspaceIteration
 from primedpca.protocols import Engine, Parts
 
@@ -28,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("small_blocks")
 
 
 def noise(*shape):
-    """Sums of these depend on the order in which they are made."""
+    """Numbers whose sum depends on the order of addition."""
     rng = np.random.default_rng(0)
     return rng.standard_normal(shape) * 10.0 ** rng.uniform(-3, 3, shape)
 
@@ -129,7 +133,7 @@ def left_to_right(parts):
 
 
 def in_sixteens(parts):
-    """Sums of sixteen neighbours, of sixteen such sums and so on; what is left over, last."""
+    """Add sixteen neighbours, then sixteen such sums, and so on; the remainder last."""
     left_over = []
     while parts:
         whole = len(parts) // 16 * 16
@@ -156,7 +160,7 @@ def test_the_tree_adds_in_a_fixed_order(count):
     parts = list(noise(count, 5))
     found = tree_sum(parts)
     np.testing.assert_array_equal(found, in_sixteens(parts))
-    if count >= 40:  # the order can be told from others
+    if count >= 40:  # other orders give other bits
         assert (found != left_to_right(parts)).any()
 
 
@@ -206,7 +210,7 @@ def test_works_in_a_forked_child():
     def product():
         return Centred(X, engine).covariance_product(vectors).tobytes()
 
-    expected = product()  # the pool and its threads are there when the fork happens
+    expected = product()  # so that the pool and its threads exist before the fork
     read, write = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # threads and fork: the point here
@@ -349,6 +353,20 @@ def test_two_fits_at_once():
 # -- choosing an engine -----------------------------------------------------------------------
 
 
+class Bare:
+    """An engine of a user that has only ``sweep``."""
+
+    def __init__(self):
+        self.passes = 0
+
+    def sweep(self, source, kernel, whole, mine):
+        self.passes += 1
+        tree = FixedTree(source.blocks)
+        for i in range(len(source.blocks)):
+            tree.add(read_and_apply(source, kernel, whole, mine, i))
+        return tree.total()
+
+
 def test_as_engine():
     engine = LocalEngine(3)
     assert as_engine(engine) is engine
@@ -358,3 +376,37 @@ def test_as_engine():
         as_engine("cluster")
     with pytest.raises(ValueError, match="`workers`=0 must be at least 1"):
         LocalEngine(0)
+
+
+def test_an_object_with_only_sweep_is_an_engine_to_the_same_bits(tmp_path):
+    X, own = noise(700, 18), Bare()
+    fits = [PrimedPCA(3, engine=engine, random_state=0).fit(X) for engine in (None, own)]
+    assert fits[0].components_.tobytes() == fits[1].components_.tobytes()
+    assert own.passes > 0
+    assert [fit.where_ for fit in fits] == ["this machine", "Bare"]
+    kept = PrimedPCA(3, engine=own, checkpoint=tmp_path / "kept", random_state=0).fit(X)
+    assert kept.components_.tobytes() == fits[0].components_.tobytes()
+
+
+@pytest.mark.parametrize("name", [name for name in vars(Engine) if not name.startswith("_")])
+def test_every_engine_has_every_member(name):
+    told = []
+    journal = SimpleNamespace()
+    wrapped = RecordedEngine(CountedEngine(LocalEngine(2), told.append), journal)
+    for engine in (*ENGINES, as_engine(Bare()), wrapped):
+        assert hasattr(engine, name)
+    assert wrapped.traits == LocalEngine(2).traits
+    assert wrapped.journal is journal
+    assert wrapped.collect(7) == [7]
+
+
+@pytest.mark.parametrize("priming", ["auto", "block_krylov", "subspace_iteration"])
+def test_a_fit_of_a_file_has_the_same_bits_with_any_number_of_workers(tmp_path, priming):
+    np.save(tmp_path / "x.npy", noise(700, 80))
+    found = {
+        PrimedPCA(3, priming=priming, engine=LocalEngine(workers), random_state=0)
+        .fit(tmp_path / "x.npy")
+        .components_.tobytes()
+        for workers in (1, 2, 4)
+    }
+    assert len(found) == 1

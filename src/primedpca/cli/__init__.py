@@ -1,23 +1,26 @@
-"""The command line: parse, call, print; no mathematics."""
+"""The command line: parse the arguments, call the library, print the results.
+
+It computes nothing itself, may import everything, and is imported by nothing.  Commands import
+NumPy, rich and the rest of the library inside their functions, so that ``--help`` answers at once.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from importlib.metadata import entry_points
 from typing import Annotated, Any
 
 import typer
 
 from primedpca.cli.bench import bench
 from primedpca.cli.certify import certify
-from primedpca.cli.datasets import list_datasets
 from primedpca.cli.demo import demo
 from primedpca.cli.errors import run
 from primedpca.cli.fit import fit
 from primedpca.cli.inspect import inspect
 from primedpca.cli.plan import plan
 from primedpca.cli.report import report
-from primedpca.cli.reproduce import reproduce_target
 from primedpca.cli.transform import transform
 
 __all__ = ["app", "main"]
@@ -36,14 +39,17 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Print the version and exit."
+        ),
     ] = False,
 ) -> None:
-    """Top-k principal components of data of any kind and size, each with a proven bound.
+    """Top-k principal components of data of any kind and size, each with a proven error bound.
 
-    Begin with: primedpca demo, or primedpca fit DATA -k 10
+    Start with: primedpca demo, or primedpca fit DATA -k 10
 
-    Exit codes: 0 done, 1 refused, 2 not understood, 3 not all proven, 130 interrupted.
+    Exit codes: 0 done, 1 invalid data or request, 2 usage error, 3 not all proven, 130 interrupted.
     """
 
 
@@ -56,13 +62,14 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "inspect": inspect,
     "report": report,
     "bench": bench,
-    "datasets": list_datasets,
-    "reproduce": reproduce_target,
 }
+# Commands of other installed packages, such as `reproduce` of primedpca_paper.
+_found = sorted(entry_points(group="primedpca.commands"), key=lambda entry: entry.name)
+COMMANDS |= {entry.name: entry.load() for entry in _found}
 for _name, _command in COMMANDS.items():
     app.command(_name)(_command)
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Run the command line and end the process; whatever goes wrong is one sentence."""
+    """Run the command line and exit the process; any error is reported in one sentence."""
     sys.exit(run(app, sys.argv[1:] if words is None else words))

@@ -1,4 +1,4 @@
-"""``primedpca bench``: a short race against scikit-learn on this machine."""
+"""``primedpca bench``: a short comparison with scikit-learn on this machine."""
 
 from __future__ import annotations
 
@@ -19,34 +19,42 @@ def bench(
     data: Annotated[
         str | None,
         typer.Argument(
-            metavar="[DATA]", show_default=False, help="Data that fit into memory; else drawn ones."
+            metavar="[DATA]",
+            show_default=False,
+            help="Data that fit into memory; default: synthetic data.",
         ),
     ] = None,
     k: Annotated[
-        int, typer.Option("-k", metavar="K", parser=opt.whole(1), help="How many components.")
+        int, typer.Option("-k", metavar="K", parser=opt.whole(1), help="Number of components.")
     ] = 16,
     repeats: Annotated[
         int,
-        typer.Option(metavar="N", parser=opt.whole(1), help="Runs of each; the median counts."),
+        typer.Option(
+            metavar="N",
+            parser=opt.whole(1),
+            help="Number of fits of each solver; the median is shown.",
+        ),
     ] = 3,
     *,
     reading: Reading,
     as_json: opt.AsJson = False,
     debug: opt.Debug = False,
 ) -> None:
-    """Race PrimedPCA against scikit-learn's solvers, all at their defaults, and audit each.
+    """Compare PrimedPCA with scikit-learn's solvers, all with their defaults.
 
-    Every answer is audited alike: how far is its worst component off, at most?
-    Only PrimedPCA says so by itself, and its time includes that.
-    The full benchmark, every solver tuned to one accuracy, is in benchmarks/.
+    Every result is audited: the table shows a proven bound on its largest error.
+    Only PrimedPCA gives such a bound itself, and its time includes it.
+    The full benchmark, with every solver tuned to one accuracy, is in benchmarks/.
 
     Example: primedpca bench
     """
-    from primedpca.experiments.bench import race, races
+    from primedpca._demo.bench import race, races
 
     if data is None:
         if reading != Reading():
-            raise ValueError("options on how to read DATA need some; name a file, or drop them.")
+            raise ValueError(
+                "Options on how to read DATA need DATA. Name a file, or leave them out."
+            )
         rows = [row for name, x in races() for row in race(name, x, k, repeats)]
     else:
         rows = race(data, open_data(data, reading), k, repeats)
@@ -60,7 +68,7 @@ def _show(rows: list[Any], k: int) -> None:
     from rich.table import Table
 
     console = to_terminal()
-    console.print(f"{k} components; seconds are medians; worst: no component is farther off.\n")
+    console.print(f"{k} components. seconds: median; worst: bound on the largest error.\n")
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("", overflow="fold")
     for title in ("seconds", "worst", "known"):
@@ -73,4 +81,4 @@ def _show(rows: list[Any], k: int) -> None:
         known = "yes" if row.proves else "no"
         table.add_row(f"  {row.solver}", f"{row.seconds:.3f}", angle(row.bound), known)
     console.print(table)
-    console.print("\nknown: whether the solver itself tells how far off it is.", style="dim")
+    console.print("\nknown: whether the solver itself gives the bound.", style="dim")

@@ -1,4 +1,4 @@
-"""``primedpca certify``: the audit of any components, from whatever program."""
+"""``primedpca certify``: audit the components of any program."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
+from primedpca._core.outward_rounding import round_down, round_up
 from primedpca.cli import options as opt
 from primedpca.cli.errors import DONE, NOT_CONVERGED
 from primedpca.cli.files import check_no_model, is_csv, open_data, open_like
 from primedpca.cli.groups import Reading, flat
 from primedpca.cli.printing import print_json, to_terminal
-from primedpca.outward import round_down, round_up
 
 __all__ = ["certify"]
 
@@ -25,7 +25,7 @@ def certify(
         typer.Argument(
             metavar="COMPONENTS",
             show_default=False,
-            help="One component a row: .npy, .npz, .csv, any other DATA, or a model of fit.",
+            help="One component per row: .npy, .npz, .csv, any other DATA, or a model from fit.",
         ),
     ],
     *,
@@ -35,7 +35,7 @@ def certify(
             metavar="ANGLE",
             parser=opt.as_angle,
             show_default=False,
-            help="Ask only whether each is within this angle: pi/128, 1deg, 0.01.",
+            help="Test whether each component is within this angle: pi/128, 1deg, 0.01 (radians).",
         ),
     ] = None,
     max_passes: opt.MaxPasses = 20,
@@ -46,10 +46,10 @@ def certify(
     as_json: opt.AsJson = False,
     debug: opt.Debug = False,
 ) -> int:
-    """Prove how far COMPONENTS are from the exact principal components of DATA, at most.
+    """Prove how far COMPONENTS are, at most, from the true principal components of DATA.
 
     Exit code 3 if --tol is given and not every component is proven within it.
-    Of a model, its own map, scale and rule for missing values are used.
+    For a model, its own map, scale and rule for missing values are used.
 
     Example: primedpca certify data.npy components.npy --tol 1deg
     """
@@ -59,12 +59,12 @@ def certify(
     if model is not None:
         for option, value in (("--scale", scale), ("--missing", missing)):
             if value is not None:
-                raise ValueError(f"`{option}` {value} is the model's to say; leave it out.")
+                raise ValueError(f"`{option}` {value} is set by the model. Omit it.")
         preparation = {"center": model.center, "scale": model.scale_, "missing": model.missing}
-    if is_csv(components) and not is_csv(data):  # they were said of the components alone
+    if is_csv(components) and not is_csv(data):  # both options describe the components only
         reading = replace(reading, delimiter=None, header=None)
     source = open_like(data, model, reading)
-    from primedpca.certify import certify as audited
+    from primedpca._solve.audit import certify as audited
 
     proof = audited(
         source, vectors, tol=tol, max_passes=max_passes, random_state=seed, **preparation
@@ -80,31 +80,32 @@ def certify(
 
 
 def _components(path: str, reading: Reading) -> tuple[Any, Any]:
-    """Vectors ``(k, d)``, and the model that they are of, if they are of one."""
+    """Return the vectors ``(k, d)``, and the model if the file is one, else None."""
     if path.endswith(".safetensors"):
         from primedpca.cli.files import load_model
 
         model = load_model(path)
         return model.components_, model
     from primedpca.sources.base import whole
-    from primedpca.sources.csv_file import NoNamesError
+    from primedpca.sources.files.csv_text import NoNamesError
 
     own = Reading(delimiter=reading.delimiter) if is_csv(path) else Reading()
     try:
         return whole(open_data(path, own)), None
     except NoNamesError:
-        # Names that are numbers would not be orthonormal to the rest, and be refused as such.
+        # Read the first line as a component: if it held names, the rows would not be orthonormal.
         return whole(open_data(path, replace(own, header=False))), None
     except (OSError, ValueError) as error:
-        kind = type(error) if isinstance(error, OSError) else ValueError  # others take more
+        # Subclasses of ValueError may take other arguments than a message.
+        kind = type(error) if isinstance(error, OSError) else ValueError
         raise kind(str(error).replace("`X`", "`components`")) from error
 
 
 def _show(proof: Any, tol: float | None) -> None:
-    from primedpca.cli.summary import MOST, bound_cells, empty_table, show_certificate
+    from primedpca.cli.summary import MOST, bound_cells, empty_table, show_certificate, show_rest
 
     console = to_terminal()
-    table = empty_table(console, "variance at least", "at most", "within")
+    table = empty_table(console, "variance at least", "at most", "proven within")
     own, intervals = proof.angle_bounds, proof.eigenvalue_bounds[:MOST]
     near = 0.02 if tol is None else tol
     cells = bound_cells(own, proof.counted_bounds(), near, len(intervals))
@@ -112,7 +113,5 @@ def _show(proof: Any, tol: float | None) -> None:
         ends = (f"{round_down(low, 4):.4g}", f"{round_up(high, 4):.4g}")
         table.add_row(str(i + 1), *ends, cells[i])
     console.print(table)
-    more = len(proof.angle_bounds) - MOST
-    if more > 0:
-        console.print(f"... and {more} more; --json prints them all.", style="dim")
+    show_rest(console, len(proof.angle_bounds))
     show_certificate(console, proof, tol)

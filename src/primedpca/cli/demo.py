@@ -1,26 +1,26 @@
-"""``primedpca demo``: what refining buys and what is proven, on data that ship along."""
+"""``primedpca demo``: the improvement from refining, and proven bounds, on included data."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from primedpca._core.outward_rounding import round_up
 from primedpca.cli import options as opt
 from primedpca.cli.printing import print_json
-from primedpca.outward import round_up
 
 if TYPE_CHECKING:
-    from primedpca.experiments.demo import Proven, Row
+    from primedpca._demo.demo import Proven, Row
 
 __all__ = ["demo"]
 
 
 def demo(as_json: opt.AsJson = False, debug: opt.Debug = False) -> None:
-    """Show what refining buys and what is proven, on data that ship along.
+    """Show the improvement from refining, and proven bounds, on included data.
 
     Example: primedpca demo
     """
-    from primedpca.experiments.demo import prove_demo, run_demo
+    from primedpca._demo.demo import prove_demo, run_demo
 
     if as_json:
         rows, proofs = ([row.as_dict() for row in part] for part in (run_demo(), prove_demo()))
@@ -31,18 +31,18 @@ def demo(as_json: opt.AsJson = False, debug: opt.Debug = False) -> None:
 
 
 def _show(rows: Iterable[Row]) -> None:
-    """Say how to read the table, then print it."""
+    """Print the table and how to read it."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    from primedpca.experiments.demo import N_COMPONENTS, STEPS
+    from primedpca._demo.demo import N_COMPONENTS, STEPS
 
     console = Console(highlight=False)
     console.print(
         f"Finding {N_COMPONENTS} principal components with the paper's three primings.\n"
-        f"  streak  how many, counted from the first, are within 22.5° (pi/8) of the truth\n"
-        f"  worst   the angle of the worst of the {N_COMPONENTS}\n"
+        f"  streak  number of leading components within 22.5° (pi/8) of the true ones\n"
+        f"  worst   largest angle of the {N_COMPONENTS} components to the true ones\n"
         "Each cell reads: before refining → refined → refined with 2 → with 4 extra directions.\n"
         f"EigenGame and Oja see {STEPS} mini-batches of 1000 rows; refining is one more pass.\n"
     )
@@ -66,18 +66,18 @@ def _show(rows: Iterable[Row]) -> None:
 
 
 def _show_proofs(proofs: Iterable[Proven]) -> None:
-    """What comes out when nothing is asked for but a number of components."""
+    """Print the table of fits with the defaults."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    from primedpca.experiments.demo import N_COMPONENTS
+    from primedpca._demo.demo import N_COMPONENTS
 
     console = Console(highlight=False)
     console.print(
-        f"\nAnd the main job, PrimedPCA({N_COMPONENTS}).fit(X) with everything at its default.\n"
-        "  proven  no component is farther from the exact one than this\n"
-        "  true    how far the farthest really is, against LAPACK's\n"
+        f"\nPrimedPCA({N_COMPONENTS}).fit(X) with the defaults.\n"
+        "  proven  bound on the largest angle of a component to the exact one\n"
+        "  true    that angle itself, with LAPACK's components as the exact ones\n"
     )
     table = Table(box=None, pad_edge=False)
     for name in ("data", "seconds", "proven", "true"):

@@ -1,4 +1,4 @@
-"""``primedpca inspect``: what is in a model file."""
+"""``primedpca inspect``: show the contents of a model file."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["inspect"]
 
 
 def inspect(model: opt.Model, as_json: opt.AsJson = False, debug: opt.Debug = False) -> None:
-    """Show a model that fit or PrimedPCA.save has written: its components and what is proven.
+    """Show a model written by fit or PrimedPCA.save: its components and what is proven.
 
-    Nothing in the file is run, and every byte of it is checked.
+    Every byte of the file is checked, and nothing in it is executed.
 
     Example: primedpca inspect model.safetensors
     """
@@ -41,9 +41,9 @@ def _show(pca: Any, path: Any, names: Any) -> None:
         shown = ", ".join(map(_written, names[:8])) + (", ..." if len(names) > 8 else "")
         console.print(f"Columns: {shown}", soft_wrap=not console.is_terminal)
     if getattr(pca, "map_", None) is not None:
-        console.print(f"Rows: each through {printable(pca.map_)} first")
+        console.print(f"Map: {printable(pca.map_)}, applied to each row")
     if pca.scale is not None:
-        how = "their standard deviations" if isinstance(pca.scale, str) else "numbers given"
+        how = "their standard deviations" if isinstance(pca.scale, str) else "given numbers"
         console.print(f"Scale: columns divided by {how}")
     if pca.missing == "mean":
         console.print("Missing values: replaced by the mean of their column")
@@ -54,6 +54,6 @@ def _show(pca: Any, path: Any, names: Any) -> None:
 
 
 def _written(name: str) -> str:
-    """The name of a column as ``--columns`` takes it."""
+    """Write the name of a column as ``--columns`` reads it."""
     shown = printable(name)
     return f'"{shown}"' if "," in name else shown

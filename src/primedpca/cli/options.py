@@ -1,4 +1,4 @@
-"""The words of the command line: what each option is called, takes and is refused for."""
+"""Options of the command line: their names, help texts, parsers and errors."""
 
 from __future__ import annotations
 
@@ -11,38 +11,10 @@ from typing import Annotated, Any
 import typer
 
 __all__ = [
-    "AsJson",
-    "Checkpoint",
-    "Columns",
-    "Components",
-    "Data",
-    "Debug",
-    "Delimiter",
-    "Device",
-    "Dtype",
-    "Exclude",
-    "FollowLinks",
-    "Force",
-    "Header",
-    "Id",
-    "Label",
-    "Map",
-    "MaxMemory",
-    "MaxPasses",
-    "Missing",
-    "Model",
-    "Offset",
-    "Out",
-    "Priming",
-    "Report",
-    "Scale",
-    "Seed",
-    "Shape",
-    "Tol",
-    "Verbose",
-    "as_angle",
-    "as_count",
-    "whole",
+    *("AsJson", "Checkpoint", "ColumnNames", "Components", "Data", "Debug", "Delimiter", "Device"),
+    *("Dtype", "Exclude", "FollowLinks", "Force", "Header", "Id", "Label", "Map", "MaxMemory"),
+    *("MaxPasses", "Missing", "Model", "Offset", "Out", "Priming", "Report", "Scale", "Seed"),
+    *("Shape", "Tol", "Verbose", "as_angle", "as_count", "whole"),
 ]
 
 PRIMINGS = (
@@ -50,12 +22,8 @@ PRIMINGS = (
     *("mu_eigengame", "krasulina", "frequent_directions"),
 )
 MAPS = ("log1p", "sqrt", "counts_per_million", "log_cp10k", "log_cpm", "normalise_rows")
-#: The heading in the help of options that only tables take.
-TABLE = "Of tables"
-#: And of those that only files without any header take.
-RAW = "Of raw binary files"
-#: And of those that only files with a tree inside take.
-TREE = "Of HDF5, .h5ad and Zarr"
+#: Headings in the help, for options of one kind of file.
+TABLE, RAW, TREE = "Tables", "Raw binary files", "HDF5, .h5ad and Zarr"
 NUMBER = r"\d+(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?"
 ANGLE = re.compile(
     rf"(?:(?P<times>{NUMBER})\s*\*\s*)?(?P<pi>pi|π)(?:\s*/\s*(?P<over>{NUMBER}))?"
@@ -64,7 +32,7 @@ ANGLE = re.compile(
 
 
 def as_angle(words: str) -> float:
-    """An angle in radians from ``pi/1024``, ``2*pi/128``, ``1deg``, ``0.5°`` or ``0.01``.
+    """Parse an angle such as ``pi/1024``, ``2*pi/128``, ``1deg``, ``0.5°`` or ``0.01`` (radians).
 
     Examples
     --------
@@ -75,7 +43,7 @@ def as_angle(words: str) -> float:
     over = float(found["over"] or 1) if found else 0.0
     if found is None or over == 0:
         raise typer.BadParameter(
-            f"{words!r} is no angle; write it as pi/1024, as 0.1deg, or in radians as 0.003."
+            f"Invalid angle: {words!r}. Write pi/1024, 0.1deg, or 0.003 for radians."
         )
     if found["pi"]:
         return float(found["times"] or 1) * math.pi / over
@@ -84,7 +52,7 @@ def as_angle(words: str) -> float:
 
 
 def as_count(words: str) -> Any:
-    """How many components: a whole number, a share of the variance, or ``mle``."""
+    """Parse a number of components, a fraction of the variance, or ``mle``."""
     if words == "mle":
         return words
     for kind in (int, float):
@@ -93,29 +61,29 @@ def as_count(words: str) -> Any:
         except ValueError:
             continue
     raise typer.BadParameter(
-        f"{words!r} is no number of components; give a whole number such as 10, a share of the "
+        f"Invalid number of components: {words!r}. Use an integer such as 10, a fraction of the "
         "variance such as 0.95, or mle."
     )
 
 
 def as_memory(words: str) -> str:
-    """Words such as ``2GB``, as they are, or refused."""
+    """Check a size such as ``2GB`` and return it unchanged."""
     if re.fullmatch(r"\s*(\d+|\d*\.\d+)\s*[kmgt]?b\s*", words.lower()):
         return words
-    raise typer.BadParameter(f"{words!r} is no amount of memory; write it as 500MB or 2GB.")
+    raise typer.BadParameter(f"Invalid size: {words!r}. Write 500MB or 2GB.")
 
 
 def _one_of(what: str, *known: str) -> Any:
     def choose(words: str) -> str:
         if words not in known:
-            raise typer.BadParameter(f"{words!r} is no {what}; choose from {', '.join(known)}.")
+            raise typer.BadParameter(f"Unknown {what}: {words!r}. Use one of {', '.join(known)}.")
         return words
 
     return choose
 
 
 def as_names(words: str) -> list[str]:
-    """Names of columns, with commas between them; one with a comma in it stands in quotes.
+    """Parse column names separated by commas; a name with a comma is quoted.
 
     Examples
     --------
@@ -126,49 +94,49 @@ def as_names(words: str) -> list[str]:
     found = [name.strip() for name in found]
     if not found or not all(found):
         raise typer.BadParameter(
-            f"""{words!r} has an empty name; write a,b,c, or 'a,"b, c"' where a name has a comma."""
+            f"""Empty name in {words!r}. Write a,b,c, or 'a,"b, c"' if a name has a comma."""
         )
     return found
 
 
 def as_sign(words: str) -> str:
-    r"""What stands between fields: one character; a tab may be written as ``\t``."""
+    r"""Parse a delimiter: one character, or ``\t`` for a tab."""
     sign = "\t" if words == r"\t" else words
     if len(sign) != 1:
-        raise typer.BadParameter(f"{words!r} is no single character; write ';' or '\\t'.")
+        raise typer.BadParameter(f"{words!r} is not a single character. Write ';' or '\\t'.")
     return sign
 
 
 def whole(least: int | None = None) -> Any:
-    """What reads a whole number, which must be no less than ``least``."""
+    """Return a parser of integers, which must be at least ``least``."""
 
     def read(words: str) -> int:
         known = re.fullmatch(r"[+-]?\d+", str(words)) is not None
         if not known or (least is not None and int(words) < least):
-            bound = "" if least is None else f" from {least} on"
-            raise typer.BadParameter(f"{words!r} is no whole number{bound}.")
+            bound = "" if least is None else f" of at least {least}"
+            raise typer.BadParameter(f"{words!r} is not an integer{bound}.")
         return int(words)
 
     return read
 
 
 def as_shape(words: str) -> tuple[int, int]:
-    """Rows and columns from ``1000,50``."""
+    """Parse numbers of rows and columns such as ``1000,50``."""
     found = re.fullmatch(r"\s*(\d+)\s*[,x]\s*(\d+)\s*", words)
     if found is None:
-        raise typer.BadParameter(f"{words!r} is no shape; write rows and columns as 1000,50.")
+        raise typer.BadParameter(f"Invalid shape: {words!r}. Write rows and columns as 1000,50.")
     return int(found[1]), int(found[2])
 
 
 def as_dtype(words: str) -> str:
-    """The name of a kind of numbers, as it is, or refused."""
+    """Check the name of a NumPy dtype and return it unchanged."""
     import numpy as np
 
     try:
         np.dtype(words)
     except TypeError:
         raise typer.BadParameter(
-            f"{words!r} is no kind of numbers; write it as float32, uint8, or >f4 for big-endian."
+            f"Unknown dtype: {words!r}. Write float32, uint8, or >f4 for big-endian."
         ) from None
     return words
 
@@ -182,167 +150,83 @@ Data = Annotated[
         "file.h5::dataset, or a folder of tables or images.",
     ),
 ]
-Components = Annotated[
-    Any,
-    typer.Option(
-        "-k",
-        "--components",
-        metavar="K",
-        parser=as_count,
-        show_default=False,
-        help="How many components: 10, a share of the variance such as 0.95, or mle.",
-    ),
-]
-Tol = Annotated[
-    Any,
-    typer.Option(
-        metavar="ANGLE",
-        parser=as_angle,
-        help="Go on until every component is proven within this angle: pi/1024, 0.1deg, 0.003.",
-    ),
-]
-Priming = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        parser=_one_of("priming", *PRIMINGS),
-        help="The algorithm that finds rough directions, which are then refined; auto takes the "
-        f"cheapest: {', '.join(PRIMINGS)}.",
-    ),
-]
-MaxPasses = Annotated[
-    int, typer.Option(metavar="N", parser=whole(), help="The most passes over the data.")
-]
+
+
+def _value(
+    metavar: str, parser: Any, text: str, *names: str, panel: str | None = None, **more: Any
+) -> Any:
+    """Return an option that takes a value, with its parser, help text and heading."""
+    more |= {"metavar": metavar, "parser": parser, "help": text, "rich_help_panel": panel}
+    return typer.Option(*names, **more)
+
+
+def _switch(text: str, *names: str, panel: str | None = None, **more: Any) -> Any:
+    """Return an option that takes no value."""
+    return typer.Option(*names, help=text, rich_help_panel=panel, **more)
+
+
+# The help texts below name types, units and effects; Typer adds the defaults.
+_COUNT = "Number of components: 10, a fraction of the variance such as 0.95, or mle."
+Components = Annotated[Any, _value("K", as_count, _COUNT, "-k", "--components", show_default=False)]
+_TOL = (
+    "Iterate until every component is proven within this angle: pi/1024, 0.1deg, 0.003 (radians)."
+)
+Tol = Annotated[Any, _value("ANGLE", as_angle, _TOL)]
+_PRIMING = (
+    "Algorithm that finds the initial directions, which are then refined; auto takes the cheapest: "
+    f"{', '.join(PRIMINGS)}."
+)
+Priming = Annotated[str, _value("NAME", _one_of("priming", *PRIMINGS), _PRIMING)]
+MaxPasses = Annotated[int, _value("N", whole(), "Maximum number of passes over the data.")]
 MaxMemory = Annotated[
-    str | None,
-    typer.Option(
-        metavar="SIZE", parser=as_memory, help="Memory to use beside the data, such as 2GB."
-    ),
+    str | None, _value("SIZE", as_memory, "Memory limit besides the data, such as 2GB.")
 ]
-Columns = Annotated[
-    Any,
-    typer.Option(
-        metavar="A,B,...", parser=as_names, rich_help_panel=TABLE, help="The columns to use."
-    ),
-]
-Exclude = Annotated[
-    Any,
-    typer.Option(
-        metavar="A,B,...", parser=as_names, rich_help_panel=TABLE, help="Columns to leave out."
-    ),
-]
+ColumnNames = Annotated[Any, _value("A,B,...", as_names, "Columns to use.", panel=TABLE)]
+Exclude = Annotated[Any, _value("A,B,...", as_names, "Columns to leave out.", panel=TABLE)]
 Id = Annotated[
-    str | None,
-    typer.Option(
-        "--id", metavar="COLUMN", rich_help_panel=TABLE, help="The column that names the rows."
-    ),
+    str | None, _value("COLUMN", None, "Column with the row names.", "--id", panel=TABLE)
 ]
 Label = Annotated[
-    str | None,
-    typer.Option(
-        "--label", metavar="COLUMN", rich_help_panel=TABLE, help="The column with their classes."
-    ),
+    str | None, _value("COLUMN", None, "Column with the class labels.", "--label", panel=TABLE)
 ]
 Delimiter = Annotated[
-    str | None,
-    typer.Option(
-        metavar="SIGN",
-        parser=as_sign,
-        rich_help_panel=TABLE,
-        help="Of CSV: what stands between fields.",
-    ),
+    str | None, _value("SIGN", as_sign, "CSV: character between fields.", panel=TABLE)
 ]
+_HEADER = "CSV: whether the first line holds column names; required if it holds numbers."
 Header = Annotated[
-    bool | None,
-    typer.Option(
-        "--header/--no-header",
-        rich_help_panel=TABLE,
-        show_default=False,
-        help="Of CSV: whether the first line holds names; to be said if they are numbers.",
-    ),
+    bool | None, _switch(_HEADER, "--header/--no-header", panel=TABLE, show_default=False)
 ]
-Shape = Annotated[
-    Any,
-    typer.Option(
-        metavar="N,D", parser=as_shape, rich_help_panel=RAW, help="How many rows and columns."
-    ),
-]
-Dtype = Annotated[
-    Any,
-    typer.Option(
-        metavar="NAME", parser=as_dtype, rich_help_panel=RAW, help="Of the numbers: float32, >f4."
-    ),
-]
+Shape = Annotated[Any, _value("N,D", as_shape, "Numbers of rows and columns.", panel=RAW)]
+Dtype = Annotated[Any, _value("NAME", as_dtype, "Type of the numbers: float32, >f4.", panel=RAW)]
 Offset = Annotated[
-    int | None,
-    typer.Option(
-        metavar="BYTES",
-        parser=whole(0),
-        rich_help_panel=RAW,
-        help="Where in the file the first begins.",
-    ),
+    int | None, _value("BYTES", whole(0), "Bytes before the first number.", panel=RAW)
 ]
+_LINKS = "Follow links to other files. Only for data you trust."
 FollowLinks = Annotated[
-    bool | None,
-    typer.Option(
-        "--follow-links",
-        rich_help_panel=TREE,
-        show_default=False,
-        help="Read other files that the data link to. Only for data you trust.",
-    ),
+    bool | None, _switch(_LINKS, "--follow-links", panel=TREE, show_default=False)
 ]
-Map = Annotated[
-    str | None,
-    typer.Option(
-        "--map",
-        metavar="NAME",
-        parser=_one_of("map", *MAPS),
-        help=f"What to do with every row first: {', '.join(MAPS)}.",
-    ),
-]
-Scale = Annotated[
-    str | None,
-    typer.Option(
-        metavar="std",
-        parser=_one_of("scale", "std"),
-        help="std divides every column by its standard deviation.",
-    ),
-]
+_MAP = f"Function to apply to every row first: {', '.join(MAPS)}."
+Map = Annotated[str | None, _value("NAME", _one_of("map", *MAPS), _MAP, "--map")]
+_SCALE = "Divide every column by its standard deviation."
+Scale = Annotated[str | None, _value("std", _one_of("scale", "std"), _SCALE)]
+_MISSING = "Missing values (NaN): error raises an error, mean uses the mean of the column."
 Missing = Annotated[
-    str | None,
-    typer.Option(
-        metavar="RULE",
-        parser=_one_of("rule for missing values", "error", "mean"),
-        help="Missing values (NaN): error refuses them, mean puts the column's mean there.",
-    ),
+    str | None, _value("RULE", _one_of("rule for missing values", "error", "mean"), _MISSING)
 ]
 Seed = Annotated[
-    int | None,
-    typer.Option(
-        "--seed", metavar="N", parser=whole(0), help="For the same result to the last bit."
-    ),
+    int | None, _value("N", whole(0), "Random seed, for bitwise identical results.", "--seed")
 ]
-Checkpoint = Annotated[
-    Path | None,
-    typer.Option(metavar="FOLDER", help="Keep every pass there, to go on after a kill."),
-]
-Device = Annotated[str | None, typer.Option(metavar="NAME", help="Where to compute, such as cuda.")]
-Out = Annotated[
-    Path | None,
-    typer.Option("-o", "--out", metavar="MODEL", help="Save the model, as model.safetensors."),
-]
-Report = Annotated[
-    Path | None, typer.Option(metavar="PAGE.html", help="Write a page about the model.")
-]
-Verbose = Annotated[
-    bool, typer.Option("-v", "--verbose", help="A line for every pass, on the error stream.")
-]
+_CHECKPOINT = "Save every pass there, to resume after a crash."
+Checkpoint = Annotated[Path | None, _value("FOLDER", None, _CHECKPOINT)]
+Device = Annotated[str | None, _value("NAME", None, "Device to compute on, such as cuda.")]
+_OUT = "Save the model, for example to model.safetensors."
+Out = Annotated[Path | None, _value("MODEL", None, _OUT, "-o", "--out")]
+Report = Annotated[Path | None, _value("PAGE.html", None, "Write an HTML report.")]
+_VERBOSE = "Print a line for every pass to standard error."
+Verbose = Annotated[bool, _switch(_VERBOSE, "-v", "--verbose")]
 Model = Annotated[
-    Path,
-    typer.Argument(metavar="MODEL", show_default=False, help="A model that fit has written."),
+    Path, typer.Argument(metavar="MODEL", show_default=False, help="A model written by fit.")
 ]
-Force = Annotated[
-    bool, typer.Option("--force", help="Replace files that are there (never the data).")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, nothing else.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show where in the code an error came up.")]
+Force = Annotated[bool, _switch("Replace existing files (never the data).", "--force")]
+AsJson = Annotated[bool, _switch("Print one JSON object and nothing else.", "--json")]
+Debug = Annotated[bool, _switch("Show the traceback of an error.", "--debug")]

@@ -1,14 +1,13 @@
-"""``primedpca plan``: what fit would do, and what that would cost."""
+"""``primedpca plan``: show what fit would do, and its cost."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from primedpca.cli import options as opt
 from primedpca.cli.files import open_data
 from primedpca.cli.fit import check_written
-from primedpca.cli.groups import Output, Preparation, Reading, Search, flat
+from primedpca.cli.groups import FitOptions, flat
 from primedpca.cli.printing import duration, print_json, size, to_terminal
 
 __all__ = ["plan"]
@@ -19,28 +18,25 @@ def plan(
     data: opt.Data,
     k: opt.Components,
     *,
-    search: Search,
-    reading: Reading,
-    preparation: Preparation,
-    output: Output,
+    options: FitOptions,
     as_json: opt.AsJson = False,
     debug: opt.Debug = False,
 ) -> None:
-    """Say what fit would do with DATA, how long it takes and how much memory it needs.
+    """Show what fit would do with DATA, how long it would take and how much memory it needs.
 
-    A line of fit is planned by changing that word: it is refused as fit would refuse it, but
-    nothing is written. Of data on disk one block is read, to see how fast that is.
+    To plan a fit, replace the word fit by plan: all arguments are checked as fit checks them, but
+    nothing is written. For data on disk, one block is read to measure the speed.
 
     Example: primedpca plan data.npy -k 10
     """
-    check_written(output, search.checkpoint, data)
-    source = open_data(data, reading)
-    from primedpca.planning import plan as planned
+    check_written(options, data)
+    source = open_data(data, options)
+    from primedpca._planning.plan import plan as planned
 
-    asked = asdict(search) | asdict(preparation)
-    if device := asked.pop("device"):
+    parameters = options.parameters()
+    if device := parameters.pop("device"):
         source = _as_if_on(source, device)
-    found = planned(source, k, **asked)
+    found = planned(source, k, **parameters)
     if as_json:
         ways = [_way(way) for way in found.ways]
         print_json({"shape": source.shape, "plan": str(found), "ways": ways})
@@ -49,16 +45,17 @@ def plan(
 
 
 def _as_if_on(source: Any, device: str) -> Any:
-    """Data of the same size and kind in the memory of a device, though nothing is read for it."""
+    """Stand in for the data as they would be in the memory of a device, without reading them."""
     import numpy as np
 
-    from primedpca.arrays import is_sparse
-    from primedpca.sources.dense import DenseSource
-    from primedpca.sources.on_device import torch_on
+    from primedpca._core.arrays import is_sparse
+    from primedpca.sources.memory.dense import DenseSource
+    from primedpca.sources.wrappers.on_device import torch_on
 
     if is_sparse(next(iter(source.scan()))[1]):
-        raise ValueError(f"`device`={device!r} takes dense data, not {source!r}; leave it out.")
+        raise ValueError(f"`device`={device!r} needs dense data, got {source!r}. Omit `device`.")
     torch_on(device)
+    # One zero, broadcast to the full shape, takes no memory.
     held = DenseSource(np.broadcast_to(np.zeros((), source.dtype), source.shape))
     held.device = device
     return held
@@ -79,8 +76,8 @@ def _show(found: Any, source: Any) -> None:
     if not found.ways:
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("way", overflow="fold")
-    for title in ("passes", "read", "memory", "time"):
+    table.add_column("method", overflow="fold")
+    for title in ("passes", "bytes read", "memory", "time"):
         table.add_column(title, justify="right", no_wrap=True)
     for i, way in enumerate(found.ways):
         cells = (f"{way.passes:.0f}", size(way.bytes), size(way.memory), duration(way.seconds))

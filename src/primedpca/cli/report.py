@@ -1,4 +1,4 @@
-"""``primedpca report``: a page about a model and the data that it was fitted to."""
+"""``primedpca report``: write a report about a model and the data it was fitted to."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def report(
     out: Annotated[
         Path,
         typer.Option(
-            "-o", "--out", metavar="PAGE.html", show_default=False, help="Where to write the page."
+            "-o", "--out", metavar="PAGE.html", show_default=False, help="HTML page to write."
         ),
     ],
     *,
@@ -36,9 +36,9 @@ def report(
     as_json: opt.AsJson = False,
     debug: opt.Debug = False,
 ) -> None:
-    """Write one HTML page on MODEL and DATA: the certificate in words, pictures, a table.
+    """Write an HTML report on MODEL and DATA: the certificate in words, plots, a table.
 
-    The page needs nothing but itself. --label colours the scores.
+    The page is a single file. --label colours the scores.
 
     Example: primedpca report model.safetensors flowers.csv -o page.html --label species
     """
@@ -50,22 +50,22 @@ def report(
     if as_json:
         print_json({"page": str(out), "model": str(model), "data": data})
     else:
-        say(f"{out}: open it with any browser")
+        say(f"{out}: open it in a browser")
 
 
 def check_page(page: Path) -> None:
-    """Refuse before anything is read: no pictures can be drawn, or what is there is no page."""
+    """Check that plots can be drawn and the page can be written, before anything is read."""
     for name in ("matplotlib", "jinja2"):
         if find_spec(name) is None:
-            raise ImportError(f"a report needs {name}: pip install 'primedpca[plots]'.")
+            raise ImportError(f"A report needs {name}: pip install 'primedpca[plots]'.")
     from primedpca.report.page_file import check_page_path
 
     check_page_path(page)
 
 
 def write(pca: Any, page: Path, source: DataSource, data: str, model: Path | None) -> None:
-    """The page; labels are those of the source."""
+    """Write the page, with the labels of the source."""
     from primedpca.report import write_report
 
-    labels = getattr(source, "labels", None)
+    labels = source.traits.labels()
     write_report(pca, page, data=source, labels=labels, title=Path(data).name, model_path=model)

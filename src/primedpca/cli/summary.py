@@ -1,23 +1,27 @@
-"""A fitted model in JSON, and in a table with the certificate in words."""
+"""A fitted model as JSON, and as a table with the certificate in words."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from primedpca.cli.errors import in_words_of_the_command_line
 from primedpca.cli.printing import angle
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["certificate_json", "component_table", "model_json", "show_certificate", "show_model"]
+__all__ = [
+    *("bound_cells", "certificate_json", "component_table", "empty_table", "model_json"),
+    *("show_certificate", "show_model", "show_rest"),
+]
 
-NARROW = 60  # columns of a terminal that hold the whole table
-MOST = 40  # rows of it; --json has them all
+NARROW = 60  # columns; a narrower terminal gets a narrower table
+MOST = 40  # rows of a table; --json prints all
 
 
 def model_json(model: Any) -> dict[str, Any]:
-    """What is known about a model, as plain values."""
+    """Return the facts about a model as plain values."""
     return {
         "n_samples": model.n_samples_,
         "n_features": model.n_features_in_,
@@ -36,7 +40,7 @@ def model_json(model: Any) -> dict[str, Any]:
 
 
 def certificate_json(proof: Any) -> dict[str, Any] | None:
-    """A certificate as plain values; angles are in radians."""
+    """Return a certificate as plain values: angles in radians, components counted from 0."""
     if proof is None:
         return None
     return {
@@ -50,41 +54,40 @@ def certificate_json(proof: Any) -> dict[str, Any] | None:
 
 
 def show_model(console: Console, model: Any) -> None:
-    """The table of components, what is proven, and how it went."""
+    """Print the table of components, the certificate, and the status unless converged."""
     console.print(component_table(console, model, model.tol))
-    more = model.n_components_ - MOST
-    if more > 0:
-        console.print(f"... and {more} more; --json prints them all.", style="dim")
+    show_rest(console, model.n_components_)
     show_certificate(console, model.certificate_, model.tol)
     if not model.converged_:
         console.print()
-        console.print(_status(model), style="yellow", soft_wrap=not console.is_terminal)
+        status = in_words_of_the_command_line(str(model.status_))
+        console.print(status, style="yellow", soft_wrap=not console.is_terminal)
+
+
+def show_rest(console: Console, count: int) -> None:
+    """Say how many of ``count`` components the table leaves out, if any."""
+    if count > MOST:
+        console.print(f"... and {count - MOST} more; --json prints all.", style="dim")
 
 
 def show_certificate(console: Console, proof: Any, tol: float | None) -> None:
-    """What is proven, in words."""
+    """Print the certificate in words."""
     from primedpca.report.words import certificate_words
 
     console.print()
     console.print(certificate_words(proof, tol), soft_wrap=not console.is_terminal)
 
 
-def _status(model: Any) -> str:
-    from primedpca.cli.errors import in_words_of_the_command_line
-
-    return in_words_of_the_command_line(str(model.status_))
-
-
 def component_table(console: Console, model: Any, tol: float) -> Table:
-    """The first components, a row each; with less beside them on a narrow terminal."""
-    shares, total = model.explained_variance_ratio_, 0.0
+    """Return a table of the first components, with fewer columns on a narrow terminal."""
+    ratios, total = model.explained_variance_ratio_, 0.0
     proof, shown = model.certificate_, min(model.n_components_, MOST)
     counted = None if proof is None else proof.counted_bounds()
     bounds = bound_cells(model.angle_bounds_, counted, tol, shown)
-    table = empty_table(console, "variance", "share", "in all", "proven within")
+    table = empty_table(console, "variance", "ratio", "cumulative", "proven within")
     for i in range(shown):
-        total += float(shares[i])
-        cells = [f"{model.explained_variance_[i]:.4g}", f"{100 * shares[i]:.2f} %"]
+        total += float(ratios[i])
+        cells = [f"{model.explained_variance_[i]:.4g}", f"{100 * ratios[i]:.2f} %"]
         if console.width >= NARROW:
             cells.append(f"{100 * total:.2f} %")
         table.add_row(str(i + 1), *cells, bounds[i])
@@ -92,7 +95,7 @@ def component_table(console: Console, model: Any, tol: float) -> Table:
 
 
 def empty_table(console: Console, *titles: str) -> Table:
-    """A table without lines; the third column is left out where there is no room."""
+    """Return a table without lines; a narrow terminal gets no third column."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
@@ -105,9 +108,10 @@ def empty_table(console: Console, *titles: str) -> Table:
 
 
 def bound_cells(own: Any, counted: Any, tol: float, count: int) -> list[Any]:
-    """A cell for each of ``count`` components: what is proven, or a dash beyond what is known.
+    """Return a cell for each of ``count`` components: its bound, or a dash if there is none.
 
-    ``own`` are their angle bounds and ``counted`` those that count; both may be ``None``.
+    ``own`` are the angle bounds of the single vectors and ``counted`` the
+    :meth:`~primedpca.result.Certificate.counted_bounds`; both may be ``None``.
     """
     from rich.text import Text
 
@@ -117,10 +121,10 @@ def bound_cells(own: Any, counted: Any, tol: float, count: int) -> list[Any]:
 
 
 def _bound_cell(own: float, counted: float, tol: float) -> Any:
-    """The bound that counts, and of what it is one; green where it is what was asked for."""
+    """Return the counted bound and what it bounds; green if it is within ``tol``."""
     from rich.text import Text
 
     words = angle(counted)
-    if counted < own:
+    if counted < own:  # the component meets ``tol`` as part of a cluster, or without variance
         words = "no variance" if counted == 0 else f"{words} (span)"
     return Text(words, "green" if counted <= tol else "dim" if words == "not proven" else "yellow")

@@ -1,4 +1,4 @@
-"""``primedpca transform``: the rows of a file in the coordinates of a model."""
+"""``primedpca transform``: write the scores of a file."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import typer
 from primedpca.cli import options as opt
 from primedpca.cli.files import load_model, open_like
 from primedpca.cli.groups import Reading, flat
-from primedpca.cli.live import read_through
 from primedpca.cli.printing import print_json, say
+from primedpca.cli.progress import read_through
 from primedpca.cli.writing import check_output
 
 __all__ = ["transform"]
@@ -30,7 +30,7 @@ def transform(
             "--out",
             metavar="OUT",
             show_default=False,
-            help="Where to write the scores: .npy, .csv, .tsv or .parquet.",
+            help="File for the scores: .npy, .csv, .tsv or .parquet.",
         ),
     ],
     *,
@@ -41,26 +41,24 @@ def transform(
 ) -> None:
     """Write the scores of DATA: its rows in the coordinates of the components.
 
-    Of a table, the columns that the model knows are used.
+    In a table, the columns that the model was fitted to are found by name.
     --id and --label name columns that are copied into a table of scores.
-    Rows go through the map that the model was fitted with. Data are read and scores are
+    The map that the model was fitted with is applied to each row. Data are read and scores are
     written in blocks.
 
     Example: primedpca transform flowers.csv model.safetensors -o scores.csv --label species
     """
     check_output(out, "-o", force, data, model)
-    from primedpca.score_table import FORMATS
+    from primedpca._io.score_table import FORMATS
 
     if out.suffix not in FORMATS:
-        raise ValueError(
-            f"`-o` {out} has a suffix that is not written; known are {', '.join(FORMATS)}."
-        )
+        raise ValueError(f"`-o` {out}: unsupported suffix. Use one of {', '.join(FORMATS)}.")
     if out.suffix == ".npy" and (reading.id_column or reading.label_column):
         raise ValueError(
-            f"`-o` {out} holds numbers only; leave --id and --label out, or write a .csv."
+            f"`-o` {out} holds numbers only. Omit --id and --label, or write a .csv file."
         )
-    pca = load_model(model)
-    pca.device = None  # which takes data in memory; scores are made block by block, here
+    # A device would need all data in memory; without one, scores are computed block by block.
+    pca = load_model(model).set_params(device=None)
     source = open_like(data, pca, reading)
     beside = {reading.id_column: "row_names", reading.label_column: "labels"}
     shape = _write(pca, source, out, beside)
@@ -71,9 +69,10 @@ def transform(
 
 
 def _write(pca: Any, source: Any, out: Path, beside: dict[str | None, str]) -> tuple[int, ...]:
-    """Scores in a file beside ``out``, then in their place: whole or not at all."""
-    from primedpca.score_table import write_table
+    """Write the scores to a temporary file, then in one step to ``out``."""
+    from primedpca._io.score_table import write_table
 
+    # On the same file system as ``out``, so that the last step is a rename.
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder:
         draft = Path(folder) / "scores.npy"
         with read_through(source) as shown:
@@ -81,6 +80,6 @@ def _write(pca: Any, source: Any, out: Path, beside: dict[str | None, str]) -> t
         if out.suffix == ".npy":
             os.replace(draft, out)
         else:
-            named = {name: getattr(source, kind) for name, kind in beside.items() if name}
+            named = {name: getattr(source.traits, kind)() for name, kind in beside.items() if name}
             write_table(out, scores, list(pca.get_feature_names_out()), named)
         return tuple(scores.shape)

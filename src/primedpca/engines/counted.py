@@ -1,45 +1,38 @@
-"""An engine that tells of every block as it is done, for whoever shows how a pass goes."""
+"""Progress within a pass: an engine that reports every block it has processed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
-from primedpca.arrays import is_sparse
-from primedpca.protocols import Block, DataSource, Engine, Kernel, Parts
+from primedpca._core.arrays import is_sparse
+from primedpca.engines.base import EngineWrapper
+from primedpca.protocols import Block, DataSource, Engine, Kernel, Operands, Parts
 
 __all__ = ["CountedEngine"]
 
 
-class CountedEngine:
+class CountedEngine(EngineWrapper):
     """Another engine, its blocks counted; results are the same to the bit.
 
     Parameters
     ----------
     engine : Engine
-        Who does the work.
+        The engine that does the work, in this process.
     tell : callable
-        Called with the bytes of a block and the number of blocks of its pass, by the thread that
-        worked on it.
+        Called with the bytes of a block and the number of blocks in its pass, by the thread that
+        processed the block.
     """
 
     def __init__(self, engine: Engine, tell: Callable[[int, int], None]) -> None:
-        self.engine, self.tell = engine, tell
+        super().__init__(engine)
+        self.tell = tell
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "engine":  # not there yet, as in a copy that is being made
-            raise AttributeError(name)
-        return getattr(self.engine, name)
+    def sweep(self, source: DataSource, kernel: Kernel, whole: Operands, mine: Operands) -> Parts:
+        """Make one pass over all blocks."""
 
-    def sweep(
-        self,
-        source: DataSource,
-        kernel: Kernel,
-        whole: Mapping[str, Any],
-        mine: Mapping[str, Any],
-    ) -> Parts:
-        """One pass over all blocks."""
-
+        @wraps(kernel)
         def counted(block: Block, **operands: Any) -> Parts:
             parts = kernel(block, **operands)
             self.tell(_size(block), len(source.blocks))
@@ -49,7 +42,7 @@ class CountedEngine:
 
 
 def _size(block: Block) -> int:
-    """Bytes of a block: of a sparse one, of its entries and where they are."""
+    """Bytes of a block; of a sparse one, of its stored values and indices."""
     if is_sparse(block):
         return int(block.data.nbytes + block.indices.nbytes)
     size = getattr(block.dtype, "itemsize", 8)

@@ -1,4 +1,4 @@
-"""Rows as points and columns as arrows in one picture, scaled as R scales it."""
+"""Biplots: rows as points and columns as arrows, scaled as in R."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from primedpca.plots.plane import LARGE, axis_name, checked_scores, pair_of
 __all__ = ["biplot"]
 
 MOST_ARROWS = 500
-SHORTEST = 0.15  # of the longest arrow; the name of one shorter than this would hide it
-LETTER = 0.017  # about the width of a letter, as a share of the axes
-ROOM = 0.06  # beside what is drawn, as a share of its span
-ARROW = 0.8  # R draws arrows to this part of their length, so that names stand at the end
+SHORTEST = 0.15  # of the longest arrow; the name of a shorter one would hide the arrow
+LETTER = 0.017  # approximate width of a letter, as a fraction of the axes
+ROOM = 0.06  # margin, as a fraction of the range of the data
+ARROW = 0.8  # R draws arrows to this fraction of their length, to leave room for names
 
 
 def biplot(
@@ -31,25 +31,26 @@ def biplot(
     r"""Draw rows as points and columns as arrows, scaled as ``biplot`` of R scales ``prcomp``.
 
     With :math:`s_i = (\sqrt{\lambda_i n})^{scale}` points lie at :math:`t_i / s_i` and arrows
-    end at :math:`0.8\, v_{ji} s_i`, on axes of their own (above and on the right) that are
-    stretched by one factor, so that the longest coordinates of points and arrows go equally
-    far.  ``scale=1`` keeps the inner products of arrows (covariances of columns, times n), and
-    ``scale=0`` distances between points.
+    end at :math:`0.8\, v_{ji} s_i`.  The arrows have axes of their own (top and right), scaled by
+    one factor so that the largest coordinates of points and arrows coincide.  ``scale=1``
+    preserves inner products of arrows (covariances of columns, times n), and ``scale=0``
+    preserves distances between points.
 
     Parameters
     ----------
     model : PrimedPCA
+        Fitted, with at least two components.
     scores : array of shape (n, k)
-        What ``model.transform(X)`` returned; a part of the rows will do.
-    components : pair of int
-        Counted from 0.
-    scale : float in [0, 1]
+        Result of ``model.transform(X)``, or some rows of it.
+    components : pair of int, default=(0, 1)
+        Indices from 0.
+    scale : float in [0, 1], default=1.0
     names : sequence of str of length d, optional
-        Of the columns; those that the model was fitted with by default.
+        Names of the columns, default=those that the model was fitted with.
     ax : matplotlib.axes.Axes, optional
-    n_names : int
-        How many arrows are named at most: the longest, but for those whose name would cover
-        another or the arrow itself.  Of many columns the 500 longest are drawn.
+    n_names : int, default=12
+        Maximum number of named arrows: the longest, except those whose name would cover
+        another name or the arrow itself.  At most the 500 longest arrows are drawn.
 
     Returns
     -------
@@ -58,7 +59,7 @@ def biplot(
     rows = checked_scores(scores, fitted(model))
     k = model.components_.shape[0]
     if k < 2:
-        raise ValueError(f"a biplot needs two components, and the model has {k}; fit it with more.")
+        raise ValueError(f"A biplot needs two components, but the model has {k}. Fit more.")
     pair = pair_of(components, k)
     points, arrows = _scaled(model, rows, pair, scale)
     ax = canvas(ax, 5.0, 5.0)
@@ -91,14 +92,14 @@ def biplot(
 def _scaled(
     model: Any, rows: np.ndarray, pair: tuple[int, int], scale: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Points ``(n, 2)`` and the ends of arrows ``(d, 2)``."""
+    """Return the points ``(n, 2)`` and the ends of the arrows ``(d, 2)``."""
     if not 0 <= scale <= 1:
-        raise ValueError(f"`scale`={scale} must lie in [0, 1]; 1 is what R takes by default.")
+        raise ValueError(f"`scale`={scale} must lie in [0, 1]. The default of R is 1.")
     chosen = list(pair)
     deviations = np.sqrt(np.asarray(model.explained_variance_, dtype=np.float64)[chosen])
     if scale > 0 and not (deviations > 0).all():
         raise ValueError(
-            f"`components`={pair} have no variance to divide by; choose others, or `scale`=0."
+            f"`components`={pair} have no variance to divide by. Choose others, or `scale`=0."
         )
     stretch = (deviations * np.sqrt(model.n_samples_)) ** scale
     points = rows[:, chosen] * (deviations if getattr(model, "whiten", False) else 1.0)
@@ -106,10 +107,10 @@ def _scaled(
 
 
 def _ranges(points: np.ndarray, arrows: np.ndarray) -> tuple[tuple[float, float], float]:
-    """The limits of both axes, and by how much those of the arrows are longer.
+    """Return the limits of both axes, and the ratio of the arrows' limits to them.
 
-    As R: each set's range is widened to hold zero, points share theirs between the axes, and
-    the ratio is the largest that any end of an axis has.
+    As in R: each range is widened to contain zero, the points have one range for both axes, and
+    the ratio is the largest over all four ends.
     """
     low, high = -np.abs(points.min(axis=0)), np.abs(points.max(axis=0))
     reach = (float(low.min()), float(high.max()))
@@ -119,7 +120,7 @@ def _ranges(points: np.ndarray, arrows: np.ndarray) -> tuple[tuple[float, float]
 
 
 def _places(ends: np.ndarray, words: list[str], reach: tuple[float, float]) -> np.ndarray:
-    """Where names are centred ``(m, 2)``: beyond the ends, so far as they fit on the axes."""
+    """Return the centres of the names ``(m, 2)``: beyond the arrows, but within the axes."""
     span = reach[1] - reach[0]
     halves = LETTER / 2 * span * np.array([len(word) for word in words])
     lengths = np.linalg.norm(ends, axis=1)
@@ -130,7 +131,7 @@ def _places(ends: np.ndarray, words: list[str], reach: tuple[float, float]) -> n
 
 
 def _apart(places: np.ndarray, words: list[str], span: float) -> list[int]:
-    """The first names that do not cover one another, by about how wide letters are."""
+    """Return the first names that do not overlap, from the approximate width of letters."""
     found: list[int] = []
     for i, place in enumerate(places):
         wide = [LETTER / 2 * span * (len(words[i]) + len(words[j])) for j in found]
@@ -141,7 +142,7 @@ def _apart(places: np.ndarray, words: list[str], span: float) -> list[int]:
 
 
 def _arrows(ax: Any, ends: np.ndarray, named: list[int]) -> None:
-    """Those that are named strong and with heads, the others faint."""
+    """Draw named arrows strong and with heads, and the others faint."""
     from matplotlib.collections import LineCollection
 
     others = np.delete(ends, named, axis=0)

@@ -1,4 +1,4 @@
-"""What all pictures share: the ground they are drawn on, colours, marks, and what they refuse."""
+"""Helpers of all plots: figures, colours, number formats, and checks of arguments."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from primedpca.outward import degrees_up
+from primedpca._core.wording import count_words
 
 __all__ = [
     *("BLUE", "GREEN", "PURPLE", "RED", "SETTINGS"),
-    *("canvas", "check_component", "degrees", "feature_names", "fitted", "ink", "is_scaled"),
+    *("canvas", "check_component", "colours", "feature_names", "fitted", "ink", "is_scaled"),
     *("legend_above", "literals", "name_of_angle", "new_figure", "number_components", "percent"),
     *("plain", "style", "write_out"),
 ]
 
-#: Four of Okabe and Ito's colours: told apart by colour-blind readers, and with a contrast of 3
-#: and more on white as well as on the dark ground of :func:`style`.
+#: Four of Okabe and Ito's colours: colour-blind readers can distinguish them, and their contrast is
+#: at least 3 on white and on the dark background of :func:`style`.
 BLUE, RED, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 
 SETTINGS: dict[str, Any] = {
@@ -41,24 +41,24 @@ LONGEST_NAME = 28
 
 
 def _matplotlib() -> Any:
-    """Matplotlib, or an error that names the extra."""
+    """Import Matplotlib; the error names the extra that installs it."""
     try:
         import matplotlib
     except ImportError as error:
-        raise ImportError(
-            "pictures need Matplotlib; install it with `pip install 'primedpca[plots]'`."
-        ) from error
+        raise ImportError("Plots need Matplotlib: `pip install 'primedpca[plots]'`.") from error
     return matplotlib
 
 
 @contextmanager
 def style(ground: str = "white") -> Iterator[None]:
-    """Inside, new figures look like those of this library.
+    """Context in which new figures have the style of this library.
+
+    All settings of Matplotlib are restored when the context ends.
 
     Parameters
     ----------
-    ground : {"white", "dark"}
-        What they are seen on.  All settings are as before when the context is left.
+    ground : {"white", "dark"}, default="white"
+        Background of the figures.
 
     Examples
     --------
@@ -70,16 +70,19 @@ def style(ground: str = "white") -> Iterator[None]:
     """
     if ground not in GROUNDS:
         raise ValueError(f"`ground`={ground!r} must be one of {', '.join(map(repr, GROUNDS))}.")
-    behind, text = GROUNDS[ground]
-    names = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
-    colours = dict.fromkeys((*names, "grid.color", "legend.labelcolor"), text)
-    colours |= dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), behind)
-    with _matplotlib().rc_context(SETTINGS | colours):
+    with _matplotlib().rc_context(SETTINGS | colours(*GROUNDS[ground])):
         yield
 
 
+def colours(behind: str, text: str) -> dict[str, Any]:
+    """Return the settings of Matplotlib for a background and a text colour."""
+    found = dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), behind)
+    names = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+    return found | dict.fromkeys((*names, "grid.color", "legend.labelcolor"), text)
+
+
 def canvas(ax: Any, width: float = 5.6, height: float = 3.4) -> Any:
-    """``ax``, or the axes of a new figure of so many inches, that pyplot does not know of."""
+    """Return ``ax``, or the axes of a new figure of this size in inches, without pyplot."""
     _matplotlib()
     if ax is not None:
         if not hasattr(ax, "transAxes"):
@@ -89,7 +92,7 @@ def canvas(ax: Any, width: float = 5.6, height: float = 3.4) -> Any:
 
 
 def new_figure(width: float, height: float) -> Any:
-    """An empty figure that lays itself out, in inches."""
+    """Return an empty figure with constrained layout; the size is in inches."""
     _matplotlib()
     from matplotlib.figure import Figure
 
@@ -97,12 +100,12 @@ def new_figure(width: float, height: float) -> Any:
 
 
 def ink(ax: Any) -> Any:
-    """The colour of the text on these axes, whatever they are drawn on."""
+    """Return the colour of the text on these axes, which depends on the background."""
     return ax.xaxis.label.get_color()
 
 
 def fitted(model: Any) -> Any:
-    """``model`` if it has been fitted; scikit-learn's PCA will do where no proof is drawn."""
+    """Return ``model`` if it is fitted; most plots also work for scikit-learn's PCA."""
     if hasattr(model, "_check_fitted"):
         model._check_fitted()
     elif not hasattr(model, "components_"):
@@ -111,24 +114,24 @@ def fitted(model: Any) -> Any:
 
 
 def check_component(model: Any, component: Any, name: str = "component") -> int:
-    """The number of a component that the model has, counted from 0."""
+    """Return the index of a component, from 0, after checking that the model has it."""
     k = model.components_.shape[0]
     whole = isinstance(component, (int, np.integer)) and not isinstance(component, bool)
     if not whole or not 0 <= component < k:
         raise ValueError(
-            f"`{name}`={component!r} must be a whole number from 0 to {k - 1}: the model has "
-            f"{k} component{'s' * (k != 1)}; fit it with more, or choose one of these."
+            f"`{name}`={component!r} must be an integer from 0 to {k - 1}: the model has "
+            f"{count_words(k)}, indexed from 0. Choose one of these, or fit more."
         )
     return int(component)
 
 
 def percent(model: Any, component: int) -> str:
-    """``23.4 %``, the share of the variance; empty where there is no variance."""
+    """Return the explained variance ratio as ``23.4 %``; empty if there is no variance."""
     ratio = np.asarray(model.explained_variance_ratio_, dtype=np.float64)
     if not ratio.sum() > 0:
         return ""
-    share = 100 * float(ratio[component])
-    return f"{share:.1f} %" if share >= 0.1 else f"{share:.2g} %"
+    value = 100 * float(ratio[component])
+    return f"{value:.1f} %" if value >= 0.1 else f"{value:.2g} %"
 
 
 def is_scaled(model: Any) -> bool:
@@ -137,7 +140,7 @@ def is_scaled(model: Any) -> bool:
 
 
 def number_components(ax: Any, k: int) -> None:
-    """Whole numbers from 1 to ``k`` along the horizontal axis."""
+    """Label the horizontal axis with component numbers from 1 to ``k``."""
     from matplotlib.ticker import MaxNLocator
 
     room = max(0.6, 0.02 * k)
@@ -147,27 +150,19 @@ def number_components(ax: Any, k: int) -> None:
     ax.set_xlabel("component")
 
 
-def degrees(angle: float) -> str:
-    """A bound in radians in words, two figures, rounded up: ``0.18°``, ``1.2e-08°``, ``90°``."""
-    return _two_figures(degrees_up(angle))
-
-
 def name_of_angle(angle: float) -> str:
-    """``π/8`` and the like where that is what it is, the nearest degrees elsewhere: no bound."""
+    """Return ``π/8`` or the like for such angles, else the nearest degrees (not a bound)."""
     parts = math.pi / angle
     if abs(parts - round(parts)) < 1e-6 * parts:
         return f"π/{round(parts)}"
-    return _two_figures(math.degrees(angle))
-
-
-def _two_figures(value: float) -> str:
+    value = math.degrees(angle)
     return f"{value:.0f}°" if value >= 10 else f"{value:.2g}°"
 
 
 def feature_names(model: Any, chosen: np.ndarray, names: Any = None) -> list[str]:
-    """What the chosen columns are called: in ``names``, in the model, or ``x0, x1, …``.
+    """Return the names of the chosen columns: from ``names``, the model, or ``x0, x1, …``.
 
-    Only of those that are drawn, as there may be millions of others.
+    Only the chosen names are formatted, as there may be millions of others.
     """
     d = model.components_.shape[1]
     if names is None:
@@ -177,15 +172,15 @@ def feature_names(model: Any, chosen: np.ndarray, names: Any = None) -> list[str
     known = np.asarray(names, dtype=object)
     if known.shape != (d,):
         raise ValueError(
-            f"`names` are {known.size}, but the model has {d} features; give one name for each."
+            f"`names` has {known.size} entries, but the model has {d} features. Pass one name each."
         )
     return literals([str(known[j]) for j in chosen], [f"x{j}" for j in chosen])
 
 
 def literals(words: list[str], marks: list[str]) -> list[str]:
-    """Words of the user's, as they are, or cut; where that makes any alike, with their marks.
+    """Shorten long names; where that makes two equal, put their marks before them.
 
-    Dollars are escaped: Matplotlib would set what stands between them as mathematics.
+    Dollar signs are escaped, because Matplotlib reads text between them as mathematics.
     """
     shown = [_cut(word) for word in words]
     if len(set(shown)) < len(set(words)):
@@ -195,7 +190,7 @@ def literals(words: list[str], marks: list[str]) -> list[str]:
 
 
 def _cut(word: str) -> str:
-    """Without its middle if it is long: long names often differ in how they end."""
+    """Remove the middle of a long name: long names often differ at the end."""
     if len(word) <= LONGEST_NAME:
         return word
     half = LONGEST_NAME // 2
@@ -203,12 +198,12 @@ def _cut(word: str) -> str:
 
 
 def plain(value: float, digits: int) -> str:
-    """So many digits, and a power of ten only for a million and more or a tiny number."""
+    """Format with so many digits; a power of ten only from a million on or for tiny numbers."""
     return f"{float(f'{value:.{digits}g}'):g}"
 
 
 def write_out(axis: Any) -> None:
-    """The power of ten at every number, the same: one for all would run into a legend."""
+    """Write the power of ten at every tick: a common one would overlap a legend."""
 
     def shown(value: float, position: int) -> str:
         top = max(map(abs, axis.get_view_interval()))
@@ -222,6 +217,6 @@ def write_out(axis: Any) -> None:
 
 
 def legend_above(ax: Any, columns: int, *handles: Any, **look: Any) -> None:
-    """Where it covers nothing that is drawn."""
+    """Put the legend above the axes, where it covers no data."""
     above = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "frameon": False}
     ax.legend(*handles, ncols=columns, **above, **look)

@@ -1,4 +1,4 @@
-"""Control charts: rows that do not look like those that the model was fitted on."""
+"""Control charts of Hotelling's T² and SPE."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from primedpca.plots.canvas import BLUE, RED, fitted, ink, is_scaled, new_figure
 
 __all__ = ["monitor"]
 
-LARGE = 2_000  # points; above, they are drawn as pixels also in vector formats
-FAR = 30.0  # limits; where a row lies beyond, the axis is logarithmic
+LARGE = 2_000  # points; more are rasterised, also in vector formats
+FAR = 30.0  # times the limit; a row beyond that makes the axis logarithmic
 
 
 def monitor(
@@ -23,20 +23,21 @@ def monitor(
     *,
     known: Limits | None = None,
 ) -> Any:
-    """Draw Hotelling's T² and SPE of rows, and the limits that new rows seldom pass.
+    """Draw Hotelling's T² and SPE of rows, with limits that ordinary new rows rarely exceed.
 
     Parameters
     ----------
     model : PrimedPCA
+        Fitted.
     X : data of shape (n, d), or Statistics
-        Rows to look at, or what :func:`primedpca.monitoring.statistics` returned for them.
-    level : float in (0, 1)
-        The share of ordinary rows below each limit.
+        Rows to check, or the result of :func:`primedpca.monitoring.statistics` for them.
+    level : float in (0, 1), default=0.99
+        Fraction of ordinary rows below each limit.
     axes : pair of matplotlib.axes.Axes, optional
-        For T² and for SPE.
+        Axes for T² and for SPE.
     known : Limits, optional
-        What :func:`primedpca.monitoring.limits` returned, such as limits calibrated on rows
-        known to be in order; those of the model alone by default, which take rows as normal.
+        Result of :func:`primedpca.monitoring.limits`, such as limits calibrated on ordinary
+        rows; by default the limits of the model alone, which assume normal rows.
 
     Returns
     -------
@@ -48,7 +49,7 @@ def monitor(
         axes = new_figure(6.4, 4.2).subplots(2, 1, sharex=True)
     axes = np.asarray(axes, dtype=object).ravel()
     if axes.shape != (2,):
-        raise ValueError(f"`axes` are {axes.size}, but two are needed: for T² and for SPE.")
+        raise ValueError(f"`axes` has {axes.size} axes, but two are needed: for T² and for SPE.")
     words = f"limit for {100 * bounds.level:g} %" + (
         ", if normal" if known is None else " of new rows"
     )

@@ -1,4 +1,4 @@
-"""Components of images as images."""
+"""Components of image data, drawn as images."""
 
 from __future__ import annotations
 
@@ -7,27 +7,28 @@ from typing import Any
 
 import numpy as np
 
-from primedpca.plots.canvas import check_component, degrees, fitted, new_figure, percent
+from primedpca._core.wording import degrees
+from primedpca.plots.canvas import check_component, fitted, new_figure, percent
 
 __all__ = ["component_images", "contrast", "displayable"]
 
-FIRST = 16  # components that are drawn where none are named
-ACROSS = 8
+FIRST = 16  # components drawn by default
+ACROSS = 8  # components side by side
 
 
 def component_images(model: Any, shape: Any, components: Any = None, axes: Any = None) -> Any:
-    """Draw components as images: what they hold above zero, and below it what below.
+    """Draw components as images: positive loadings above, negative loadings below.
 
     Parameters
     ----------
     model : PrimedPCA
-        Fitted on images, a row for each.
+        Fitted to images, one per row.
     shape : tuple of int
-        Height and width of an image and, for colours, its channels last.
+        Height and width of an image in pixels and, for colours, the number of channels.
     components : sequence of int, optional
-        Counted from 0; the first 16 by default.
+        Indices from 0, default=the first 16.
     axes : array of matplotlib.axes.Axes of shape (2, m), optional
-        Positive parts go to the first row, negative ones to the second.
+        The first row is for positive parts, the second for negative parts.
 
     Returns
     -------
@@ -35,20 +36,20 @@ def component_images(model: Any, shape: Any, components: Any = None, axes: Any =
 
     Notes
     -----
-    Each component has a scale of its own, in which all but one entry in two hundred fit.
+    Each component has its own colour scale, which saturates for one loading in two hundred.
     """
     size = _image_shape(fitted(model), shape)
     count = model.components_.shape[0]
     asked = range(min(count, FIRST)) if components is None else components
     chosen = [check_component(model, i, "components") for i in asked]
     if not chosen:
-        raise ValueError("`components` is empty; name at least one, or None for the first ones.")
+        raise ValueError("`components` is empty. Pass at least one, or None for the first ones.")
     across = ACROSS if axes is None else len(chosen)
     axes = _grid(len(chosen), size) if axes is None else np.asarray(axes, dtype=object)
     if axes.shape != (2, len(chosen)):
         raise ValueError(
-            f"`axes` have shape {axes.shape}, but {len(chosen)} components need (2, "
-            f"{len(chosen)}): a row for positive parts, and one for negative ones."
+            f"`axes` has shape {axes.shape}, but {len(chosen)} components need (2, "
+            f"{len(chosen)}): a row for positive parts and a row for negative parts."
         )
     for i, pair in zip(chosen, axes.T, strict=True):
         vector = model.components_[i].astype(np.float64).reshape(size)
@@ -71,22 +72,22 @@ def _image_shape(model: Any, shape: Any) -> tuple[int, int, int]:
     if len(sides) not in (2, 3) or not whole or math.prod(sides) != d:
         raise ValueError(
             f"`shape`={shape!r} must be (height, width) or (height, width, channels) whose "
-            f"product is the {d} features of the model; give that of the images it was fitted on."
+            f"product is the {d} features of the model. Pass the shape of its images."
         )
     height, width, channels = (*sides, 1)[:3]
     return int(height), int(width), int(channels)
 
 
 def _title(model: Any, i: int) -> str:
-    """Number and share; the proven angle where there is one."""
+    """Return the number, the explained variance ratio, and the proven angle if there is one."""
     bounds = getattr(model, "angle_bounds_", None)
-    share = percent(model, i)
+    ratio = percent(model, i)
     proven = f"\n≤ {degrees(bounds[i])}" if bounds is not None and bounds[i] < np.pi / 2 else ""
-    return f"{i + 1}" + (f": {share}" if share else "") + proven
+    return f"{i + 1}" + (f": {ratio}" if ratio else "") + proven
 
 
 def _grid(count: int, size: tuple[int, int, int]) -> np.ndarray:
-    """Axes of shape (2, count), as pairs of rows of at most eight."""
+    """Return axes of shape (2, count), laid out in pairs of rows of at most eight."""
     across = min(count, ACROSS)
     bands = -(-count // across)
     width = 1.05 if count > 2 else 1.8
@@ -100,12 +101,12 @@ def _grid(count: int, size: tuple[int, int, int]) -> np.ndarray:
 
 
 def contrast(part: np.ndarray, vector: np.ndarray) -> np.ndarray:
-    """The part above zero, in a scale in which all but one pixel in two hundred fit."""
+    """Scale the part above zero to [0, 1]; one pixel in two hundred saturates."""
     top = np.quantile(np.abs(vector), 0.995)
     return np.clip(part / (top or np.abs(vector).max() or 1.0), 0.0, 1.0)
 
 
 def displayable(picture: np.ndarray) -> np.ndarray:
-    """An image in bytes: one channel is spread to three, a fourth is left out."""
+    """Convert an image to RGB bytes: one channel is repeated, a fourth is dropped."""
     colours = picture[:, :, [0, 0, 0] if picture.shape[2] < 3 else [0, 1, 2]]
     return colours if colours.dtype == np.uint8 else np.rint(255 * colours).astype(np.uint8)

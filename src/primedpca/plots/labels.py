@@ -1,4 +1,4 @@
-"""Labels of rows: which are words and which numbers, and how points show them."""
+"""Labels of rows: names or numbers, and how points show them."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from primedpca.arrays import is_dense, to_numpy
+from primedpca._core.arrays import is_dense, to_numpy
 from primedpca.plots.canvas import BLUE, GREEN, PURPLE, RED, legend_above, literals
 
 __all__ = ["SEAMLESS", "Labels", "as_labels", "density_by_label", "points_by_label"]
 
-#: After Okabe and Ito, those of most contrast first; marks tell apart what colours do not.
+#: After Okabe and Ito, the highest contrast first; marks distinguish equal colours.
 COLOURS = (
     *(BLUE, RED, GREEN, PURPLE, "#E69F00", "#56B4E9"),
     *("#8C8C8C", "#7B5CD6", "#B8A800", "#A6761D"),
 )
 MARKS = "os^DvPX*"
-MOST = 24  # labels with a mark of their own; of more, the rarest are put together
-#: Cells whose edges do not show.
+MOST = 24  # labels with a mark of their own; the rarest of more are put together
+#: Cells without visible edges.
 SEAMLESS: dict[str, Any] = {"linewidths": 0.3, "edgecolors": "face"}
-WHOLE = 12  # different whole numbers that are taken for names
+WHOLE = 12  # up to so many different integers are names, not numbers
 
 
 class Labels(NamedTuple):
@@ -29,10 +29,11 @@ class Labels(NamedTuple):
     Attributes
     ----------
     values : ndarray of shape (n,)
-        Numbers, or which of the names.
+        Numbers, or indices into ``names``.
     names : list of str or None
         ``None`` for numbers.
     title : str
+        Name of the labels, or empty.
     """
 
     values: np.ndarray
@@ -41,12 +42,12 @@ class Labels(NamedTuple):
 
 
 def as_labels(labels: Any, n: int) -> Labels:
-    """Words, truth values and few whole numbers are names; other numbers are numbers."""
+    """Classify labels: strings, booleans and few integers are names, others are numbers."""
     (title,) = literals([str(getattr(labels, "name", None) or "")], [""])
     values = to_numpy(labels) if is_dense(labels) else np.asarray(labels)
     if values.shape != (n,):
         raise ValueError(
-            f"`labels` have shape {values.shape}, but there are {n} rows of scores; give one "
+            f"`labels` has shape {values.shape}, but there are {n} rows of scores. Pass one "
             "label for each row."
         )
     if values.dtype.kind == "f":
@@ -69,12 +70,12 @@ def as_labels(labels: Any, n: int) -> Labels:
 
 
 def points_by_label(ax: Any, x: np.ndarray, y: np.ndarray, labels: Labels, look: Any) -> None:
-    """A colour and a mark for each name, or a colour bar."""
+    """Draw points with a colour and a mark for each name, or with a colour bar."""
     values, names, title = labels
     if names is None:
         known = np.isfinite(values)
         if not known.all():
-            ax.scatter(x[~known], y[~known], color="0.6", label="not known", **look)
+            ax.scatter(x[~known], y[~known], color="0.6", label="unknown", **look)
             ax.legend(loc="best")
         drawn = ax.scatter(x[known], y[known], c=values[known], cmap="viridis", **look)
         ax.figure.colorbar(drawn, ax=ax, label=title or "label")
@@ -82,10 +83,10 @@ def points_by_label(ax: Any, x: np.ndarray, y: np.ndarray, labels: Labels, look:
     if look["rasterized"]:
         _mixed(ax, x, y, values, look)
         look = look | {"rasterized": False}
-        x = y = values = np.empty(0)  # the legend is all that is left to draw
+        x = y = values = np.empty(0)  # only the legend remains to be drawn
     for i, name in enumerate(names):
         here = values == i
-        # All colours with the first marks, then again with others.
+        # Repeated colours get another mark.
         mark = MARKS[(i + i // len(COLOURS)) % len(MARKS)]
         ax.scatter(x[here], y[here], color=_colour(i), marker=mark, label=name, **look)
     _legend(ax, names, title)
@@ -94,14 +95,14 @@ def points_by_label(ax: Any, x: np.ndarray, y: np.ndarray, labels: Labels, look:
 
 
 def _mixed(ax: Any, x: np.ndarray, y: np.ndarray, codes: np.ndarray, look: Any) -> None:
-    """So many that marks are no longer seen, in random order: none lies on top of all others."""
+    """Draw many points in random order, so that no label covers the others."""
     order = np.random.default_rng(0).permutation(x.size)
     colours = np.array([_colour(i) for i in range(int(codes.max()) + 1)])[codes[order]]
     ax.scatter(x[order], y[order], c=colours, **look)
 
 
 def density_by_label(ax: Any, x: np.ndarray, y: np.ndarray, labels: Labels) -> None:
-    """The mean of numbers, or the most frequent name, in each cell."""
+    """Colour each cell by the mean of its numbers, or by its most frequent name."""
     values, names, title = labels
     look = {"gridsize": 70, "mincnt": 1, **SEAMLESS}
     if names is None:
@@ -128,7 +129,7 @@ def _most_frequent(codes: Any) -> int:
 
 
 def _legend(ax: Any, names: list[str], title: str, **handles: Any) -> None:
-    """Above the axes where there are few, beside them where there are many: never on points."""
+    """Put a short legend above the axes and a long one beside them, never on points."""
     if len(names) <= 5:
         longest = max(map(len, names))
         legend_above(ax, max(1, 50 // (longest + 6)), title=title or None, **handles)

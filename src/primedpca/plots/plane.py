@@ -1,4 +1,4 @@
-"""Rows in the plane of two components."""
+"""Scores in the plane of two components."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from primedpca.arrays import to_numpy
+from primedpca._core.arrays import to_numpy
 from primedpca.plots.canvas import BLUE, canvas, fitted, percent
 from primedpca.plots.labels import SEAMLESS, Labels, as_labels, density_by_label, points_by_label
 
 __all__ = ["LARGE", "MANY", "axis_name", "checked_scores", "pair_of", "scores"]
 
-MANY = 100_000  # points; above, how dense they lie is drawn
-LARGE = 2_000  # points; above, they are drawn as pixels also in vector formats
+MANY = 100_000  # points; of more, the density is drawn
+LARGE = 2_000  # points; more are rasterised, also in vector formats
 
 
 def scores(
@@ -28,16 +28,16 @@ def scores(
     Parameters
     ----------
     scores : array of shape (n, k)
-        What ``model.transform(X)`` returned.  Above 100,000 rows the picture is one of
-        densities: how many rows lie in a cell, or their mean or most frequent label.
-    components : pair of int
-        Which ones, counted from 0; with one component only, rows are drawn along their number.
+        Result of ``model.transform(X)``.  Above 100,000 rows the density is drawn: the number of
+        rows in each cell, or their mean or most frequent label.
+    components : pair of int, default=(0, 1)
+        Indices from 0; a single component is drawn against the row number.
     labels : array of shape (n,), optional
-        Words, truth values or at most 12 different whole numbers get a legend, other numbers a
-        colour bar.
+        Strings, booleans and at most 12 different integers get a legend, other numbers a colour
+        bar.
     ax : matplotlib.axes.Axes, optional
     model : PrimedPCA, optional
-        For the shares of the variance in the names of the axes.
+        Source of the explained variance ratios in the axis labels.
 
     Returns
     -------
@@ -64,29 +64,29 @@ def scores(
     ax.set(xlabel=names[0], ylabel=names[1])
     from matplotlib.ticker import MaxNLocator
 
-    if isinstance(ax.xaxis.get_major_locator(), MaxNLocator):  # not one of the user's own
-        # A legend beside leaves room for so many.
+    if isinstance(ax.xaxis.get_major_locator(), MaxNLocator):  # the user may have set another one
+        # A legend beside the axes leaves room for so many ticks.
         ax.xaxis.get_major_locator().set_params(nbins=5 if np.abs(x).max() >= 1e4 else 7)
     return ax
 
 
 def checked_scores(scores: Any, model: Any) -> np.ndarray:
-    """``scores`` as a finite array ``(n, k)`` that fits to the model, if there is one."""
+    """Return ``scores`` as a finite array ``(n, k)`` that matches the model, if there is one."""
     rows = to_numpy(scores)
     if rows.ndim != 2 or 0 in rows.shape:
         raise ValueError(
-            f"`scores` must have shape (n, k), at least one row, got {rows.shape}; give what "
-            "`transform` returned."
+            f"`scores` must have shape (n, k) with n >= 1, got {rows.shape}. Pass the result of "
+            "`transform`."
         )
     if model is not None and rows.shape[1] != model.components_.shape[0]:
         raise ValueError(
-            f"`scores` have {rows.shape[1]} columns, but the model has "
-            f"{model.components_.shape[0]} components; give what its `transform` returned."
+            f"`scores` has {rows.shape[1]} columns, but the model has "
+            f"{model.components_.shape[0]} components. Pass the result of its `transform`."
         )
     rows = rows.astype(np.float64)
     wrong = np.flatnonzero(~np.isfinite(rows).all(axis=1))
     if wrong.size:
-        raise ValueError(f"`scores` are not finite in row {wrong[0]}; leave such rows out.")
+        raise ValueError(f"`scores`[{wrong[0]}] has a non-finite value. Remove such rows.")
     return rows
 
 
@@ -101,28 +101,28 @@ def _coordinates(
 
 
 def pair_of(components: Any, k: int) -> tuple[int, int]:
-    """Two components that there are; one alone stands for both."""
+    """Return two valid indices, from 0; the only component of a model is returned twice."""
     pair = tuple(components) if hasattr(components, "__len__") else (components,)
     if k == 1 and pair == (0, 1):
         return 0, 0
     if k == 1:
         raise ValueError(
-            f"`components`={components!r} cannot be drawn: the model has 1 component; leave them "
-            "out to draw it along the rows, or fit the model with more."
+            f"`components`={components!r} cannot be drawn: the model has 1 component. Omit the "
+            "argument to draw it against the rows, or fit more."
         )
     whole = all(isinstance(i, (int, np.integer)) and 0 <= i < k for i in pair)
     if len(pair) != 2 or not whole:
         raise ValueError(
-            f"`components`={components!r} must be two whole numbers from 0 to {k - 1}, as there "
-            f"are {k} components; choose two of these, or fit the model with more."
+            f"`components`={components!r} must be two integers from 0 to {k - 1}: there are {k} "
+            "components, indexed from 0. Choose two of these, or fit more."
         )
     return int(pair[0]), int(pair[1])
 
 
 def axis_name(component: int, model: Any) -> str:
-    """``component 1 (23.4 % of the variance)``."""
-    share = "" if model is None else percent(model, component)
-    words = f" ({share} of the variance)" if share else ""
+    """Return an axis label such as ``component 1 (23.4 % of the variance)``."""
+    ratio = "" if model is None else percent(model, component)
+    words = f" ({ratio} of the variance)" if ratio else ""
     whitened = ", whitened" if getattr(model, "whiten", False) else ""
     return f"component {component + 1}{whitened}{words}"
 

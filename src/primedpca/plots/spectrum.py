@@ -1,4 +1,4 @@
-"""The variances of the components."""
+"""Scree plots: the variances of the components."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from primedpca.outward import round_up
+from primedpca._core.outward_rounding import round_up
 from primedpca.plots.canvas import (
     BLUE,
     RED,
@@ -21,26 +21,26 @@ from primedpca.plots.canvas import (
 
 __all__ = ["scree"]
 
-WIDEST = 3.0  # largest variances; intervals that reach farther leave the picture
+WIDEST = 3.0  # times the largest variance; longer intervals are cut at the top
 
 
 def scree(model: Any, ax: Any = None, *, log: bool = False) -> Any:
-    """Draw the variance of every component, what is proven of it, and their running sum.
+    """Draw the variance of each component, its proven interval, and the cumulative ratio.
 
     Parameters
     ----------
     model : PrimedPCA
-        Fitted.  Without a certificate there are no intervals, and of constant data no sum.
-        Intervals of which little is proven leave the picture at the top, so that variances stay
-        to be seen; the legend tells the widest.
+        Fitted.  Without a certificate there are no intervals, and constant data have no ratio.
+        Very long intervals are cut at the top, so that the variances stay visible; the legend
+        gives the length of the longest.
     ax : matplotlib.axes.Axes, optional
-    log : bool
-        A logarithmic axis of variances; those that are zero are left out of it.
+    log : bool, default=False
+        Whether the axis of variances is logarithmic; it omits variances of zero.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The sum is on axes of its own, on the right: the last of ``ax.figure.axes``.
+        The cumulative ratio has axes of its own on the right: the last of ``ax.figure.axes``.
 
     Examples
     --------
@@ -70,17 +70,17 @@ def scree(model: Any, ax: Any = None, *, log: bool = False) -> Any:
         seen = WIDEST * variances.max(initial=0.0)
         ax.set_ylim(0.0, 1.08 * (min(top, seen) or top) or 1.0)
         write_out(ax.yaxis)
-    summed = _running_sum(model, ax, numbers, size)
+    summed = _cumulative_ratio(model, ax, numbers, size)
     handles, labels = ax.get_legend_handles_labels()
     legend_above(ax, 3, [*handles, *summed], [*labels, *(line.get_label() for line in summed)])
     return ax
 
 
 def _intervals(ax: Any, numbers: np.ndarray, bounds: np.ndarray, size: float) -> float:
-    """A bar from end to end, an arrow up where there is no upper end; returns the largest end."""
+    """Draw each interval, or an arrow if it has no upper end, and return the largest end."""
     low, high = np.asarray(bounds, dtype=np.float64).T
     closed = np.isfinite(high)
-    # Most are too narrow to be seen, so the widest is told.
+    # Most intervals are too short to be visible, so the legend gives the longest.
     width = float((high - low)[closed].max(initial=0.0))
     look: dict[str, Any] = {"color": RED, "zorder": 3}
     label = f"certified, to {plain(round_up(width, 1), 1)}" if width > 0 else "certified"
@@ -89,20 +89,20 @@ def _intervals(ax: Any, numbers: np.ndarray, bounds: np.ndarray, size: float) ->
         ax.plot(numbers[closed], ends, "_", markersize=1.8 * size, markeredgewidth=size / 4, **look)
     if not closed.all():
         mark = {"marker": "^", "linestyle": "", "color": RED, "markersize": size}
-        ax.plot(numbers[~closed], low[~closed], label="at least this", **mark)
+        ax.plot(numbers[~closed], low[~closed], label="lower bound", **mark)
     return float(np.where(closed, high, low).max(initial=0.0))
 
 
-def _running_sum(model: Any, ax: Any, numbers: np.ndarray, size: float) -> list[Any]:
+def _cumulative_ratio(model: Any, ax: Any, numbers: np.ndarray, size: float) -> list[Any]:
     ratio = np.asarray(model.explained_variance_ratio_, dtype=np.float64)
     if not ratio.sum() > 0:
         return []
     right = ax.twinx()
     look = {"color": ax.xaxis.label.get_color(), "linestyle": "--", "linewidth": 1, "alpha": 0.8}
-    marks = {"marker": "s", "markersize": 0.7 * size, "label": "sum of shares (right)"}
+    marks = {"marker": "s", "markersize": 0.7 * size, "label": "cumulative ratio (right)"}
     lines: list[Any] = right.plot(numbers, 100 * np.cumsum(ratio), **look, **marks)
     right.set_ylim(0, 104)
-    right.set_ylabel("share of the variance (%)")
+    right.set_ylabel("explained variance ratio (%)")
     right.grid(False)
     right.spines["right"].set_visible(True)
     return lines

@@ -1,28 +1,30 @@
-"""Who looks for the span: one file per algorithm, and the registry of their names.
+"""Algorithms that find the initial directions: one file each, and the registry of their names.
 
-Add a priming: write a frozen dataclass with the members of
-:class:`primedpca.protocols.Priming` and add a line to the registry.  See
-:doc:`/add_a_priming`.
+To add an algorithm, write a frozen dataclass that inherits :class:`BasePriming` and add a line to
+the registry.  See :doc:`/add_a_priming`.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from primedpca._core.orthonormal import orthonormalise, random_basis
+from primedpca.priming.base import BasePriming, UserPriming
 from primedpca.priming.block_krylov import BlockKrylov
 from primedpca.priming.eigengame import EigenGame
 from primedpca.priming.exact import Exact
 from primedpca.priming.frequent_directions import FrequentDirections
-from primedpca.priming.given import FromFunction, Given, check_directions
 from primedpca.priming.krasulina import Krasulina
 from primedpca.priming.mu_eigengame import MuEigenGame
 from primedpca.priming.oja import Oja
 from primedpca.priming.power_method import PowerMethod
 from primedpca.priming.subspace_iteration import SubspaceIteration
+from primedpca.priming.user_directions import FromFunction, Given, check_directions
 from primedpca.protocols import Priming
 
 __all__ = [
     "REGISTRY",
+    "BasePriming",
     "BlockKrylov",
     "EigenGame",
     "Exact",
@@ -35,9 +37,11 @@ __all__ = [
     "SubspaceIteration",
     "as_priming",
     "check_directions",
+    "orthonormalise",
+    "random_basis",
 ]
 
-#: The names that ``priming=`` and the command line take: the file names.
+#: The names that ``priming=`` and the command line accept; each is the name of a file here.
 REGISTRY: dict[str, type[Any]] = {
     "block_krylov": BlockKrylov,
     "eigengame": EigenGame,
@@ -52,32 +56,41 @@ REGISTRY: dict[str, type[Any]] = {
 
 
 def as_priming(priming: Any) -> Priming:
-    """The priming that ``priming`` stands for.
+    """Return the Priming object for the estimator's parameter ``priming``.
 
     Parameters
     ----------
     priming : str, Priming, callable or array of shape (d, q)
-        A name of the registry, an object with the methods of a Priming, a function
+        A name in the registry, an object with the members of a Priming, a function
         ``(X, n_directions) -> directions``, or the directions themselves.
+
+    Returns
+    -------
+    Priming
+        An object without the optional members is wrapped so that it has their defaults.
     """
     if isinstance(priming, str):
         if priming not in REGISTRY:
             names = ", ".join(sorted(REGISTRY))
             raise ValueError(
-                f"`priming`={priming!r} is not known here; use one of: {names} (PrimedPCA takes "
-                "'auto' as well)."
+                f"Unknown `priming`={priming!r}. Use one of {names}; PrimedPCA also accepts 'auto'."
             )
         made: Priming = REGISTRY[priming]()
         return made
     if isinstance(priming, type):
-        raise TypeError(f"`priming` is the class {priming.__name__}; make an instance of it first.")
+        raise TypeError(
+            f"`priming` is the class {priming.__name__}. Pass an instance, {priming.__name__}()."
+        )
+    if isinstance(priming, BasePriming):
+        return priming  # type: ignore[return-value]
+    # Users' objects are adapted here only, so that all other code can rely on every member.
     if all(hasattr(priming, name) for name in ("visits", "init", "step", "directions")):
-        return priming  # type: ignore[no-any-return]
+        return UserPriming(priming)
     if callable(priming):
         return FromFunction(priming)
     if hasattr(priming, "shape"):
         return Given(priming)
     raise TypeError(
-        f"`priming` is a {type(priming).__name__}; pass a name, an object with the methods "
-        "visits, init, step and directions, a function, or an array of directions."
+        f"Unsupported type for `priming`: {type(priming).__name__}. Pass a name, an object with "
+        "the members visits, init, step and directions, a function, or an array of directions."
     )

@@ -1,4 +1,4 @@
-"""Block Krylov: every product with the data is kept, and the best of their span is taken."""
+"""Block Krylov: keep every product with the data and take the best vectors of their span."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from primedpca.arrays import is_numpy_array
-from primedpca.orthonormal import (
+from primedpca._core.arrays import is_numpy_array
+from primedpca._core.orthonormal import (
     combine,
     complete,
     continued,
@@ -18,9 +18,10 @@ from primedpca.orthonormal import (
     random_basis,
     small_eigh,
 )
+from primedpca.priming.base import BasePriming
+from primedpca.priming.checks import check_choice, check_count
 from primedpca.priming.exact import right_vectors
-from primedpca.priming.fields import check_choice, check_count
-from primedpca.protocols import Array, Like
+from primedpca.protocols import Array, Like, PrimingTraits
 
 __all__ = ["BlockKrylov", "KrylovState", "looked"]
 
@@ -28,15 +29,36 @@ NOTHING = np.zeros((0, 0))
 
 
 class KrylovState(NamedTuple):
-    """Where the iteration stands.
+    """State of the iteration.
 
-    ``basis`` are blocks ``(length, w)`` that have been multiplied with the data, ``newest`` is
-    the one to be multiplied next; all are orthonormal together.  ``images`` is what ``M^T`` makes
-    of each block of the left side, where that is kept.  ``projected`` is ``V^T C V`` and
-    ``coupling`` what ties it to ``newest``.  ``variances`` and ``turn`` are its eigenvalues and
-    eigenvectors, ``residual`` the small matrix whose columns are as long as the residuals,
-    ``rest`` about the largest variance outside; they are empty until :func:`looked` at.
-    Before the first step ``newest`` are directions to begin with, ``(d, q)``, or ``None``.
+    Attributes
+    ----------
+    basis : tuple of arrays of shape (length, w)
+        Blocks that have been multiplied with the data.  With ``newest``, all columns are
+        orthonormal.
+    images : tuple of arrays of shape (d, w)
+        ``M^T`` times each block of the basis, where the left side keeps these products.
+    newest : array of shape (length, w) or None
+        The block to multiply next.  Before the first step: the warm start ``(d, q)`` or ``None``.
+    projected : ndarray of shape (m, m)
+        ``T = V^T C V``.
+    coupling : ndarray of shape (b, w)
+        ``B`` in ``C V = V T + Q B E^T``.
+    variances, turn : ndarray of shape (m,) and (m, m)
+        Eigenvalues and eigenvectors of ``projected``.  :func:`looked` computes these and the
+        next three attributes.
+    residual : ndarray of shape (b, m)
+        Column i has the length of the residual of Ritz vector i.
+    rest : float
+        Estimate of the largest variance outside the span.
+    change : ndarray of shape (p,)
+        Estimated angle of each direction to the true component, in radians.
+    step : int
+        Steps made.
+    n_directions : int
+        Directions wanted, ``p``.
+    seed : int
+        Seed of the random first block.
     """
 
     basis: tuple[Array, ...]
@@ -55,33 +77,35 @@ class KrylovState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class BlockKrylov:
+class BlockKrylov(BasePriming):
     r"""Block Lanczos with full reorthogonalisation and thick restarts.
 
-    From a random block :math:`Q_1` every step multiplies the newest block and takes out what
-    the basis :math:`V = [Q_1, \dots, Q_j]` holds already, its neighbours twice,
+    From a random block :math:`Q_1` every step multiplies the newest block and subtracts from the
+    product its projection onto the basis :math:`V = [Q_1, \dots, Q_j]`, for the two newest blocks
+    twice,
 
     .. math:: Z = C Q_j, \qquad H = V^T Z, \qquad Z - V H = Q_{j+1} B,
 
     so that :math:`C V = V T + Q_{j+1} B E_j^T` with :math:`T = V^T C V`.  The eigenvectors of
-    the small :math:`T = S \Theta S^T` give the Ritz vectors :math:`V s_i`, the best that the
-    span of everything seen has to offer, and their residuals :math:`Q_{j+1} B s_i^{(j)}` without
-    another look at the data.  A basis that has reached ``max_basis`` is cut back to its best
-    vectors.
+    the small :math:`T = S \Theta S^T` give the Ritz vectors :math:`V s_i`, the principal
+    components within the span, and their residuals :math:`Q_{j+1} B s_i^{(j)}` without another
+    pass.  When the basis has reached ``max_basis`` vectors, it is restarted from its leading
+    Ritz vectors.
 
     Parameters
     ----------
-    block_size : int, optional
-        Vectors multiplied at a time; by default as many as directions are looked for.
-    max_basis : int, optional
-        The most vectors kept; by default twelve blocks and at least six times the directions.
-    side : {"right", "left"}
-        Whether to iterate with :math:`C` on vectors of length ``n_features``, or with
-        :math:`M M^T / n` on vectors of length ``n_samples``, which costs one pass more in the
-        end and a pass less in every step where the data are read in columns.
-    keep_images : bool
-        On the left side of data that are read in rows, keep what the first half of every step
-        makes of the basis, ``n_features`` numbers a vector: that saves the pass in the end.
+    block_size : int or None, default=None
+        Number of vectors multiplied in one step.  ``None`` means the number of directions wanted.
+    max_basis : int or None, default=None
+        Maximum number of vectors kept.  ``None`` means twelve blocks and at least six times the
+        number of directions.  A smaller basis needs less memory and, on slow spectra, more steps.
+    side : {"right", "left"}, default="right"
+        ``"right"`` iterates with :math:`C` on vectors of length ``n_features``; ``"left"`` with
+        :math:`M M^T / n` on vectors of length ``n_samples``, which takes one more pass at the
+        end, and one pass less in every step where the data are read in columns.
+    keep_images : bool, default=False
+        With ``side="left"`` and data read in rows, whether to keep :math:`M^T` times every basis
+        vector.  This saves the last pass and takes ``n_features`` numbers a vector.
 
     References
     ----------
@@ -95,6 +119,7 @@ class BlockKrylov:
     keep_images: bool = False
 
     visits: ClassVar[Literal["whole"]] = "whole"
+    traits: ClassVar[PrimingTraits] = PrimingTraits(certifier="probes", replayed=True)
 
     def __post_init__(self) -> None:
         check_count("block_size", self.block_size, optional=True)
@@ -105,14 +130,14 @@ class BlockKrylov:
     def init(
         self, like: Like, n_directions: int, seed: Any, start: Array | None = None
     ) -> KrylovState:
-        """Nothing yet but what to begin with: the left side does not know its length here."""
+        """Return an empty state; the first step draws the block, when ``n_samples`` is known."""
         none, empty, still = NOTHING, np.zeros(0), np.full(n_directions, np.inf)
         return KrylovState(
             (), (), start, none, none, empty, none, none, np.inf, still, 0, n_directions, seed
         )
 
     def step(self, state: KrylovState, data: Any) -> KrylovState:
-        """One multiplication of the newest block with all the data."""
+        """Multiply the newest block with all the data."""
         newest = state.newest if state.step else self._first_block(state, data)
         images = state.images
         if self.side == "right":
@@ -120,22 +145,23 @@ class BlockKrylov:
         elif self.keep_images and data.source.axis == 0:
             images = (*images, _shelved(data.adjoint(newest), images, self._limit(state)))
             z = data.forward(images[-1])
-            z /= data.weight
+            z /= data.weight  # inside the library, covariances are divided by the sum of weights
         else:
             z = data.gram_product(newest)
         basis = (*state.basis, newest)
-        # C is symmetric: what it makes of a block lies in that, the one before and the next.
+        # C is symmetric, so C Q_j lies in the span of Q_(j-1), Q_j and Q_(j+1), up to rounding.
         near = range(max(0, len(basis) - 2), len(basis))
         newest, held, coupling = continued(z, basis, near)
         done = state.projected.shape[0]
         projected = np.zeros((held.shape[0], held.shape[0]))
         projected[:done, :done] = state.projected
+        # T is symmetric: the new rows are the transpose of the new columns.
         projected[:, done:] = held
         projected[done:, :] = held.T
         state = state._replace(basis=basis, images=images, step=state.step + 1)
         state = state._replace(projected=projected, coupling=coupling, turn=NOTHING)
         if projected.shape[0] >= min(state.n_directions, newest.shape[0]):
-            state = looked(state)  # before, it cannot have converged
+            state = looked(state)  # a narrower basis cannot have converged
         return self._go_on(state, newest, data)
 
     def _first_block(self, state: KrylovState, data: Any) -> Array:
@@ -144,7 +170,8 @@ class BlockKrylov:
         if start is None and self.side == "right":
             return random_basis(like, width, state.seed)
         if self.side == "left":
-            # The image of random vectors is ahead by half a step, and the pass learns the mean.
+            # M times random vectors is half a step ahead of random vectors, and the pass that
+            # multiplies them also computes the mean.
             if start is None:
                 start = draw(data.like, min(width, data.shape[1]), state.seed)
             start = data.forward(start)
@@ -153,32 +180,33 @@ class BlockKrylov:
         return random_basis(like, width, state.seed, start)
 
     def _go_on(self, state: KrylovState, newest: Array, data: Any) -> KrylovState:
-        """Choose what is multiplied next; cut the basis back if it has grown too large."""
+        """Choose the block to multiply next; restart if the basis has grown too large."""
         like, used = _like(data, self.side), state.projected.shape[0]
         wanted = self.block_size or state.n_directions
         if newest.shape[1] == 0 and used < min(state.n_directions, like.n_features):
-            # The span is invariant and too narrow for what is asked for: go on elsewhere.
+            # The span is invariant but too narrow (data of low rank): continue with random vectors.
             width = min(wanted, like.n_features - used)
             whole = like.xp.concat(list(state.basis), axis=1)
             newest = complete(whole, like, used + width, (state.seed, state.step))[:, used:]
         if used + newest.shape[1] > self._limit(state) and newest.shape[1]:
+            # One block more than wanted: the extra Ritz vectors preserve some of the convergence.
             state = _cut_back(looked(state), like, state.n_directions + wanted)
         return state._replace(newest=newest)
 
     def _limit(self, state: KrylovState) -> int:
-        """How many vectors are kept at most: room for two blocks beside the directions."""
+        """Return the maximum number of basis vectors: at least the directions and two blocks."""
         wanted = self.block_size or state.n_directions
         default = max(12 * wanted, 6 * state.n_directions)
-        # Directions to begin with may be a wider block than is asked for.
+        # A warm start may be wider than a block.
         widest = max(wanted, 0 if state.newest is None else state.newest.shape[1])
         return max(self.max_basis or default, state.n_directions + 2 * widest)
 
     def directions(self, state: KrylovState, data: Any) -> Array:
-        """The leading Ritz vectors."""
+        """Return the leading Ritz vectors."""
         return self.refined(state, data)[0]
 
     def refined(self, state: KrylovState, data: Any) -> tuple[Array, np.ndarray]:
-        """The leading Ritz vectors ``(d, p)`` and their variances: nothing is left to refine."""
+        """Return the leading Ritz vectors ``(d, p)`` and their variances."""
         state = looked(state)
         p = min(state.n_directions, state.variances.size)
         variances, turn = state.variances[:p], state.turn[:, :p]
@@ -190,22 +218,29 @@ class BlockKrylov:
         return vectors, variances
 
     def change(self, state: KrylovState) -> np.ndarray:
-        """About how far each direction is from the truth, ``(p,)``."""
+        """Return the estimated angle of each direction to the true component, ``(p,)``."""
         return state.change
 
+    def variances(self, state: KrylovState) -> np.ndarray:
+        """Return the Ritz values; empty until the basis holds ``n_directions`` vectors."""
+        return state.variances
+
     def finished(self, state: KrylovState) -> bool:
-        """Whether the span is invariant: nothing new comes out of it."""
+        """Whether the span is invariant, so that further products add nothing."""
         return state.step > 0 and state.newest.shape[1] == 0  # type: ignore[union-attr]
 
 
 def looked(state: KrylovState) -> KrylovState:
-    """The state with its small problem solved."""
+    """Return the state with the eigenproblem of ``projected`` solved."""
     order = state.projected.shape[0]
     if state.turn.shape[0] == order:
         return state
+    # The newest diagonal block is symmetric only up to rounding.
     variances, turn = small_eigh((state.projected + state.projected.T) / 2)
     done = order - state.coupling.shape[1]
+    # C V S = V S Theta + Q B E^T S: the residuals are Q times this matrix, and Q is orthonormal.
     residual = state.coupling @ turn[done:]
+    # The newest block is orthogonal to the earlier ones: its variances estimate those outside.
     newest = state.projected[done:, done:]
     rest = float(np.linalg.eigvalsh((newest + newest.T) / 2)[-1])
     change = _angles(variances, residual, rest, state.n_directions)
@@ -214,18 +249,18 @@ def looked(state: KrylovState) -> KrylovState:
 
 
 def _like(data: Any, side: str) -> Like:
-    """What vectors of the side that is iterated on look like."""
+    """Library, device, dtype and length of the vectors of ``side``."""
     length = data.shape[1] if side == "right" else data.shape[0]
     return dataclasses.replace(data.like, n_features=length)
 
 
 def _angles(variances: np.ndarray, residual: np.ndarray, rest: float, p: int) -> np.ndarray:
-    """About how far each Ritz vector is from the truth, ``(p,)``.
+    """Estimate the angle between each Ritz vector and the true component, ``(p,)``.
 
-    What a Ritz vector lacks lies outside the span, where the variances reach about as high as
-    in the block that was newest: ``tan(angle) = |r| / (theta - rest)``.  What its neighbours
-    lack turns it, too, in second order: the factor ``sqrt(1 + kappa^2)`` of the block bound, for
-    neighbours nearer than a thousandth as if they were as far.
+    The error of a Ritz vector lies outside the span, where the largest variance is estimated by
+    that of the last block multiplied: ``tan(angle) = |r| / (theta - rest)``.  Residuals of other
+    Ritz vectors enter in second order, by the factor ``sqrt(1 + kappa^2)`` of the block bound;
+    gaps below a thousandth of ``theta`` are taken as a thousandth.
     """
     lengths = np.linalg.norm(residual, axis=0)
     sizes, theta = lengths[:p], variances[:p]
@@ -241,15 +276,15 @@ def _angles(variances: np.ndarray, residual: np.ndarray, rest: float, p: int) ->
 
 
 def _shelved(image: Array, images: tuple[Array, ...], limit: int) -> Array:
-    """``image`` at its place behind the others, in one large piece of memory.
+    """Copy ``image`` behind the others into one large allocation.
 
-    Systems hand out large pieces in large pages; in small ones, a thousand to an image, it would
-    cost as much to touch them as to make it.
+    The system backs a large allocation with large pages.  With small pages, a thousand to an
+    image, the page faults would cost as much as computing the image.
     """
     if not is_numpy_array(image):
         return image
     shelf = images[-1].base if images else None
-    if shelf is None:  # none yet, or a basis was cut back: who has states of before has that one
+    if shelf is None:  # first image, or a restart: states from before it still use the old one
         shelf = np.empty(image.shape[0] * limit, image.dtype)
     used = sum(other.size for other in images if other.base is shelf)
     if used + image.size > shelf.size:
@@ -260,13 +295,15 @@ def _shelved(image: Array, images: tuple[Array, ...], limit: int) -> Array:
 
 
 def _cut_back(state: KrylovState, like: Like, keep: int) -> KrylovState:
-    """Keep the best Ritz vectors of a full basis (a thick restart)."""
+    """Keep the leading ``keep`` Ritz vectors of a full basis (a thick restart)."""
     keep = min(keep, state.variances.size)
     turn = state.turn[:, :keep]
     images = (combine(state.images, turn, like),) if state.images else ()
     return state._replace(
+        # Orthonormalised again, because rounding would add up over restarts.
         basis=(orthonormalise(combine(state.basis, turn, like))[0],),
         images=images,
+        # Ritz vectors diagonalise C within their span.
         projected=np.diag(state.variances[:keep]),
         variances=state.variances[:keep],
         turn=np.eye(keep),

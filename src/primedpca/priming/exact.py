@@ -7,81 +7,84 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from primedpca.arrays import is_numpy_array, namespace, to_numpy
-from primedpca.orthonormal import complete, orthonormalise
-from primedpca.protocols import Array, Like
+from primedpca._core.arrays import is_numpy_array, namespace, to_numpy
+from primedpca._core.orthonormal import complete, orthonormalise
+from primedpca.priming.base import BasePriming
+from primedpca.protocols import Array, Like, PrimingTraits
 
-__all__ = ["Exact", "principal", "right_vectors", "spectrum"]
+__all__ = ["Exact", "right_vectors", "spectrum"]
 
 
 class ExactState(NamedTuple):
-    """Once done: the leading eigenvectors ``(d, p)`` and their eigenvalues."""
+    """Number of directions, and after the step the leading eigenpairs of the smaller matrix."""
 
     n_directions: int
-    basis: Array | None
     variances: np.ndarray | None
+    vectors: Array | None
 
 
 @dataclass(frozen=True)
-class Exact:
-    r"""The paper's "full PCA".
+class Exact(BasePriming):
+    r"""Full PCA by an eigendecomposition.
 
-    With :math:`d \le n`, eigenvectors of :math:`C = M^T M / n`.  Otherwise eigenvectors
-    :math:`u_i` of the Gram matrix :math:`M M^T / n`, with the same eigenvalues, and
-    :math:`M^T u_i / \|M^T u_i\|`.  The matrix is summed and decomposed in float64.
+    With :math:`d \le n` the directions are eigenvectors of :math:`C = M^T M / n`.  Otherwise they
+    are :math:`M^T u_i / \|M^T u_i\|` with the eigenvectors :math:`u_i` of the Gram matrix
+    :math:`M M^T / n`, which has the same eigenvalues.  The matrix is summed and decomposed in
+    float64.
     """
 
     visits: ClassVar[Literal["whole"]] = "whole"
+    traits: ClassVar[PrimingTraits] = PrimingTraits(certifier="exact", own_end=True, replayed=True)
 
     def init(
         self, like: Like, n_directions: int, seed: Any, start: Array | None = None
     ) -> ExactState:
-        """Nothing yet; a warm start has nothing to add."""
+        """Return an empty state; a warm start is ignored."""
         return ExactState(n_directions, None, None)
 
     def step(self, state: ExactState, data: Any) -> ExactState:
-        """Everything, in one or two passes."""
-        p = state.n_directions
-        values, vectors = spectrum(data, p)
-        return ExactState(p, principal(data, values[:p], vectors[:, :p]), values[:p])
+        """Form the smaller matrix in one pass and decompose it."""
+        return ExactState(state.n_directions, *spectrum(data, state.n_directions))
 
     def directions(self, state: ExactState, data: Any) -> Array:
-        """The eigenvectors."""
-        return state.basis
+        """Return the principal directions; takes one more pass with the Gram matrix."""
+        return self.refined(state, data)[0]
 
     def refined(self, state: ExactState, data: Any) -> tuple[Array, np.ndarray]:
-        """The eigenvectors and eigenvalues: there is nothing to refine."""
+        """Return the principal directions ``(d, p)`` and their variances."""
         assert state.variances is not None
-        return state.basis, state.variances
+        assert state.vectors is not None
+        p = state.n_directions
+        values, vectors = state.variances[:p], state.vectors[:, :p]
+        if data.shape[1] <= data.shape[0]:
+            return data.narrow(vectors), values
+        return right_vectors(data.adjoint(data.narrow(vectors)), values, data), values
 
     def finished(self, state: ExactState) -> bool:
         """Whether the one step is done."""
-        return state.basis is not None
+        return state.variances is not None
 
 
 def spectrum(data: Any, count: int) -> tuple[np.ndarray, Array]:
-    """The ``count`` largest eigenvalues, and eigenvectors of the smaller of the two matrices."""
+    """Return the ``count`` leading eigenvalues and eigenvectors of the smaller matrix.
+
+    That is the covariance matrix if ``d <= n``, else the Gram matrix.
+    """
     n, d = data.shape
     make = data.covariance if d <= n else data.gram
     count = min(count, n, d)
     values, vectors = _eigh(make(), count)
-    if values.size < count:  # LAPACK may leave out some of a tie where only a few are wanted
-        values, vectors = _eigh(make(), count, few=False)
+    if values.size < count:  # LAPACK may drop some of a tie when asked for a subset
+        values, vectors = _eigh(make(), count, few=False)  # formed again: eigh overwrote it
     return values, vectors
 
 
-def principal(data: Any, values: np.ndarray, vectors: Array) -> Array:
-    """The principal directions ``(d, p)`` that belong to what :func:`spectrum` gave."""
-    if data.shape[1] <= data.shape[0]:
-        return data.narrow(vectors)
-    return right_vectors(data.adjoint(data.narrow(vectors)), values, data)
-
-
 def right_vectors(images: Array, values: np.ndarray, data: Any) -> Array:
-    """Orthonormal vectors from ``M^T U``; where the variance is zero, any that fit."""
+    """Orthonormalise ``M^T U``; random orthonormal columns replace those of zero variance."""
     xp, p = namespace(images), images.shape[1]
     sizes = to_numpy(xp.linalg.vector_norm(images, axis=0)).astype(np.float64)
     eps = float(xp.finfo(images.dtype).eps)
+    # Below this ratio the image of a vector is rounding and has no direction of its own.
     rank = int(np.sum((values > eps * values[0]) & (sizes > 0)))
     images = images[:, :rank] if rank < p else images
     images /= data.like.asarray(sizes[:rank])
@@ -89,13 +92,13 @@ def right_vectors(images: Array, values: np.ndarray, data: Any) -> Array:
 
 
 def _eigh(matrix: Array, p: int, few: bool = True) -> tuple[np.ndarray, Array]:
-    """The ``p`` largest eigenvalues, none below zero, and their eigenvectors."""
+    """Return the ``p`` largest eigenvalues, negative ones as 0, and their eigenvectors."""
     xp = namespace(matrix)
     order = matrix.shape[0]
     if few and is_numpy_array(matrix) and 4 * p < order:
         from scipy.linalg import eigh
 
-        # A few vectors of a large matrix: most of the work of eigh is in the other ones.
+        # Most of the work of a full eigh goes into the eigenvectors that are not wanted.
         values, vectors = eigh(
             matrix, subset_by_index=(order - p, order - 1), driver="evr", overwrite_a=True
         )
@@ -103,4 +106,5 @@ def _eigh(matrix: Array, p: int, few: bool = True) -> tuple[np.ndarray, Array]:
     else:
         values, vectors = xp.linalg.eigh(matrix)
         vectors = xp.flip(vectors, axis=1)[:, :p]
+    # The matrix is positive semidefinite: negative eigenvalues are rounding.
     return np.maximum(to_numpy(values)[::-1][:p].astype(np.float64), 0.0), vectors

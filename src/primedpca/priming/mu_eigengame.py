@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from primedpca.arrays import namespace
+from primedpca._core.arrays import namespace
 from primedpca.priming.eigengame import on_the_sphere, tangent
 from primedpca.priming.stochastic import Stochastic
 from primedpca.protocols import Array
@@ -19,15 +19,18 @@ class MuEigenGame(Stochastic):
     .. math:: \Delta v_j \propto C v_j - \sum_{i<j} (v_i^T C v_j)\, v_i, \qquad
               \Delta V = C V - V\, \mathrm{striu}(V^T C V),
 
-    made tangent to the sphere; every player is put back on it after its step.
+    projected onto the tangent space of the sphere; each vector is normalised after its step.
 
     Parameters
     ----------
-    learning_rate : float or "auto"
-    steps : int
-    momentum : float in [0, 1)
-    schedule : {"constant", "1/t"}
-        As in :class:`~primedpca.priming.stochastic.Stochastic`.
+    learning_rate : float or "auto", default="auto"
+        Step size; ``"auto"`` is 0.1 divided by the largest variance of the first batch.
+    steps : int, default=1000
+        Number of mini-batches to visit.
+    momentum : float, default=0.9
+        Nesterov momentum, in [0, 1).
+    schedule : {"constant", "1/t"}, default="constant"
+        Decay of the step size; see :class:`~primedpca.priming.stochastic.Stochastic`.
 
     References
     ----------
@@ -36,9 +39,10 @@ class MuEigenGame(Stochastic):
     """
 
     def ascent(self, v: Array, z: Array, g: Array) -> Array:
-        """``C V - V striu(G)``, tangent to the sphere."""
+        """Return ``C V - V striu(G)``, tangent to the sphere."""
+        # Linear in C, unlike EigenGame's quotient: this makes mini-batches unbiased.
         return tangent(v, z - v @ namespace(v).triu(g, k=1))
 
     def keep(self, v: Array) -> Array:
-        """Back to the sphere."""
+        """Return the vectors at unit length."""
         return on_the_sphere(v)

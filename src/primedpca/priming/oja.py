@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from primedpca.arrays import namespace
+from primedpca._core.arrays import namespace
 from primedpca.priming.stochastic import Stochastic
 from primedpca.protocols import Array
 
@@ -15,25 +15,28 @@ __all__ = ["Oja"]
 class Oja(Stochastic):
     r"""Sanger's rule in mini-batches (section 2.2 of the paper).
 
-    With :math:`y_m = w_m^T x` every row :math:`x` of a batch asks for
+    With :math:`y_m = w_m^T x` every row :math:`x` of a batch contributes
 
     .. math:: \Delta w_m = \alpha\, y_m \Big(x - \sum_{l \le m} y_l w_l\Big),
 
-    and averaged over the batch, with :math:`C` its covariance,
+    and the average over the batch, with :math:`C` its covariance, is
 
     .. math:: \Delta V = \alpha\, \big(C V - V\, \mathrm{triu}(V^T C V)\big),
 
     where :math:`w_m` are the columns of ``V`` and :math:`\alpha` is ``learning_rate``.  The
-    vectors reach unit length by themselves; a rate near the reciprocal of the largest variance
-    throws them out of bounds, which is reported.
+    vectors converge to unit length without normalisation.  With a rate near the reciprocal of the
+    largest variance they diverge, which raises :class:`primedpca.result.DivergenceError`.
 
     Parameters
     ----------
-    learning_rate : float or "auto"
-    steps : int
-    momentum : float in [0, 1)
-    schedule : {"constant", "1/t"}
-        As in :class:`~primedpca.priming.stochastic.Stochastic`.
+    learning_rate : float or "auto", default="auto"
+        Step size; ``"auto"`` is 0.1 divided by the largest variance of the first batch.
+    steps : int, default=1000
+        Number of mini-batches to visit.
+    momentum : float, default=0.9
+        Nesterov momentum, in [0, 1).
+    schedule : {"constant", "1/t"}, default="constant"
+        Decay of the step size; see :class:`~primedpca.priming.stochastic.Stochastic`.
 
     References
     ----------
@@ -42,5 +45,6 @@ class Oja(Stochastic):
     """
 
     def ascent(self, v: Array, z: Array, g: Array) -> Array:
-        """``C V - V triu(G)``."""
+        """Return ``C V - V triu(G)``."""
+        # With the diagonal, which pulls each vector to unit length.
         return z - v @ namespace(v).triu(g)

@@ -1,4 +1,7 @@
-"""A sketch of rows: what Frequent Directions keeps of them, and how more are taken in."""
+"""Sketch of Frequent Directions: its state, adding rows, merging two sketches, shrinking.
+
+Rounding is bounded along with the loss; ``docs/certificates.md``, section 8, derives the bounds.
+"""
 
 from __future__ import annotations
 
@@ -7,47 +10,54 @@ from typing import NamedTuple
 
 import numpy as np
 
-from primedpca.arrays import dtype_name, namespace, to_numpy
-from primedpca.orthonormal import small_eigh
+from primedpca._core.arrays import dtype_name, namespace, to_numpy
+from primedpca._core.orthonormal import small_eigh
 from primedpca.protocols import Array
 
-__all__ = ["ROOM", "UNIT", "SketchState", "decompose", "merge", "take_in"]
+__all__ = ["ROOM", "UNIT", "SketchState", "Stream", "decompose", "merge", "take_in"]
 
-UNIT = 2.0**-53
-#: Rows of a sketch before it is shrunk, for each that is left: with three a shrink of twice as
-#: many new rows costs less than two shrinks, and what is lost is a fifth less, than with two.
+UNIT = 2.0**-53  # unit roundoff of float64
+#: A sketch is shrunk when it has this many rows for each direction kept.  With 3, one shrink takes
+#: in twice as many rows as with 2 for less than the cost of two shrinks, and loses a fifth less.
 ROOM = 3
-#: How far out rows may be in a unit that was made for others.
+#: Largest size of rows in a unit that was chosen for other rows; squares stay in range.
 FARTHEST = 2.0**120
 
 
 class SketchState(NamedTuple):
-    """A sketch, what was lost on the way, and the mean of the rows seen so far.
+    """Sketch, bounds on its loss and rounding, and the mean of the rows seen so far.
 
     Attributes
     ----------
     sketch : array of shape (r, d)
         At most ``ROOM * size`` rows.
     size : int
-        Directions that a shrink leaves.
+        Directions that a shrink keeps.
     loss : float
-        What was shrunk off the squared singular values in all.
-    shrinks, n_directions : int
+        Sum of what shrinks subtracted from the squared singular values, ``Delta``.
+    shrinks : int
+        Number of shrinks.
+    n_directions : int
+        Directions wanted.
     shift : array of shape (d,)
-        Where rows are seen from, in float64.
+        Provisional mean that was subtracted from all rows, in float64.
     sums : array of shape (d,)
-        The weighted sum of the rows seen from there, in float64.
-    weight, total : float
-        Of all rows: their weight, and their squared distance from their mean.
+        Weighted sum of the rows minus ``shift``, in float64.
+    weight : float
+        Sum of the weights of all rows.
+    total : float
+        Weighted sum of squared distances of all rows from their mean.
     reach : float
-        At least the sum of all distances from ``shift``: what rounding is relative to.
+        Upper bound on the weighted sum of distances from ``shift``; rounding errors are relative
+        to it.
     rounding : float
-        What rounding may have done to the covariance of the sketch in all.
+        Bound on the effect of rounding on the scatter of the sketch.
     depth : int
-        The longest chain of additions that a sum went through.
+        Length of the longest chain of additions in any sum.
     unit : float
-        The power of two that rows were multiplied with.
+        Power of two by which rows were multiplied.
     center : bool
+        Whether the mean is subtracted.
     """
 
     sketch: Array
@@ -66,6 +76,39 @@ class SketchState(NamedTuple):
     center: bool
 
 
+class Stream(NamedTuple):
+    """State of ``partial_fit``; its arrays are never written to.
+
+    Attributes
+    ----------
+    sketch : SketchState
+        Sketch of the rows that have been added.
+    waiting : tuple of arrays of shape (r, d)
+        Later rows, until there are enough of them to be added together.
+    weights : tuple of arrays of shape (r,)
+        Weights of the waiting rows.
+    size : int
+        Directions that the sketch keeps.
+    rows : int
+        All rows seen.
+    counted : int
+        Rows of positive weight.
+    single : bool
+        Whether float32 represents the dtypes of all rows, so that results are float32.
+    scale : array of shape (d,) or None
+        Divisor of each column.
+    """
+
+    sketch: SketchState
+    waiting: tuple[np.ndarray, ...]
+    weights: tuple[np.ndarray, ...]
+    size: int
+    rows: int
+    counted: int
+    single: bool
+    scale: np.ndarray | None
+
+
 def take_in(
     state: SketchState,
     rows: Array,
@@ -74,21 +117,21 @@ def take_in(
     unit: float = 1.0,
     factor: Array | None = None,
 ) -> SketchState:
-    """The sketch with more rows.
+    """Return the sketch with more rows.
 
     Parameters
     ----------
     state : SketchState
     rows : array of shape (r, d)
-        In float64, seen from ``shift``, scaled and weighted.  They are overwritten.
-    root : array of shape (r,), optional
-        The square roots of their weights.
-    shift : array of shape (d,), optional
-        Where they are seen from; ``None`` if nothing is centred.
-    unit : float
-        The power of two that they were multiplied with.
-    factor : array of shape (d,), optional
-        The reciprocal of the scale that they were divided by.
+        Rows in float64, minus ``shift``, scaled and weighted.  The array is overwritten.
+    root : array of shape (r,) or None
+        Square roots of the weights; ``None`` means weights of 1.
+    shift : array of shape (d,) or None
+        Provisional mean that was subtracted; ``None`` if rows are not centred.
+    unit : float, default=1.0
+        Power of two by which the rows were multiplied.
+    factor : array of shape (d,) or None, default=None
+        Reciprocal of the scale by which the columns were divided.
     """
     xp, center = namespace(rows), shift is not None
     seen_from: Array = shift if center else state.shift
@@ -109,6 +152,8 @@ def take_in(
         rows -= mean if root is None else root[:, None] * mean
         rows = rows[1:] if rows.shape[0] == 1 else rows  # a single row is its own mean
     total = _squares(rows)
+    # Preparing rows costs one gamma, the mean two, subtracting and storing one; 5 leaves room
+    # for terms of second order.
     error = 5 * _relative(state, depth) * size
     rounding = state.rounding + (2 * math.sqrt(total) + error) * error
     group = _Group(seen_from, sums, weight, total, math.sqrt(weight) * size)
@@ -121,26 +166,28 @@ def _squares(rows: Array) -> float:
 
 
 def merge(one: SketchState, other: SketchState, factor: Array | None = None) -> SketchState:
-    """The sketch of the rows of both, in the size of the first.
+    """Return the sketch of the rows of both, with the size of the first.
 
-    What both have lost adds up, and so does what is lost in taking the second into the first.
+    The losses of both add up, and so does the loss of adding the second to the first.
 
     Parameters
     ----------
     one, other : SketchState
-        Of rows with the same columns, both centred or both not.
-    factor : array of shape (d,), optional
-        The reciprocal of the scale that the columns of both were divided by.
+        Sketches of rows with the same columns, both centred or both not.
+    factor : array of shape (d,) or None, default=None
+        Reciprocal of the scale by which the columns of both were divided.
     """
     if one.sketch.shape[1] != other.sketch.shape[1]:
         raise ValueError(
-            f"the sketches have {one.sketch.shape[1]} and {other.sketch.shape[1]} columns; only "
-            "sketches of the same columns can be merged."
+            f"the sketches have {one.sketch.shape[1]} and {other.sketch.shape[1]} columns. Merge "
+            "sketches of the same columns."
         )
     if not (one.weight and other.weight):
         return one if one.weight else other
     if one.center != other.center:
-        raise ValueError("one sketch is of centred rows and the other is not; make both alike.")
+        raise ValueError(
+            "only one of the two sketches is centred. Fit both with the same `center`."
+        )
     unit = _unit_for_both(_scope(one), _scope(other))
     one, other = _in_unit(one, unit), _in_unit(other, unit)
     group = _Group(other.shift, other.sums, other.weight, other.total, other.reach)
@@ -155,7 +202,7 @@ def merge(one: SketchState, other: SketchState, factor: Array | None = None) -> 
 
 
 class _Group(NamedTuple):
-    """What rows that come in together bring beside themselves, named as in the state."""
+    """Facts about rows that are added together; names as in :class:`SketchState`."""
 
     shift: Array
     sums: Array
@@ -165,7 +212,10 @@ class _Group(NamedTuple):
 
 
 def _relative(state: SketchState, depth: int) -> float:
-    """The relative error of a row as prepared, and of a sum of so many (docs/certificates.md)."""
+    """Bound the relative error of a prepared row and of a sum of ``depth`` additions.
+
+    It is ``gamma`` in section 8 of docs/certificates.md.
+    """
     return (depth + 12) * UNIT + 6 * _roundoff(state.sketch)
 
 
@@ -174,7 +224,7 @@ def _roundoff(array: Array) -> float:
 
 
 class _Scope(NamedTuple):
-    """How rows stand in their unit: whether none differs from another, and how far out they are."""
+    """Unit of some rows, whether they are all equal, and a bound on their values."""
 
     unit: float
     still: bool
@@ -191,9 +241,10 @@ def _peak(array: Array) -> float:
 
 
 def _unit_for_both(one: _Scope, other: _Scope) -> float:
-    """The smaller unit, in which the larger rows are in range, and the smaller may vanish.
+    """Return the smaller of two units, in which the larger rows do not overflow.
 
-    Rows that do not differ tell nothing of the unit; the others must not vanish beside them.
+    Rows without variance do not need their small unit, in which the other rows could underflow:
+    if they fit, the larger unit is returned.
     """
     low, high = sorted((one, other))
     if low.still and low.extent * (high.unit / low.unit) <= FARTHEST:
@@ -202,7 +253,7 @@ def _unit_for_both(one: _Scope, other: _Scope) -> float:
 
 
 def _in_unit(state: SketchState, unit: float) -> SketchState:
-    """The same sketch in another unit."""
+    """Return the same sketch in another unit.  Units are powers of two, so nothing is rounded."""
     ratio = unit / state.unit
     if ratio == 1.0:
         return state
@@ -216,13 +267,15 @@ def _in_unit(state: SketchState, unit: float) -> SketchState:
 def _take(
     state: SketchState, rows: Array, group: _Group, depth: int, factor: Array | None
 ) -> SketchState:
-    """Rows about their own mean, and the row that leads from the mean so far to theirs."""
+    """Add rows about their own mean, and the row that joins the two means."""
     offset = group.shift - state.shift
     offset = offset if factor is None else offset * factor
     distance = math.sqrt(float(offset @ offset))
     w1, w2 = state.weight, group.weight
     square, error, pieces = 0.0, 0.0, [rows]
     if state.center and w1 > 0:
+        # The row beta of docs/certificates.md, section 7, makes up for centring at two means.
+        # The root is split because w1 * w2 could overflow.
         pull = math.sqrt(w1 / (w1 + w2)) * math.sqrt(w2)
         link = pull * (group.sums / w2 + offset - state.sums / w1)
         square = float(link @ link)
@@ -241,7 +294,7 @@ def _take(
 
 
 def _fill(state: SketchState, pieces: list[Array]) -> SketchState:
-    """Put rows below those of the sketch, which is shrunk whenever it is full."""
+    """Append rows to the sketch; shrink it whenever it is full."""
     xp, room = namespace(state.sketch), ROOM * state.size
     held, used = [state.sketch], state.sketch.shape[0]
     for piece in pieces:
@@ -258,17 +311,28 @@ def _fill(state: SketchState, pieces: list[Array]) -> SketchState:
 
 
 def decompose(sketch: Array) -> tuple[np.ndarray, np.ndarray, float, float]:
-    """Squared singular values above rounding, left singular vectors, by the small Gram matrix.
+    """Decompose a sketch by its small Gram matrix.
 
-    Also the sum of all squares, and the size below which a square was taken as none.
+    Returns
+    -------
+    squares : ndarray of shape (r,)
+        Squared singular values above rounding, largest first.
+    left : ndarray of shape (m, r)
+        Left singular vectors.
+    whole : float
+        Sum of all squared singular values.
+    floor : float
+        Squares up to this size were dropped as rounding.
     """
     xp = namespace(sketch)
+    # A Gram matrix has the squares of the singular values, and so half of their digits.
     wide = xp.astype(sketch, xp.float64, copy=False)
     gram = to_numpy(wide @ wide.T)
     if not np.isfinite(gram).all():
         return np.zeros(0), gram[:, :0], math.nan, math.nan
     squares, left = small_eigh(gram)
     whole = float(np.trace(gram))
+    # f of docs/certificates.md, section 8.
     floor = UNIT * (2 * squares.size * squares[0] + math.sqrt(sketch.shape[1]) * whole)
     kept = squares > floor
     return squares[kept], left[:, kept], whole, float(floor)
@@ -277,11 +341,12 @@ def decompose(sketch: Array) -> tuple[np.ndarray, np.ndarray, float, float]:
 def _shrink(state: SketchState) -> SketchState:
     xp, kind = namespace(state.sketch), state.sketch.dtype
     squares, left, whole, floor = decompose(state.sketch)
+    # No loss while the rank fits: then a sketch is exact up to rounding.
     lost = float(squares[state.size]) if squares.size > state.size else 0.0
     kept = squares[: state.size]
     factor = np.sqrt(np.maximum(kept - lost, 0.0) / kept)
     turn = xp.asarray(left[:, : kept.size].T * factor[:, None], device=state.sketch.device)
-    # In float64 also for a float32 sketch, so that storing it is the only coarse rounding.
+    # In float64 even for a float32 sketch: then only storing the rows rounds to float32.
     rows = turn @ xp.astype(state.sketch, xp.float64, copy=False)
     top = float(squares[0]) if squares.size else 0.0
     return state._replace(
@@ -293,8 +358,8 @@ def _shrink(state: SketchState) -> SketchState:
 
 
 def _shrink_error(sketch: Array, top: float, whole: float) -> float:
-    """What one shrink may be off by: the Gram matrix, its vectors, the rows, their storage."""
-    m, d = sketch.shape
-    both = math.sqrt(top) * math.sqrt(whole)  # the product may be out of range
+    """Bound the rounding of one shrink: Gram matrix, eigenvectors, new rows and their storage."""
+    m, d = sketch.shape  # epsilon_shrink of docs/certificates.md, section 8, without f
+    both = math.sqrt(top) * math.sqrt(whole)  # sqrt(top * whole) could overflow
     rows = (2 * m * math.sqrt(m / 2) + 12) * both
     return UNIT * (d * whole + 42 * m * top + rows) + 2 * _roundoff(sketch) * both

@@ -1,12 +1,12 @@
-"""What the stochastic primings share: SGD with Nesterov momentum on shuffled mini-batches.
+"""Base of the stochastic primings: SGD with Nesterov momentum on shuffled mini-batches.
 
-Every one of them needs the data only through ``Z = C V`` with ``C = M^T M / n`` of the
-mini-batch, and the small matrix ``G = V^T Z``; they differ in the direction that they make of
-these and in how they keep ``V`` in bounds.  With momentum ``m`` and rate ``eta``
+Each algorithm uses the data only through ``Z = C V``, with ``C = M^T M / n`` of the mini-batch,
+and the small matrix ``G = V^T Z``.  The algorithms differ in the ascent direction ``g`` that they
+compute from these and in how they normalise ``V``.  With momentum ``m`` and rate ``eta``
 
     u <- m u + g(V),    V <- keep(V + eta (g(V) + m u)),
 
-which is Nesterov's method as PyTorch's ``SGD(nesterov=True)`` writes it.
+which is Nesterov's method in the form of PyTorch's ``SGD(nesterov=True)``.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from primedpca.arrays import to_numpy
-from primedpca.orthonormal import orthonormalise, random_basis
-from primedpca.priming.fields import check_choice, check_count, is_real
-from primedpca.protocols import Array, Like
+from primedpca._core.arrays import to_numpy
+from primedpca._core.orthonormal import orthonormalise, random_basis
+from primedpca.priming.base import BasePriming
+from primedpca.priming.checks import check_choice, check_count, is_real
+from primedpca.protocols import Array, Like, PrimingTraits
 
 __all__ = ["SGDState", "Stochastic", "fitting_rate"]
 
 
-#: Of the largest variance.  From 0.03 to 0.3 all four algorithms learn on steep, linear and
-#: real spectra; at 1 Sanger's rule diverges.
+#: Automatic learning rate times the largest variance.  From 0.03 to 0.3 all four algorithms
+#: converge on steep, linear and real spectra; at 1 Sanger's rule diverges.
 RELATIVE_RATE = 0.1
 
 
 class SGDState(NamedTuple):
-    """Vectors ``(d, p)``, their velocity, the step count, and the rate (0 until it is known)."""
+    """Vectors ``(d, p)``, their velocity, steps made, learning rate (0 until it is known)."""
 
     vectors: Array
     velocity: Array
@@ -40,20 +41,21 @@ class SGDState(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stochastic(ABC):
-    """Base of the stochastic primings.
+class Stochastic(BasePriming, ABC):
+    """Base class of the stochastic primings; a subclass defines :meth:`ascent`.
 
     Parameters
     ----------
-    learning_rate : float or "auto"
-        A number multiplies the gradient with respect to the covariance ``C = M^T M / n`` of a
-        mini-batch in the units of the data, so data twice as large want a quarter of it.
-        ``"auto"`` is 0.1 divided by the largest variance seen in the first batch.
-    steps : int
-        How many mini-batches to visit.
-    momentum : float in [0, 1)
-    schedule : {"constant", "1/t"}
-        ``"1/t"`` multiplies the rate by ``T / (T + t)`` with ``T = steps / 10``.
+    learning_rate : float or "auto", default="auto"
+        Factor of the ascent direction, in units of 1 / variance of the data: data twice as large
+        need a quarter of the rate.  ``"auto"`` is 0.1 divided by the largest variance of the
+        first mini-batch.
+    steps : int, default=1000
+        Number of mini-batches to visit.
+    momentum : float, default=0.9
+        Nesterov momentum, in [0, 1); 0 is plain SGD.
+    schedule : {"constant", "1/t"}, default="constant"
+        ``"1/t"`` multiplies the rate in step ``t`` by ``T / (T + t)`` with ``T = steps / 10``.
     """
 
     learning_rate: float | Literal["auto"] = "auto"
@@ -62,6 +64,7 @@ class Stochastic(ABC):
     schedule: Literal["constant", "1/t"] = "constant"
 
     visits: ClassVar[Literal["batches"]] = "batches"
+    traits: ClassVar[PrimingTraits] = PrimingTraits(own_end=True)
 
     def __post_init__(self) -> None:
         rate = self.learning_rate
@@ -69,64 +72,74 @@ class Stochastic(ABC):
             is_real(rate) and 0 < rate < np.inf
         ):
             raise ValueError(
-                f"`learning_rate`={rate!r} must be positive and finite, or 'auto', which fits "
-                "it to the data."
+                f"`learning_rate`={rate!r} must be positive and finite, or 'auto' to choose it "
+                "from the data."
             )
         check_count("steps", self.steps)
         if not (is_real(self.momentum) and 0 <= self.momentum < 1):
-            raise ValueError(f"`momentum`={self.momentum!r} must lie in [0, 1).")
+            raise ValueError(f"`momentum`={self.momentum!r} must be a number in [0, 1).")
         check_choice("schedule", self.schedule, ("constant", "1/t"))
 
     def init(
         self, like: Like, n_directions: int, seed: Any, start: Array | None = None
     ) -> SGDState:
-        """Random orthonormal vectors at rest."""
+        """Return random orthonormal vectors with velocity 0."""
         vectors = random_basis(like, n_directions, seed, start)
         rate = 0.0 if self.learning_rate == "auto" else float(self.learning_rate)
         return SGDState(vectors, vectors * 0, 0, rate)
 
     def step(self, state: SGDState, data: Any) -> SGDState:
-        """One mini-batch."""
+        """Make one SGD step on a mini-batch."""
         v, u, t, rate = state
         rate = rate or fitting_rate(data, v)
         horizon = self.steps / 10
         eta = rate if self.schedule == "constant" else rate * horizon / (horizon + t)
-        if self.learning_rate != "auto":  # given in the units of the data, not of M
+        if self.learning_rate != "auto":  # the user's rate is in the units of the data, not of M
             eta = eta / data.frame.gain / data.frame.gain
         z = data.covariance_product(v)
         v, u = self.move(v, u, z, v.T @ z, eta)
         return SGDState(v, u, t + 1, rate)
 
     def move(self, v: Array, u: Array, z: Array, g: Array, eta: Any) -> tuple[Array, Array]:
-        """Vectors and velocity after one step, from ``Z = C V`` and ``G = V^T Z``.
+        """Return vectors and velocity after one step, from ``Z = C V`` and ``G = V^T Z``.
 
-        Arrays may be stacks ``(..., d, p)`` of runs that share nothing, ``eta`` their rates.
+        Arrays may be stacks ``(..., d, p)`` of independent runs, and ``eta`` an array of rates.
         """
         ascent = self.ascent(v, z, g)
         u = self.momentum * u + ascent
         return self.keep(v + eta * (ascent + self.momentum * u)), u
 
     def directions(self, state: SGDState, data: Any) -> Array:
-        """The vectors as they stand."""
+        """Return the current vectors."""
         return state.vectors
 
     def finished(self, state: SGDState) -> bool:
         """Whether all steps are done."""
         return state.step >= self.steps
 
+    def remedy(self, state: SGDState, data: Any) -> str:
+        """Return the end of the message: a learning rate to try, in the units of the data."""
+        square = data.frame.gain * data.frame.gain
+        rate = state.rate * square if self.learning_rate == "auto" else state.rate
+        fitting = fitting_rate(data, random_basis(data.like, 1, 0)) * square
+        return (
+            f": `learning_rate`={rate:.3g} is too large for these data. Try "
+            f"{min(rate / 10, fitting):.2g} or 'auto'."
+        )
+
     @abstractmethod
     def ascent(self, v: Array, z: Array, g: Array) -> Array:
-        """The direction to move in, ``(..., d, p)``, from ``V``, ``Z = C V`` and ``G = V^T Z``."""
+        """Return the ascent direction ``(..., d, p)`` from ``V``, ``Z = C V``, ``G = V^T Z``."""
 
     def keep(self, v: Array) -> Array:
-        """Bring the vectors back to where they belong; by default they are left alone."""
+        """Return the vectors normalised after a step; the default leaves them unchanged."""
         return v
 
 
 def fitting_rate(data: Any, vectors: Array) -> float:
-    """A rate that fits a batch: 0.1 over its largest variance.
+    """Return 0.1 divided by the largest variance of a batch.
 
-    That is found, nearly, in the span of ``vectors`` after two multiplications.
+    The variance is estimated in the span of ``vectors`` after two power iterations.
     """
     for _ in range(2):
         vectors = orthonormalise(data.covariance_product(vectors))[0]
@@ -134,4 +147,4 @@ def fitting_rate(data: Any, vectors: Array) -> float:
     if not np.isfinite(inside).all():
         return RELATIVE_RATE
     largest = float(np.linalg.eigvalsh((inside + inside.T) / 2)[-1])
-    return RELATIVE_RATE / (largest or 1.0)
+    return RELATIVE_RATE / (largest or 1.0)  # a batch of equal rows has no variance

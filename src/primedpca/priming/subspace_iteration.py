@@ -7,15 +7,16 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from primedpca.arrays import namespace, to_numpy
-from primedpca.orthonormal import orthonormalise, random_basis, small_eigh
-from primedpca.protocols import Array, Like
+from primedpca._core.arrays import namespace, to_numpy
+from primedpca._core.orthonormal import orthonormalise, random_basis, small_eigh
+from primedpca.priming.base import BasePriming
+from primedpca.protocols import Array, Like, PrimingTraits
 
 __all__ = ["SubspaceIteration"]
 
 
 class SubspaceState(NamedTuple):
-    """A basis ``(d, p)``, sorted by the variances of the last pass, and how far it moved."""
+    """Basis ``(d, p)`` sorted by variance, Ritz values, change in radians, number of steps."""
 
     basis: Array
     variances: np.ndarray
@@ -24,13 +25,13 @@ class SubspaceState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SubspaceIteration:
-    r"""Multiply a whole basis by the covariance and make it orthonormal again.
+class SubspaceIteration(BasePriming):
+    r"""Subspace iteration: multiply a basis by the covariance and orthonormalise it.
 
     .. math:: Z = C V, \qquad V^T Z = W \Theta W^T, \qquad V \leftarrow \mathrm{orth}(Z W).
 
-    The small eigenproblem costs no pass: it sorts the directions and tells, for each Ritz
-    vector :math:`u_i = V w_i`, the angle by which :math:`C` still turns it out of the span,
+    The small eigenproblem takes no pass.  It sorts the directions and gives, for each Ritz vector
+    :math:`u_i = V w_i`, the angle by which :math:`C` still rotates the vector,
     :math:`\arctan(\|C u_i - \theta_i u_i\| / \theta_i)`.
 
     References
@@ -39,37 +40,44 @@ class SubspaceIteration:
     """
 
     visits: ClassVar[Literal["whole"]] = "whole"
+    traits: ClassVar[PrimingTraits] = PrimingTraits(adaptive=True)
 
     def init(
         self, like: Like, n_directions: int, seed: Any, start: Array | None = None
     ) -> SubspaceState:
-        """A random orthonormal basis."""
+        """Return a random orthonormal basis."""
         basis = random_basis(like, n_directions, seed, start)
         return SubspaceState(basis, np.zeros(n_directions), np.full(n_directions, np.inf), 0)
 
     def step(self, state: SubspaceState, data: Any) -> SubspaceState:
-        """One multiplication with all the data."""
+        """Multiply the basis with all the data."""
         v = state.basis
         xp = namespace(v)
         z = data.covariance_product(v)
         inside = to_numpy(v.T @ z).astype(np.float64)
-        theta, w = small_eigh((inside + inside.T) / 2)
+        theta, w = small_eigh((inside + inside.T) / 2)  # symmetric only up to rounding
         turn = data.like.asarray(w)
         z = z @ turn
+        # C u_i - theta_i u_i, in place: each of these arrays is as large as the basis.
         rest = v @ turn
         rest *= data.like.asarray(-theta)
         rest += z
         moved = to_numpy(xp.linalg.vector_norm(rest, axis=0)).astype(np.float64)
-        # Below this everything is rounding: zero variance counts as settled.
+        # Below this length a residual is rounding: directions of zero variance have converged.
         floor = 32 * float(xp.finfo(v.dtype).eps) * theta[0]
         change = np.where(moved <= floor, 0.0, np.arctan2(moved, theta))
+        # A QR decomposition may fail on non-finite values; the caller reports the divergence.
         basis = orthonormalise(z)[0] if bool(xp.all(xp.isfinite(z))) else z
         return SubspaceState(basis, theta, change, state.step + 1)
 
     def directions(self, state: SubspaceState, data: Any) -> Array:
-        """The basis, best directions first."""
+        """Return the basis, largest variance first."""
         return state.basis
 
     def change(self, state: SubspaceState) -> np.ndarray:
-        """The angle by which each direction still moves, ``(p,)``."""
+        """Return the angle in radians by which each direction still moves, ``(p,)``."""
         return state.change
+
+    def variances(self, state: SubspaceState) -> np.ndarray:
+        """Return the Ritz values of the last pass, ``(p,)``."""
+        return state.variances

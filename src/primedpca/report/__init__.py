@@ -1,4 +1,7 @@
-"""The report page: one HTML file that says what a fit found, and how right that is."""
+"""The report page: one HTML file that says what a fit found and what is proven about it.
+
+Imports the estimator's results, ``plots`` and ``sources``; only ``cli`` imports it.
+"""
 
 from __future__ import annotations
 

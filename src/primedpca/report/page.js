@@ -1,5 +1,5 @@
 "use strict";
-// Without this script the page is whole, only neither sorted nor copied from.
+// Without this script the page is complete; only sorting and copying are missing.
 (() => {
   const table = document.getElementById("table");
   const body = table.tBodies[0];
@@ -19,7 +19,7 @@
     const known = (value) => Number.isFinite(value);
     const rows = [...body.rows].sort((a, b) => {
       const [x, y] = [keys.get(a)[column], keys.get(b)[column]];
-      // What has no number stands last either way; what is tied stays in order of components.
+      // Cells without a number come last in both orders; ties keep the order of components.
       if (known(x) !== known(y)) return known(x) ? -1 : 1;
       const apart = known(x) ? sign * (x - y) : 0;
       return apart || keys.get(a)[0] - keys.get(b)[0];
@@ -43,7 +43,7 @@
       await navigator.clipboard.writeText(code.textContent);
       button.textContent = told.textContent = "Copied";
     } catch {
-      // A browser may refuse pages from a disk; then the lines are selected for Ctrl+C.
+      // A browser may deny the clipboard to local files: select the lines for Ctrl+C instead.
       getSelection().selectAllChildren(code);
       button.textContent = told.textContent = "Selected, press Ctrl+C";
     }

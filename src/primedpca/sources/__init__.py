@@ -1,8 +1,8 @@
-"""What the data is: one file per kind of data, and :func:`as_source` to find the right one.
+"""Kinds of data: one file per kind, and :func:`as_source`, which finds the right one.
 
-Add a kind of data: write a class with the members of
-:class:`primedpca.protocols.DataSource` (``BlockSource`` gives most of them) and add a line to
-the registry.
+To add a kind of data, write a class with the members of :class:`primedpca.protocols.DataSource`
+(``BlockSource`` has most of them) and add a line to the registry.  Sources import only
+``protocols``, ``result`` and ``_core``.
 """
 
 from __future__ import annotations
@@ -10,52 +10,100 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from primedpca.arrays import describe, is_dense, is_sparse, work_dtype
+from primedpca._core.arrays import describe, is_dense, is_sparse, work_dtype
 from primedpca.protocols import DataSource
 from primedpca.sources.base import BlockSource
-from primedpca.sources.blocks import is_iterable_of_blocks, iterated
-from primedpca.sources.dask import DaskSource, is_dask
-from primedpca.sources.dense import DenseSource
-from primedpca.sources.fields import Fields, is_xarray
-from primedpca.sources.frames import column_names, frame_source, is_frame
-from primedpca.sources.h5ad import anndata_source, is_anndata
-from primedpca.sources.mapped import Mapped
-from primedpca.sources.paths import check_options, path_source
-from primedpca.sources.raw_file import memmap_source
-from primedpca.sources.torch_data import is_torch_data, torch_source
+from primedpca.sources.files.h5ad import h5ad_source, is_anndata
+from primedpca.sources.files.paths import check_options, path_source
+from primedpca.sources.files.raw_binary import memmap_source
+from primedpca.sources.memory.dask_array import DaskSource, is_dask
+from primedpca.sources.memory.dense import DenseSource
+from primedpca.sources.memory.frames import column_names, frame_source, is_frame
+from primedpca.sources.memory.iterables import is_iterable_of_blocks, iterated
+from primedpca.sources.memory.torch_data import is_torch_data, torch_source
+from primedpca.sources.memory.xarray_fields import Fields, is_xarray
+from primedpca.sources.wrappers.adapted import Adapted
+from primedpca.sources.wrappers.mapped import Mapped
 
-__all__ = ["BlockSource", "as_source"]
+if TYPE_CHECKING:
+    from primedpca.sources.files.images import ImageFolder
+    from primedpca.sources.files.video import VideoFrames
+    from primedpca.sources.wrappers.activations import Activations
+
+__all__ = [
+    "Activations",
+    "BlockSource",
+    "Fields",
+    "ImageFolder",
+    "Mapped",
+    "RankRows",
+    "VideoFrames",
+    "as_source",
+]
+
+#: Modules that are imported on first use.  Rows on ranks need the engine that connects the ranks,
+#: and engines import sources.
+_HOMES = {
+    "Activations": "primedpca.sources.wrappers.activations",
+    "ImageFolder": "primedpca.sources.files.images",
+    "RankRows": "primedpca.engines.torch.rank_rows",
+    "VideoFrames": "primedpca.sources.files.video",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value
 
 
 def _sparse_source(x: Any) -> DataSource:
-    from primedpca.sources.sparse import SparseSource
+    from primedpca.sources.memory.sparse import SparseSource
 
     return SparseSource(x)
 
 
 def _is_file_backed(x: Any) -> bool:
-    """Whether ``x`` is what stands in a file: a private map ("c") may have been written to."""
+    """Whether ``x`` equals its file: a copy-on-write map ("c") may have been changed."""
     if not isinstance(x, np.memmap) or x.ndim != 2:
         return False
     return getattr(x, "filename", None) is not None and x.mode != "c"
 
 
 def _hdf5_source(x: Any, *, strict: bool = False, follow_links: bool = False) -> DataSource:
-    make = import_module("primedpca.sources.hdf5").hdf5_source
+    make = import_module("primedpca.sources.files.hdf5").hdf5_source
     return make(x, strict=strict, follow_links=follow_links)
 
 
 def _zarr_source(x: Any, *, strict: bool = False, follow_links: bool = False) -> DataSource:
-    make = import_module("primedpca.sources.zarr_store").zarr_source
+    make = import_module("primedpca.sources.files.zarr_store").zarr_source
     return make(x, strict=strict, follow_links=follow_links)
 
 
+def _anndata_source(x: Any, *, follow_links: bool = False) -> DataSource:
+    """The ``X`` of an AnnData object: in memory, or from its file if it is backed."""
+    if x.isbacked:
+        if x.is_view:
+            raise ValueError(
+                "`X` is a view of a backed AnnData, which cannot be read in blocks; pass "
+                "X.to_memory()."
+            )
+        return h5ad_source(x.filename, follow_links=follow_links)
+    if x.X is None:
+        raise ValueError("`X` is an AnnData without a matrix X; pass one of its layers.")
+    source: Any = as_source(x.X)
+    source.row_names = np.asarray(x.obs_names, dtype=object)
+    source.feature_names = np.asarray(x.var_names, dtype=object)
+    return source
+
+
 def _is_array_of(library: str) -> Callable[[Any], bool]:
-    """A test that imports nothing: who has such an array has the library."""
+    """A test that imports nothing: anyone who has such an array has imported the library."""
 
     def recognises(x: Any) -> bool:
         kind = type(x)  # not `x` itself: a dataset of a closed file raises when asked
@@ -65,7 +113,8 @@ def _is_array_of(library: str) -> Callable[[Any], bool]:
     return recognises
 
 
-#: Who reads what: the first whose test says yes.  Paths have a table of their own, in `paths`.
+#: Test of an object and what makes a source of it; the first test that says yes counts.  Paths
+#: have a table of their own, in `sources.files.paths`.
 REGISTRY: list[tuple[Callable[[Any], bool], Callable[..., DataSource]]] = [
     (_is_file_backed, memmap_source),
     (is_sparse, _sparse_source),
@@ -73,7 +122,7 @@ REGISTRY: list[tuple[Callable[[Any], bool], Callable[..., DataSource]]] = [
     (is_frame, frame_source),
     (_is_array_of("h5py"), _hdf5_source),
     (_is_array_of("zarr"), _zarr_source),
-    (is_anndata, anndata_source),
+    (is_anndata, _anndata_source),
     (is_xarray, Fields),
     (is_torch_data, torch_source),
     (is_dense, DenseSource),
@@ -88,7 +137,7 @@ def as_source(
     columns: Any = None,
     **options: Any,
 ) -> DataSource:
-    """The data ``x`` as a source of blocks.
+    """Return the data ``x`` as a source of blocks.
 
     Parameters
     ----------
@@ -96,28 +145,28 @@ def as_source(
         NumPy arrays (any layout, any real dtype, memory-mapped), SciPy sparse matrices and
         arrays, PyTorch tensors and CuPy arrays, Dask arrays, pandas and polars frames, h5py
         datasets, Zarr arrays, AnnData, xarray's DataArray, PyTorch datasets and data loaders, any
-        object that gives 2-d blocks of rows whenever it is iterated over; the path of a file
+        object that yields 2-d blocks of rows whenever it is iterated over; the path of a file
         (`.npy`, `.npz` dense or sparse, HDF5, Zarr, Parquet, Arrow, CSV, `.h5ad`, Matrix Market,
         PLINK `.bed`, raw binary, a video) or of a folder of tables or of images of one size (or a
         pattern such as ``"photographs/*.jpg"``).  ``"file.h5::name"`` is one array of several.
     map : callable, optional
-        Applied to every block of rows as it is read; see :class:`primedpca.sources.mapped.Mapped`
-        and the ready ones in :mod:`primedpca.sources.maps`.  A model that was fitted to mapped
-        rows takes mapped rows: ``pca.transform(as_source(new, map=map))``.
+        Function applied to every block of rows as it is read; :mod:`primedpca.sources.maps` has
+        ready-made ones.  A model that was fitted to mapped rows takes mapped rows:
+        ``pca.transform(as_source(new, map=map))``.
     columns : sequence of str, optional
-        The columns of a table or data frame that are wanted, in this order.
+        Columns of a table or data frame to read, in this order; by default all.
     **options
-        What the kind of file takes: ``shape``, ``dtype``, ``offset`` and ``order`` of raw
-        binary, ``id_column``, ``label_column`` and ``exclude`` of tables, ``delimiter`` and
-        ``header`` of CSV, ``strict`` of chunked stores, ``follow_links`` of HDF5, `.h5ad` and
-        Zarr, whose links to other files are refused otherwise, ``cache`` and ``verify`` of
-        `.npz`, ``shrink`` of images, ``standardise`` of genotypes, ``sample`` of a DataArray.
+        Options of the kind of data: ``shape``, ``dtype``, ``offset`` and ``order`` for raw
+        binary, ``id_column``, ``label_column`` and ``exclude`` for tables, ``delimiter`` and
+        ``header`` for CSV, ``strict`` for chunked stores, ``follow_links`` for HDF5, `.h5ad` and
+        Zarr, whose links to other files are refused otherwise, ``cache`` and ``verify`` for
+        `.npz`, ``shrink`` for images, ``standardise`` for genotypes, ``sample`` for a DataArray.
 
     Returns
     -------
     DataSource
         Nothing is copied, except for frames of mixed columns and for sparse formats other
-        than CSR and CSC.  Files are read in blocks, every time they are needed.
+        than CSR and CSC.  Files are read in blocks, in every pass.
 
     Examples
     --------
@@ -140,7 +189,7 @@ def _found_source(x: Any, columns: Any, options: dict[str, Any]) -> DataSource:
     if columns is not None:
         if not is_frame(x):
             raise TypeError(
-                f"`columns` are for tables; {describe(x)} has none: select X[:, numbers]."
+                f"`columns` is for tables, not for {describe(x)}; select X[:, numbers]."
             )
         absent = [name for name in columns if name not in column_names(x)]
         if absent:
@@ -148,18 +197,18 @@ def _found_source(x: Any, columns: Any, options: dict[str, Any]) -> DataSource:
         x = x.select(list(columns)) if hasattr(x, "select") else x[list(columns)]
     if isinstance(x, DataSource):
         check_options(lambda x: x, describe(x), options)
-        return x
+        return x if hasattr(x, "traits") else Adapted(x)
     if isinstance(x, (list, tuple)):
         x = np.asarray(x)
     if isinstance(x, bytes) or np.isscalar(x) or x is None:
         raise TypeError(
-            f"`X`={x!r} is no data that can be read; pass an array, a sparse matrix, a frame or "
-            "the path of a file or folder."
+            f"`X`={x!r} is not a supported kind of data; pass an array, a sparse matrix, a data "
+            "frame, or the path of a file or folder."
         )
     if not any(test(x) for test, _ in REGISTRY):
         if not hasattr(x, "__array__"):
             raise TypeError(
-                f"`X` is a {describe(x)}, which no source reads; convert it with numpy.asarray."
+                f"Unsupported type for `X`: {describe(x)}. Convert it with numpy.asarray."
             )
         x = np.asarray(x)
     make = next(make for test, make in REGISTRY if test(x))
@@ -179,12 +228,12 @@ def _found_source(x: Any, columns: Any, options: dict[str, Any]) -> DataSource:
 def _check_dense(x: Any) -> None:
     if getattr(x, "layout", None) is not None and "sparse" in str(x.layout):
         raise TypeError(
-            "`X` is a sparse torch tensor, which is not read; pass a scipy.sparse matrix or "
+            "`X` is a sparse torch tensor, which is not supported; pass a scipy.sparse matrix or "
             "X.to_dense()."
         )
     if np.ma.is_masked(x):
         raise TypeError(
-            "`X` is a masked array, whose hidden entries would be read; pass "
+            "`X` is a masked array, whose masked entries would be read; pass "
             "X.astype(float).filled(numpy.nan) and `missing`='mean'."
         )
     if len(x.shape) != 2:

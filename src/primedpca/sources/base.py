@@ -1,30 +1,37 @@
-"""What all sources share: the cut into blocks, mini-batches, and a share of the rows."""
+"""Shared parts of all sources: the cut into blocks, mini-batches, and a share of the rows."""
 
 from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 
-from primedpca.arrays import namespace
-from primedpca.protocols import Block, DataSource
+from primedpca._core.arrays import is_sparse, namespace
+from primedpca.protocols import Block, DataSource, Traits
 
 __all__ = [
     "BlockSource",
     "MemorySource",
     "OneBlock",
     "Subset",
+    "View",
     "cut_evenly",
     "join",
+    "library_of",
+    "read_only",
     "take_rows",
+    "tall_first",
     "whole",
 ]
 
 BLOCK_BYTES = 2**22  # as prepared: large enough for BLAS, small enough for the cache
+READ_BYTES = 2**23  # of a block on disk: large reads are fast, and few fill the memory
 GROUP_BYTES = 2**27  # rows gathered at a time where mini-batches cut across the blocks
 
 
@@ -35,22 +42,20 @@ def cut_evenly(length: int, step: int) -> tuple[tuple[int, int], ...]:
     return tuple(pairwise(edges))
 
 
+def tall_first(shape: tuple[int, int]) -> Literal[0, 1]:
+    """The axis to cut where storage leaves the choice: rows of tall data, columns of wide ones.
+
+    The products of a pass then add up matrices of the smaller side.
+    """
+    return 0 if shape[0] >= shape[1] else 1
+
+
 class BlockSource(ABC):
     """The parts of a :class:`~primedpca.protocols.DataSource` that follow from ``read``.
 
-    A subclass sets ``shape``, ``dtype``, ``axis`` and ``blocks`` and gives ``read``.  It
-    overrides :meth:`rows` where rows can be had without reading whole blocks.
-
-    Attributes
-    ----------
-    missing : str or None
-        What is done with missing values where the estimator is not told to do anything.
-    scale : array of shape (d,) or None
-        What columns are divided by where the estimator is given no scale.
-    sequential : bool
-        Whether blocks are cheap in order only.
-    spread : bool
-        Whether each of several ranks has some of the blocks, even if one of them has all.
+    A subclass sets ``shape``, ``dtype``, ``axis`` and ``blocks`` and defines ``read``.  It
+    overrides :meth:`rows` where single rows can be had without reading whole blocks.  All other
+    attributes are optional; :class:`~primedpca.protocols.Traits` explains them.
     """
 
     shape: tuple[int, int]
@@ -58,14 +63,56 @@ class BlockSource(ABC):
     device: Any = None
     axis: Literal[0, 1] = 0
     blocks: tuple[tuple[int, int], ...]
+
+    feature_names: Any = None
+    row_names: Any = None
+    labels: Any = None
+    image_shape: tuple[int, int, int] | None = None
+    path: Any = None
+    paths: Sequence[Any] = ()
+    array: Any = None
+    library: str | None = None
+    nnz: int | None = None
+    read_rate: float | None = None
+    cache_bytes: int = 0
+    on_disk: bool = False
+    sequential: bool = False
     missing: str | None = None
     scale: Any = None
-    sequential: bool = False
+    missing_chunks: int = 0
     spread: bool = False
 
     @property
+    def traits(self) -> Traits:
+        """The optional attributes in one record; names and counts only when they are asked for."""
+        files = self.paths or [self.path]
+        return Traits(
+            feature_names=lambda: self.feature_names,
+            row_names=lambda: self.row_names,
+            labels=lambda: self.labels,
+            image_shape=self.image_shape,
+            paths=tuple(os.fspath(one) for one in files if isinstance(one, (str, os.PathLike))),
+            array=self.array,
+            library=self.library,
+            nnz=lambda: self.array.nnz if is_sparse(self.array) else self.nnz,
+            read_rate=self.read_rate,
+            cache_bytes=self.cache_bytes,
+            on_disk=self.on_disk,
+            sequential=self.sequential,
+            missing=self.missing,
+            scale=self.scale,
+            missing_chunks=self.missing_chunks,
+            fingerprint=self.fingerprint,
+            spread=self.spread,
+        )
+
+    def fingerprint(self) -> Any:
+        """Plain values that distinguish these data from others; None leaves it to the blocks."""
+        return None
+
+    @property
     def local(self) -> tuple[int, ...]:
-        """The numbers of the blocks that this process can read: here, all."""
+        """Numbers of the blocks that this process can read: here, all."""
         return tuple(range(len(self.blocks)))
 
     @abstractmethod
@@ -78,7 +125,7 @@ class BlockSource(ABC):
             yield i, self.read(i)
 
     def rows(self, index: np.ndarray) -> Block:
-        """The rows with these numbers, in this order, from as few blocks as hold them."""
+        """Rows by number, in this order, from as few blocks as hold them."""
         if self.axis == 1:
             pieces = [take_rows(block, index) for _, block in self.scan()]
             return join(pieces, axis=1)
@@ -140,15 +187,47 @@ class MemorySource(BlockSource):
             yield order[a:b], self.rows(order[a:b])
 
 
-class Subset(BlockSource):
+class View(BlockSource):
+    """Rows of another source, changed or chosen block by block.
+
+    Attributes
+    ----------
+    source : BlockSource
+        The source below.
+    """
+
+    source: Any
+
+    @cached_property
+    def feature_names(self) -> Any:
+        """Names of the columns, where there are as many as in the source below."""
+        same = self.shape[1] == self.source.shape[1]
+        return self.source.traits.feature_names() if same else None
+
+    @property
+    def traits(self) -> Traits:
+        """The view's own traits, and those that hold for any rows of the source below."""
+        below = self.source.traits
+        return replace(
+            super().traits,
+            paths=below.paths,
+            sequential=below.sequential,
+            missing=below.missing,
+            spread=below.spread,
+        )
+
+    def below(self, i: int) -> int:
+        """Number of the block of the source below that block ``i`` is made of."""
+        return i
+
+
+class Subset(View):
     """Some rows of another source."""
 
     def __init__(self, source: BlockSource, index: np.ndarray) -> None:
         self.source, self.index = source, index
         self.shape = (index.size, source.shape[1])
         self.dtype, self.device, self.axis = source.dtype, source.device, source.axis
-        self.missing, self.scale, self.sequential = source.missing, source.scale, source.sequential
-        self.spread = source.spread
         if source.axis == 1:
             self.blocks, self._owner = source.blocks, list(range(len(source.blocks)))
             return
@@ -158,17 +237,23 @@ class Subset(BlockSource):
         self.blocks = tuple((a, b) for _, a, b in pairs if a < b)
 
     @property
+    def traits(self) -> Traits:
+        """Blocks and scale are as in the source below."""
+        below = self.source.traits
+        return replace(super().traits, scale=below.scale, library=below.library)
+
+    @property
     def local(self) -> tuple[int, ...]:
-        """Those of its blocks that this process can read."""
+        """Numbers of the blocks whose rows this process can read."""
         known = set(self.source.local)
         return tuple(i for i, owner in enumerate(self._owner) if owner in known)
 
     def below(self, i: int) -> int:
-        """The block of the source below that block ``i`` is made of."""
+        """Number of the block of the source below that block ``i`` is made of."""
         return self._owner[i]
 
     def read(self, i: int) -> Block:
-        """Those of the rows that lie in one block of the source below."""
+        """The chosen rows of one block of the source below."""
         owner = self._owner[i]
         block = self.source.read(owner)
         if self.axis == 1:
@@ -183,7 +268,7 @@ class Subset(BlockSource):
 
 def take_rows(block: Block, index: np.ndarray) -> Block:
     """Some rows of a block, gathered."""
-    if isinstance(block, np.ndarray) or hasattr(block, "indptr"):
+    if isinstance(block, np.ndarray) or is_sparse(block):
         return block[index]
     xp = namespace(block)
     return xp.take(block, xp.asarray(index, device=block.device), axis=0)
@@ -193,36 +278,50 @@ def join(pieces: list[Block], axis: int) -> Block:
     """Blocks end to end; a single one as it is."""
     if len(pieces) == 1:
         return pieces[0]
-    if hasattr(pieces[0], "indptr"):
+    if is_sparse(pieces[0]):
         from scipy.sparse import hstack, vstack
 
         return (vstack if axis == 0 else hstack)(pieces, format="csr")
     return namespace(pieces[0]).concat(pieces, axis=axis)
 
 
+def read_only(block: Block) -> Block:
+    """The block, which NumPy lets nobody write to; arrays of other libraries as they are."""
+    if is_sparse(block):
+        block.data.flags.writeable = block.indices.flags.writeable = False
+    elif isinstance(block, np.ndarray):
+        block = block.view()  # the flag must not reach an array that somebody else holds
+        block.flags.writeable = False
+    return block
+
+
+def library_of(block: Block) -> str:
+    """Name of the package that a block belongs to, such as ``"numpy"``; of sparse ones, SciPy."""
+    return "scipy" if is_sparse(block) else type(block).__module__.split(".")[0]
+
+
 def whole(source: DataSource) -> Block:
     """All blocks in one; data beyond half of the machine's memory are refused."""
-    held = getattr(source, "array", None)
-    if held is not None:
-        return held
+    if source.traits.array is not None:
+        return source.traits.array
     blocks, taken = [], 0
     room = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2
     for _, block in source.scan():
         taken += getattr(block, "nbytes", 0)
         if 2 * taken > room:  # twice, as long as the parts stand beside the whole
             raise MemoryError(
-                f"`X`, {source!r}, is too large for the memory of this machine, where all of it "
-                "is needed at once; take a part of it."
+                f"`X`, {source!r}, does not fit into the memory of this machine, but this step "
+                "needs all of it at once. Use a part of the rows."
             )
         blocks.append(block)
     return join(blocks, source.axis)
 
 
 class OneBlock(MemorySource):
-    """Rows that are at hand already, as a source of one block."""
+    """A block in memory, as a source of its own."""
 
     def __init__(self, block: Block) -> None:
-        self.block = block
+        self.block, self.library = block, library_of(block)
         self.shape, self.dtype = (int(block.shape[0]), int(block.shape[1])), block.dtype
         self.blocks = ((0, self.shape[0]),)
 

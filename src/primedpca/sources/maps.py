@@ -1,7 +1,7 @@
-"""Ready functions for ``as_source(X, map=...)``: what is often done to counts before PCA.
+"""Ready-made functions for ``as_source(X, map=...)``: usual transforms of counts before PCA.
 
 Each works on dense blocks of any library and on sparse blocks, which stay sparse because zero
-becomes zero.  Results are float32 for types that float32 holds exactly, else float64.
+stays zero.  Results are float32 for types that float32 holds exactly, else float64.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 
-from primedpca.arrays import is_sparse, namespace, work_dtype
+from primedpca._core.arrays import is_sparse, namespace, work_dtype
 from primedpca.protocols import Array, Block
 
 __all__ = [
@@ -24,13 +24,13 @@ __all__ = [
 ]
 
 
-#: The least number that a function takes.
+#: Smallest argument of each function.
 LEAST = {"log1p": -1, "sqrt": 0}
 
 
 @dataclass(frozen=True)
 class RowMap:
-    """``f(row * to / total(row))``, of which every part keeps zero at zero.
+    """The function ``f(row * to / total(row))``, which keeps zero at zero.
 
     It can also be applied to blocks of columns, once the totals of whole rows are known.
 
@@ -38,12 +38,12 @@ class RowMap:
     ----------
     name : str
     total : {"none", "sum", "squares"}
-        What a row is divided by: nothing, its sum, or the root of its sum of squares.  Rows
-        whose total is zero are left as they are.
-    to : float
-        What the total becomes.
-    then : str
-        A function of the array library that is applied last: ``"log1p"``, ``"sqrt"`` or none.
+        Divide a row by nothing, by its sum, or by the root of its sum of squares.  Rows whose
+        total is zero stay as they are.
+    to : float, default=1.0
+        The total of a row afterwards.
+    then : {"", "log1p", "sqrt"}, default=""
+        Function of the array library that is applied last.
     """
 
     name: str
@@ -56,7 +56,7 @@ class RowMap:
         return self.apply(block, self.totals(block))
 
     def totals(self, block: Block) -> Array | None:
-        """What the rows of a block add up to, ``(rows,)`` in float64; parts of rows add up."""
+        """Totals of the rows of a block, ``(rows,)`` in float64; those of parts of rows add up."""
         if self.total == "none":
             return None
         values = _floats(block.data if is_sparse(block) else block, wide=True)
@@ -94,10 +94,10 @@ class RowMap:
         function: Callable[[Array], Array] | None = getattr(xp, self.then) if self.then else None
         if function is None:
             return out
-        # A NaN made here would pass for a missing value, and be filled in silence.
+        # A NaN made here would pass for a missing value, and be filled silently.
         if bool(xp.any(below := out < LEAST[self.then])):
             raise ValueError(
-                f"`map`={self!r} takes no {self.then} of {float(out[below][0]):.4g}, which is "
+                f"`map`={self!r} cannot take {self.then} of {float(out[below][0]):.4g}, which is "
                 f"below {LEAST[self.then]}; choose another map, or drop such values."
             )
         return function(out)
@@ -114,11 +114,11 @@ def _floats(values: Array, wide: bool = False) -> Array:
 
 #: log(1 + x)
 log1p = RowMap("log1p", then="log1p")
-#: The square root: of counts, to make their variances alike.
+#: The square root, which makes the variances of counts similar.
 sqrt = RowMap("sqrt", then="sqrt")
 #: Every row scaled to the sum 1,000,000.
 counts_per_million = RowMap("counts_per_million", "sum", 1e6)
-#: log(1 + counts per 10,000): the usual preparation of single-cell counts.
+#: log(1 + counts per 10,000), the usual transform of single-cell counts.
 log_cp10k = RowMap("log_cp10k", "sum", 1e4, "log1p")
 #: log(1 + counts per million)
 log_cpm = RowMap("log_cpm", "sum", 1e6, "log1p")

@@ -1,0 +1,226 @@
+"""Array libraries: the library an array belongs to, types to compute in, conversions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from array_api_compat import (
+    array_namespace,
+    device,
+    is_cupy_array,
+    is_numpy_array,
+    is_torch_array,
+)
+
+__all__ = [
+    "EXACT",
+    "Array",
+    "Block",
+    "InexactError",
+    "Like",
+    "check_python_numbers",
+    "check_whole_numbers",
+    "describe",
+    "device",
+    "dtype_name",
+    "is_dense",
+    "is_numpy_array",
+    "is_sparse",
+    "is_torch_array",
+    "like_block",
+    "namespace",
+    "subtract_outer",
+    "to_numpy",
+    "whole_difference",
+    "wide_dot",
+    "work_dtype",
+]
+
+#: An array of any library that follows the array API standard.  Not a Protocol: branches for one
+#: library use members that only its arrays have (``astype``, ``detach``, ``flags``).
+Array: TypeAlias = Any
+#: Dense rows (or columns) of any array library, or a SciPy sparse array.
+Block: TypeAlias = Any
+
+#: Whole numbers up to this one are exact in float64.
+EXACT = 2.0**53
+_FLOAT32 = {"bool", "uint8", "int8", "uint16", "int16", "float16", "bfloat16", "float32"}
+_FLOAT64 = {"uint32", "int32", "uint64", "int64", "float64", "longdouble", "float96", "float128"}
+
+
+@dataclass(frozen=True)
+class Like:
+    """Library, device and type of the arrays that are multiplied with the data."""
+
+    xp: Any
+    device: Any
+    dtype: Any
+    n_features: int
+
+    def asarray(self, values: Any) -> Array:
+        """``values`` as an array of this library, device and dtype."""
+        return self.xp.asarray(values, dtype=self.dtype, device=self.device)
+
+
+def is_sparse(x: Any) -> bool:
+    """Whether ``x`` is a SciPy sparse matrix or array (SciPy is not imported to find out)."""
+    kinds = type(x).__mro__  # AnnData has classes of its own for views, which are SciPy's below
+    return any(k.__module__.startswith("scipy.sparse") for k in kinds) and hasattr(x, "nnz")
+
+
+def is_dense(x: Any) -> bool:
+    """Whether ``x`` is a dense array of NumPy, PyTorch, CuPy or another array library."""
+    try:
+        array_namespace(x)
+    except TypeError:
+        return False
+    return not is_sparse(x)
+
+
+def namespace(x: Array) -> Any:
+    """The array API namespace of ``x``; NumPy's for SciPy sparse arrays."""
+    return array_namespace(np.empty(0) if is_sparse(x) else x)
+
+
+def dtype_name(dtype: Any) -> str:
+    """``"float32"`` for ``np.dtype("f4")``, ``torch.float32`` and their like."""
+    return dtype.name if isinstance(dtype, np.dtype) else str(dtype).rsplit(".", 1)[-1]
+
+
+def describe(x: Any) -> str:
+    """Short description of ``x`` for an error message."""
+    kind = type(x)
+    name = f"{kind.__module__.split('.')[0]}.{kind.__qualname__}"
+    try:
+        return f"{name} of shape {tuple(x.shape)}" if hasattr(x, "shape") else name
+    except RuntimeError:  # from h5py, for a file that was closed
+        return name
+
+
+def work_dtype(dtype: Any) -> str:
+    """The type to compute in: float32 for types that float32 holds exactly, else float64.
+
+    Raises
+    ------
+    ValueError
+        For complex numbers.
+    TypeError
+        For text, dates and objects.
+    """
+    name = dtype_name(dtype)
+    if name in _FLOAT32:
+        return "float32"
+    if name in _FLOAT64:
+        return "float64"
+    if name.startswith("complex"):
+        raise ValueError(
+            f"Complex data not supported: `X` has dtype {name}. Pass X.real and X.imag side by "
+            "side, or one of them."
+        )
+    raise TypeError(
+        f"`X` has dtype {name}, which does not hold real numbers. Convert it to float32 or float64."
+    )
+
+
+def like_block(block: Any, n_features: int, float64: bool = False) -> Like:
+    """Library, device and type of arrays that are multiplied with ``block``."""
+    xp = namespace(block)
+    name = "float64" if float64 else work_dtype(block.dtype)
+    dtype = xp.empty(0, dtype=getattr(xp, name)).dtype
+    return Like(xp, None if is_sparse(block) else device(block), dtype, n_features)
+
+
+def to_numpy(x: Array) -> np.ndarray:
+    """``x`` in host memory."""
+    if is_torch_array(x):
+        return np.asarray(x.detach().cpu())
+    return np.asarray(x.get() if is_cupy_array(x) else x)
+
+
+def subtract_outer(z: Array, u: Array, v: Array) -> None:
+    """Compute ``z -= u v^T`` in place, without a second array of the size of ``z``."""
+    if is_numpy_array(z) and z.dtype == np.float64 and z.flags.c_contiguous:
+        from scipy.linalg.blas import dger  # four times as fast as NumPy on short rows
+
+        dger(-1.0, v, u.astype(np.float64, copy=False), a=z.T, overwrite_a=True)
+        return
+    step = max(1, 2**18 // z.shape[1])
+    for a in range(0, z.shape[0], step):
+        z[a : a + step] -= u[a : a + step, None] * v
+
+
+def wide_dot(u: Array, v: Array) -> Array:
+    """Compute ``u^T V`` in float64, ``(p,)``, by parts, without a float64 copy of ``V``."""
+    xp, total = namespace(v), 0.0
+    step = v.shape[0] if str(device(v)) != "cpu" else max(1, 2**18 // max(v.shape[1], 1))
+    for a in range(0, v.shape[0], max(step, 1)):
+        some = (xp.astype(x[a : a + step], xp.float64, copy=False) for x in (u, v))
+        total = total + xp.matmul(*some)
+    return total
+
+
+def whole_difference(whole: Array, shift: Array) -> Array:
+    """Compute ``whole - shift`` of 64-bit integers in float64, rounded once at the end.
+
+    Where the shift is beyond 2^52, and so a whole number itself, both are split into halves of
+    32 bits, whose differences are exact.  Elsewhere the cast is exact, or its rounding error is
+    small beside the difference.
+    """
+    xp, signed = namespace(whole), dtype_name(whole.dtype) == "int64"
+    near = xp.astype(whole, xp.float64) - shift
+    if is_torch_array(whole) and not signed:
+        whole = whole.view(xp.int64)  # PyTorch cannot shift unsigned integers
+    plain = is_torch_array(whole)
+    mask, bits = (0xFFFFFFFF, 32) if plain else map(whole.dtype.type, (0xFFFFFFFF, 32))
+    high = whole >> bits
+    high = high if signed else high & mask
+    low, half = xp.astype(whole & mask, xp.float64), 2.0**32
+    above = xp.floor(shift / half)
+    split = (xp.astype(high, xp.float64) - above) * half + (low - (shift - above * half))
+    return xp.where(xp.abs(shift) > EXACT / 2, split, near)
+
+
+class InexactError(ValueError):
+    """A whole number that cannot be represented in the type to compute in."""
+
+
+def check_whole_numbers(values: np.ndarray, name: str) -> None:
+    """Refuse 64-bit integers that float64 cannot hold, before they are cast.
+
+    Parameters
+    ----------
+    values : ndarray of any type
+    name : str
+        Name of the values in the message, such as ``"column 't'"``.
+    """
+    if dtype_name(values.dtype) not in ("int64", "uint64") or not values.size:
+        return
+    if max(-float(values.min()), float(values.max())) <= EXACT:
+        return
+    off = whole_difference(values, values.astype(np.float64)) != 0
+    if off.any():
+        _refuse_whole_number(values[off][0], name)
+
+
+def check_python_numbers(values: Any, name: str) -> None:
+    """Refuse Python integers that float64 cannot hold, in lists or arrays of objects."""
+    objects = isinstance(values, np.ndarray) and values.dtype.kind == "O"
+    for value in values if objects or isinstance(values, (list, tuple)) else ():
+        if isinstance(value, (list, tuple, np.ndarray)):
+            check_python_numbers(value, name)
+        elif isinstance(value, int) and not _is_exact(value):
+            _refuse_whole_number(value, name)
+
+
+def _is_exact(value: int) -> bool:
+    return abs(value) <= EXACT or (abs(value) < 2**1023 and int(float(value)) == value)
+
+
+def _refuse_whole_number(value: Any, name: str) -> None:
+    raise InexactError(
+        f"{name} holds {str(value)[:40]}, which float64 cannot hold exactly (whole numbers up to "
+        "2^53 = 9007199254740992 are exact). Subtract a constant such as the first value, or drop "
+        "it."
+    )

@@ -1,0 +1,361 @@
+"""Orthonormal bases of tall matrices: rank, completion, Gram-Schmidt; and the rule for signs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from primedpca._core.arrays import (
+    Array,
+    Like,
+    device,
+    dtype_name,
+    is_numpy_array,
+    namespace,
+    to_numpy,
+)
+from primedpca._core.threads import in_threads
+
+__all__ = [
+    "as_components",
+    "basis_of",
+    "combine",
+    "complete",
+    "continued",
+    "draw",
+    "orthonormalise",
+    "random_basis",
+    "small_eigh",
+]
+
+WORTH_THREADS = 2**25  # multiplications, some milliseconds: below, waking threads costs more
+
+
+def unit_columns(directions: Array) -> Array:
+    """Return the columns at unit length, without zero columns.
+
+    Each column is first divided by its largest entry, so that the squares of 1e300 and 1e-300
+    neither overflow nor underflow.
+    """
+    xp = namespace(directions)
+    peak = xp.max(xp.abs(directions), axis=0)
+    if not bool(xp.all(peak > 0)):
+        directions, peak = directions[:, peak > 0], peak[peak > 0]
+    if is_numpy_array(directions):
+        directions = np.ascontiguousarray(directions)  # the memory layout affects the bits
+    directions = directions / peak
+    # The norm of the quotients: dividing by a subnormal peak need not leave entries near 1.
+    return directions / xp.linalg.vector_norm(directions, axis=0)
+
+
+def basis_of(directions: Array) -> Array:
+    """Return an orthonormal basis of the span of ``directions``, of their numerical rank.
+
+    Parameters
+    ----------
+    directions : array of shape (d, q)
+        Finite; columns may be linearly dependent, zero, tiny or huge.
+
+    Returns
+    -------
+    array of shape (d, r)
+        ``r`` is the number of singular values of the normalised columns above rounding.
+        If all columns are independent, the first j columns span the first j directions.
+    """
+    xp = namespace(directions)
+    columns = unit_columns(directions)
+    if columns.shape[1] == 0:
+        return columns
+    q, r = orthonormalise(columns)
+    # The diagonal of R does not reveal the rank; the singular values of R do.
+    left, values, _ = np.linalg.svd(r.astype(np.float64))
+    floor = 8 * math.sqrt(columns.shape[1]) * float(xp.finfo(columns.dtype).eps)
+    keep = left[:, values > floor * values[0]]
+    if keep.shape[1] == columns.shape[1]:
+        return q
+    return q @ xp.asarray(keep, dtype=q.dtype, device=q.device)
+
+
+def random_basis(like: Like, n_directions: int, seed: Any, start: Array | None = None) -> Array:
+    """Return a random orthonormal basis ``(d, p)``.
+
+    Parameters
+    ----------
+    like : Like
+        Library, device, dtype and ``d`` of the basis.
+    n_directions : int
+        Number of columns, ``p``.
+    seed : int or sequence of int
+        Seed of the random numbers.
+    start : array of shape (d, q) or None, default=None
+        Directions that the first columns span.
+    """
+    known = like.asarray(np.empty((like.n_features, 0)))
+    if start is not None:
+        known = basis_of(like.asarray(start))[:, :n_directions]
+    return complete(known, like, n_directions, seed)
+
+
+def draw(like: Like, n_directions: int, seed: Any) -> Array:
+    """Draw random Gaussian directions ``(d, p)``, not orthonormal."""
+    kind, rng = np.dtype(dtype_name(like.dtype)), np.random.default_rng(seed)
+    return like.asarray(rng.standard_normal((like.n_features, n_directions), dtype=kind))
+
+
+def complete(basis: Array, like: Like, n_directions: int, seed: Any) -> Array:
+    """Append random orthonormal columns to ``basis`` until there are ``n_directions``."""
+    missing = n_directions - basis.shape[1]
+    if missing <= 0:
+        return basis
+    fresh = draw(like, missing, seed)
+    if basis.shape[1] == 0:
+        return orthonormalise(fresh)[0]
+    for _ in range(2):  # Gram-Schmidt twice leaves no more than rounding along the basis
+        fresh -= basis @ (basis.T @ fresh)
+        fresh = orthonormalise(fresh)[0]
+    return like.xp.concat([basis, fresh], axis=1)
+
+
+def as_components(basis: Array) -> Array:
+    """Return the columns of ``basis`` as rows ``(k, d)`` with their signs fixed.
+
+    The loading of largest absolute value in each component is positive, as in scikit-learn since
+    version 1.5.  Only one copy is made, because a basis may take gigabytes.
+    """
+    xp = namespace(basis)
+    components = xp.empty(basis.T.shape, dtype=basis.dtype, device=device(basis))
+    components[...] = basis.T
+    if 0 in components.shape:
+        return components
+    high, low = xp.argmax(components, axis=1), xp.argmin(components, axis=1)
+    numbers = xp.arange(components.shape[0], device=device(components))
+    largest, least = components[numbers, high], -components[numbers, low]
+    # Of two loadings of the same size the first counts, as numpy.argmax of the sizes has it.
+    down = (least > largest) | ((least == largest) & (low < high))
+    components *= xp.astype(1 - 2 * xp.astype(down, xp.int8), components.dtype)[:, None]
+    return components
+
+
+def orthonormalise(a: Array, times: int = 2, triangle: bool = True) -> tuple[Array, Array]:
+    """QR decomposition of a tall matrix by repeated Cholesky QR.
+
+    The Gram matrix is formed in float64.  Products of tall matrices are faster than the many small
+    steps of Householder's method and need little memory: a few rows at a time, in place.  Columns
+    that are too nearly dependent for this go to LAPACK.
+
+    Parameters
+    ----------
+    a : array of shape (d, p)
+        May be overwritten.
+    times : int, default=2
+        Maximum number of Cholesky QR steps.  One suffices for columns that are nearly orthonormal
+        or are orthonormalised again later, and where errors of float32 do not matter.
+    triangle : bool, default=True
+        Whether the small factor must be upper triangular.
+
+    Returns
+    -------
+    q : array of shape (d, p)
+        Orthonormal columns.
+    r : ndarray of shape (p, p)
+        ``a = q r``.  With ``triangle`` its diagonal is not negative and the error of the product
+        is up to 1e5 ulps, the largest inverse of a triangle that is accepted; without, the error
+        is a few ulps.
+    """
+    xp = namespace(a)
+    done: np.ndarray | None = None
+    for _ in range(times):
+        step = _gram_step(a, triangle)
+        if step is None:
+            q, r = xp.linalg.qr(a)
+            sign = xp.astype(xp.where(xp.linalg.diagonal(r) < 0, -1, 1), a.dtype)
+            q, r = q * sign, to_numpy(r * sign[:, None])
+            return q, r if done is None else r @ done
+        upper, skew = step
+        done = upper if done is None else upper @ done
+        if skew <= float(xp.finfo(a.dtype).eps):  # as orthonormal as the dtype can show
+            break
+    return a, done
+
+
+def continued(
+    z: Array, basis: tuple[Array, ...], near: range | tuple[int, ...]
+) -> tuple[Array, np.ndarray, np.ndarray]:
+    """Split ``z = V H + Q B`` with orthonormal ``Q`` that is orthogonal to the basis ``V``.
+
+    Parameters
+    ----------
+    z : array of shape (d, w)
+        Overwritten.
+    basis : tuple of arrays of shape (d, w_i)
+        Blocks of ``V``.
+    near : range or tuple of int
+        Indices of the blocks along which ``z`` has more than rounding.  The projection onto the
+        other blocks is subtracted once, after ``z`` has been normalised: only then is the
+        rounding along them large enough to be measured.
+
+    Returns
+    -------
+    Q : array of shape (d, <= w)
+        Narrower than ``z`` where the rest of ``z`` is rounding.
+    H : ndarray of shape (m, w)
+    B : ndarray of shape (<= w, w)
+    """
+    xp = namespace(z)
+    edges = np.cumsum([0, *(block.shape[1] for block in basis)])
+    held = np.zeros((int(edges[-1]), z.shape[1]))
+
+    def take_out(x: Array, which: range | tuple[int, ...], factor: np.ndarray | None) -> None:
+        parts: list[Array] = []
+        rows: list[int] = []
+        for i in which:
+            parts.append(basis[i].T @ x)
+            x -= basis[i] @ parts[-1]
+            rows += range(edges[i], edges[i + 1])
+        if not parts:
+            return
+        # One transfer for all: on a GPU each transfer to the host costs as much as the products.
+        small = to_numpy(xp.concat(parts, axis=0)).astype(np.float64)
+        held[rows] += small if factor is None else small @ factor
+
+    take_out(z, near, None)
+    eps = float(xp.finfo(z.dtype).eps)
+    size = np.sqrt(np.linalg.eigvalsh(held.T @ held)[-1])
+    newest, coupling = _above(32 * eps * float(size), z)
+    take_out(newest, range(len(basis)), coupling)
+    # A direction that loses half of its length here was rounding, most of it along the basis.
+    newest, upper = _above(0.5, newest)
+    return newest, held, upper @ coupling
+
+
+def _above(floor: float, z: Array) -> tuple[Array, np.ndarray]:
+    """Split ``z = Q B``, ``Q`` nearly orthonormal, without directions shorter than ``floor``."""
+    xp = namespace(z)
+    q, upper = orthonormalise(z, times=1, triangle=False)
+    upper = upper.astype(np.float64)
+    if _smallest(upper) > floor:
+        return q, upper
+    left, sizes, right = np.linalg.svd(upper)
+    kept = int(np.sum(sizes > floor))
+    if kept == sizes.size:
+        return q, upper
+    turn = xp.asarray(left[:, :kept], dtype=q.dtype, device=device(q))
+    return q @ turn, sizes[:kept, None] * right[:kept]
+
+
+def _smallest(square: np.ndarray) -> float:
+    """Return a lower bound on the smallest singular value, usually close to it."""
+    try:
+        return 1.0 / float(np.linalg.norm(np.linalg.inv(square)))
+    except (np.linalg.LinAlgError, ZeroDivisionError):
+        return 0.0
+
+
+def _gram_step(a: Array, triangle: bool) -> tuple[np.ndarray, float] | None:
+    """Make the columns nearly orthonormal in place.
+
+    Returns
+    -------
+    tuple of ndarray of shape (p, p) and float, or None
+        The small factor, and a bound on the departure from orthonormality that the rounding of
+        the Gram matrix causes: ``|R^-1|^2`` times an error of ``d`` ulps in every entry.
+        ``None`` if the columns are nearly dependent; ``a`` is then unchanged.
+    """
+    xp = namespace(a)
+    if a.shape[1] == 0 or a.shape[0] < a.shape[1]:
+        return None
+
+    def square(rows: slice) -> np.ndarray:
+        wide = xp.astype(a[rows], xp.float64, copy=False)
+        with np.errstate(over="ignore", invalid="ignore"):  # checked below
+            return to_numpy(wide.T @ wide)
+
+    gram = sum(_over_rows(a, a.shape[1], square), np.zeros((a.shape[1], a.shape[1])))
+    size = np.sqrt(np.diag(gram))
+    if not (np.isfinite(size).all() and (size > 0).all()):
+        return None
+    # Scaled to unit columns first: lengths of different size would look like dependence.
+    factors = (_cholesky if triangle else _roots)(gram / size / size[:, None])
+    if factors is None:
+        return None
+    skew = float(np.sum(factors[1] ** 2)) * a.shape[1] * a.shape[0] * 2.0**-53
+    factor, inverse = factors[0] * size, factors[1] / size[:, None]
+    inverse = xp.asarray(inverse, device=device(a))
+
+    def turn(rows: slice) -> None:
+        a[rows] = xp.astype(xp.astype(a[rows], xp.float64, copy=False) @ inverse, a.dtype)
+
+    _over_rows(a, a.shape[1], turn)
+    return factor, skew
+
+
+def _cholesky(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return upper triangular ``U`` with ``U^T U = gram`` and its inverse, or ``None``."""
+    try:
+        upper = np.linalg.cholesky(gram).T
+        inverse = np.linalg.inv(upper)
+    except np.linalg.LinAlgError:
+        return None
+    # The inverse shows near dependence, which the diagonal of a triangle can hide.
+    return (upper, inverse) if np.abs(inverse).max() <= 1e5 else None
+
+
+def _roots(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return ``L^(1/2) R^T`` and its inverse, from ``gram = R L R^T``, or ``None``.
+
+    Entry by entry the product of their absolute values is at most ``|R| |R|^T``, so that rounding
+    errors of small directions stay small in the product ``Q B``.
+    """
+    values, turn = np.linalg.eigh(gram)
+    if not values[0] > 1e-10 * values[-1]:
+        return None
+    roots = np.sqrt(values)
+    return roots[:, None] * turn.T, turn / roots
+
+
+def combine(blocks: tuple[Array, ...], turn: np.ndarray, like: Like) -> Array:
+    """Return ``V turn``, ``(d, p)``, from the blocks of ``V``."""
+    edges = np.cumsum([block.shape[1] for block in blocks])[:-1]
+    parts = [like.asarray(np.ascontiguousarray(part)) for part in np.split(turn, edges)]
+    shape, first = (blocks[0].shape[0], turn.shape[1]), blocks[0]
+    out = namespace(first).empty(shape, dtype=first.dtype, device=device(first))
+
+    def some(rows: slice) -> None:
+        total = first[rows] @ parts[0]
+        for block, part in zip(blocks[1:], parts[1:], strict=True):
+            total += block[rows] @ part
+        out[rows] = total
+
+    _over_rows(out, turn.shape[0], some)
+    return out
+
+
+def _over_rows(a: Array, width: int, work: Callable[[slice], Any]) -> list[Any]:
+    """Apply ``work`` to slices of the rows of ``a``, nearly equal in size; return the results.
+
+    A slice is about a megabyte, so that it stays in cache; on an accelerator it is all rows.
+    ``work`` multiplies a row with a matrix of ``width`` rows or columns.  Threads share the slices
+    if there is enough work; the slices, and so the bits, do not depend on it.
+    """
+    step = a.shape[0] if str(device(a)) != "cpu" else max(1, 2**17 // max(a.shape[1], 1))
+    pieces = max(1, -(-a.shape[0] // max(step, 1)))
+    edges = [a.shape[0] * i // pieces for i in range(pieces + 1)]
+    rows = [slice(*pair) for pair in pairwise(edges)]
+    if is_numpy_array(a) and a.shape[0] * a.shape[1] * width > WORTH_THREADS:
+        return in_threads(work, rows)
+    return [work(some) for some in rows]
+
+
+def small_eigh(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return eigenvalues in descending order, negative ones as 0, and eigenvectors.
+
+    Computed in float64 on the host: for a matrix of order ``p``, launching kernels on a GPU would
+    cost more than the work.
+    """
+    values, vectors = np.linalg.eigh(matrix.astype(np.float64))
+    # torch rejects negative strides, and np.ascontiguousarray keeps those of a single column.
+    return np.maximum(values[::-1], 0.0), vectors[:, ::-1].copy()

@@ -1,0 +1,4 @@
+"""Parts of a fitted model: attributes, scores, likelihood, the sketch of a stream.
+
+May import everything below the estimator, which is their only user.
+"""

@@ -1,0 +1,5 @@
+"""The data as a centred, weighted and scaled matrix that is never formed.
+
+Holds the operator, the statistics of the first pass, the kernels that work on one block, and the
+one-pass view of rows.  May import ``_core``, ``protocols``, ``result``, ``sources``, ``engines``.
+"""

@@ -1,0 +1,81 @@
+"""Entries that are no finite numbers: where they are, in words."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from primedpca._core.arrays import is_sparse, to_numpy
+from primedpca._operator.preparation import positions
+from primedpca.protocols import Array, Operator, is_spread
+
+__all__ = ["check_present", "refuse"]
+
+#: How many places an error names.
+SHOWN = 5
+
+
+def check_present(source: Any, there: Array) -> None:
+    """Refuse columns of which no value is there."""
+    empty = np.flatnonzero(to_numpy(there) <= 0)
+    if empty.size:
+        raise ValueError(
+            f"`X` has {empty.size} column(s) in which every value is missing (first: "
+            f"{_column(source, empty[0])}), so that they have no mean; drop them."
+        )
+
+
+def _column(source: Any, j: int) -> str:
+    """A column by its number, and by its name if it has one."""
+    names = source.traits.feature_names()
+    return f"column {j}" + ("" if names is None else f" ({str(names[j])!r})")
+
+
+def refuse(data: Operator, count: int) -> None:
+    """Say how many entries are no finite numbers, and name the first few."""
+    source: Any = data.source
+    found: list[tuple[int, int, str]] = []
+    for i, block in source.scan():
+        for row, column, value in _bad_entries(data, block, SHOWN - len(found)):
+            start, rows = source.blocks[i][0], source.axis == 0
+            kind = "NaN" if math.isnan(value) else "infinity"
+            found.append((row + start * rows, column + start * (not rows), kind))
+        if len(found) == min(SHOWN, count):
+            break
+    if is_spread(source):  # the others have the rest
+        found = sorted({place for part in data.engine.collect(found) for place in part})[:SHOWN]
+    row, column, kind = found[0]
+    where = "row"
+    if source.traits.shared is not None:
+        where = "row {1} of rank {0}, row".format(*source.traits.shared.whose(row))
+    then = ", ".join(str(place[:2]) for place in found[1:])
+    more = (f", then at {then}" if then else "") + (" and so on" if len(found) < count else "")
+    unfillable = data.missing == "mean" or kind == "infinity"
+    remedy = "drop or replace it" if unfillable else "use `missing`='mean', or drop or replace it"
+    raise ValueError(
+        f"{_file(source)}Input X contains {kind}: {count} entries are no finite numbers, the first "
+        f"at {where} {row}, {_column(source, column)}{more}; {remedy}."
+    )
+
+
+def _file(source: Any) -> str:
+    """The file that is read, if it is one."""
+    paths = source.traits.paths
+    return f"{paths[0]}: " if len(paths) == 1 else ""
+
+
+def _bad_entries(data: Operator, block: Any, most: int) -> list[tuple[int, int, float]]:
+    """Row and column in the block, and value, of the first entries that are refused."""
+    with np.errstate(over="ignore"):
+        values = to_numpy(data.wide(block.data if is_sparse(block) else block))
+    bad = np.isinf(values) if data.missing == "mean" else ~np.isfinite(values)
+    if is_sparse(block):
+        found = np.flatnonzero(bad)[:most]
+        rows, columns = (part[found] for part in positions(block))
+        kept = values[found]
+    else:
+        rows, columns = np.argwhere(bad)[:most].T
+        kept = values[rows, columns]
+    return list(zip(rows.tolist(), columns.tolist(), kept.tolist(), strict=True))

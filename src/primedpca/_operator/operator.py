@@ -1,0 +1,476 @@
+"""The data as an operator: centred, weighted, scaled, missing values filled; never formed.
+
+``M = W^(1/2) (X - 1 mean^T) S^-1`` with ``W`` the row weights, ``mean`` the weighted mean and
+``S`` the column scale.  Primings, refining and certifiers see only this.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from copy import copy
+from typing import Any
+
+import numpy as np
+
+from primedpca._core.arrays import is_sparse, like_block, subtract_outer, to_numpy, wide_dot
+from primedpca._operator import kernels, statistics
+from primedpca._operator.preparation import Columns, prepare
+from primedpca._operator.statistics import Frame
+from primedpca._operator.wide_rows import (
+    HELD_BYTES,
+    adjoint_of_rows,
+    are_wide_rows,
+    by_slices,
+    gram_of_rows,
+)
+from primedpca.engines import LocalEngine, as_engine
+from primedpca.protocols import Array, Block, DataSource, Engine, Like, Parts
+from primedpca.sources import as_source
+from primedpca.sources.base import OneBlock
+
+__all__ = ["Centred"]
+
+OPTIONS = ("center", "engine", "float64", "missing", "sample_weight", "scale")
+
+
+class Ledger:
+    """Passes made so far and what the first of them found; all that changes about an operator.
+
+    Views of one operator share it: what one of them learns, the others know.
+
+    Attributes
+    ----------
+    frame : Frame
+        Mean, scale and unit; incomplete until the first pass has ended.
+    meter : Meter
+    first : block or None
+        The first block, kept from the look at its type until the first pass has used it for its
+        guess of the mean, so that it is read once.
+    """
+
+    __slots__ = ("first", "frame", "meter")
+
+    def __init__(self, frame: Frame, meter: Meter, first: Block | None = None) -> None:
+        self.frame, self.meter, self.first = frame, meter, first
+
+
+class Meter:
+    """Counter of the readings of the data, shared by the float32 and the float64 operator."""
+
+    __slots__ = ("passes",)
+
+    def __init__(self) -> None:
+        self.passes = 0.0
+
+
+class Centred:
+    """A source as the matrix ``M``, ready to be multiplied; immutable.
+
+    Parameters
+    ----------
+    x : anything that :func:`~primedpca.as_source` reads
+    engine : Engine, optional
+    sample_weight : array of shape (n,), optional
+        Frequencies: a row of weight 2 is that row twice.
+    center : bool, default=True
+    scale : None, "std" or array of shape (d,), default=None
+        Divisors of the centred columns; ``"std"`` as scikit-learn's StandardScaler.
+    missing : {"error", "mean"}, default="error"
+    float64 : bool, default=False
+        Multiply in float64 whatever the type of the data.
+
+    Attributes
+    ----------
+    shape : (n, d)
+    weight : float
+        The number of rows, or the sum of the weights divided by ``weight_unit``.
+    weight_unit : float
+        A power of four, other than 1 only where the weights add up to more than 2^64.
+    passes : float
+        Number of readings of the data so far.
+    room : float
+        Bytes of rows that may be held at a time where wide data are read in rows.
+    """
+
+    source: DataSource
+    engine: Engine
+    center: bool
+    missing: str
+    shape: tuple[int, int]
+    room: float
+    own_mean: bool
+    like: Like
+    sparse: bool
+    root: Array | None
+    weight: float
+    weight_unit: float
+    standardise: bool
+    _weights: Any
+    _scale: Any
+    _ledger: Ledger
+
+    def __init__(
+        self,
+        x: Any,
+        engine: Engine | None = None,
+        *,
+        sample_weight: Any = None,
+        center: bool = True,
+        scale: Any = None,
+        missing: str = "error",
+        float64: bool = False,
+    ) -> None:
+        if missing not in ("error", "mean"):
+            raise ValueError(f"`missing`={missing!r} must be 'error' or 'mean'.")
+        source = as_source(x)
+        engine = as_engine(engine, source)
+        source = engine.view(source)
+        if missing == "error" and source.traits.missing == "mean":
+            missing = "mean"  # the custom of this kind of data
+        scale = source.traits.scale if scale is None else scale
+        block = next(iter(source.scan()))[1]
+        like = like_block(block, source.shape[1], float64)
+        root, weight, unit = statistics.roots_of(sample_weight, source.shape[0], like)
+        vars(self).update(
+            source=source,
+            engine=engine,
+            center=center,
+            missing=missing,
+            shape=source.shape,
+            room=HELD_BYTES,
+            own_mean=True,  # not that of an earlier fit, or of more rows than these
+            like=like,
+            sparse=is_sparse(block),
+            root=root,
+            weight=weight,
+            weight_unit=unit,
+            standardise=isinstance(scale, str),
+            _weights=sample_weight,
+            _scale=scale,
+            _ledger=Ledger(statistics.before_any_pass(like, scale), Meter(), block),
+        )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"`{name}` of an operator cannot be set; make another with `view`.")
+
+    @classmethod
+    def of(cls, x: Any, **preparation: Any) -> Centred:
+        """``x`` itself if it is a Centred, which brings its own preparation; else a new one."""
+        unknown = preparation.keys() - OPTIONS
+        if unknown:
+            raise TypeError(f"`{min(unknown)}` is an unknown option; use {', '.join(OPTIONS)}.")
+        if not isinstance(x, Centred):
+            return cls(x, **preparation)
+        asked = [name for name, value in preparation.items() if value is not None]
+        if asked:
+            raise TypeError(f"`{asked[0]}` cannot be changed for data that are prepared already.")
+        return x
+
+    @classmethod
+    def given(cls, x: Any, mean: Any, scale: Any = None, missing: str = "error") -> Centred:
+        """New rows, seen with the mean and scale of an earlier fit."""
+        self = cls(x, scale=scale, missing=missing)
+        known = None if scale is None else self.frame.scale
+        return self.view(frame=statistics.given(self, mean, known), own_mean=False)
+
+    # -- views -------------------------------------------------------------------------------
+
+    def view(self, *, frame: Frame | None = None, **changes: Any) -> Centred:
+        """The same operator with other fields; with a ``frame``, what it learns is its own."""
+        other = copy(self)
+        vars(other).update(changes)
+        if frame is not None:
+            vars(other)["_ledger"] = Ledger(frame, Meter())
+        return other
+
+    def in_float64(self) -> Centred:
+        """The same data before any pass, multiplied in float64; passes are counted together.
+
+        Mean and scale are found anew: those of float32 passes are not accurate enough for proofs.
+        """
+        like, ledger = self._wide_like(), self._ledger
+        if like == self.like:
+            return self
+        root, _, _ = statistics.roots_of(self._weights, self.shape[0], like)
+        fresh = Ledger(statistics.before_any_pass(like, self._scale), ledger.meter, ledger.first)
+        return self.view(like=like, root=root, _ledger=fresh)
+
+    def _wide_like(self) -> Like:
+        return dataclasses.replace(self.like, dtype=self.wide(self.like.asarray([])).dtype)
+
+    @property
+    def frame(self) -> Frame:
+        """Mean, scale and unit, as far as they are known."""
+        return self._ledger.frame
+
+    @property
+    def passes(self) -> float:
+        """Number of readings of the data so far."""
+        return self._ledger.meter.passes
+
+    def count(self, passes: float, since: float | None = None) -> None:
+        """Add readings of the data, to those so far or to those ``since`` when they began."""
+        meter = self._ledger.meter
+        meter.passes = passes + (meter.passes if since is None else since)
+
+    def learned(self, frame: Frame) -> None:
+        """Keep what a first pass, or a checkpoint of one, has found."""
+        self._ledger.frame = frame
+        if frame.mean is not None:
+            self._ledger.first = None
+
+    def resume(self, frame: Frame, passes: float) -> None:
+        """Go to where a checkpoint of the same operator was written."""
+        self.learned(frame)
+        self._ledger.meter.passes = passes
+
+    def first_block(self) -> Block:
+        """The block that the mean is guessed from."""
+        held = self._ledger.first
+        return next(iter(self.source.scan()))[1] if held is None else held
+
+    # -- products ----------------------------------------------------------------------------
+
+    def covariance_product(self, vectors: Array) -> Array:
+        """``M^T M V / weight``, ``(d, p)``: one pass over rows, two over columns."""
+        if self.source.axis == 1:
+            return self.adjoint(self.forward(vectors) / self.weight)
+        parts, away = self._pass(kernels.product, vectors=vectors)
+        z, t = parts.sums
+        if away is not None:
+            subtract_outer(z, away, t)
+        z /= self.weight  # sums are ours
+        return self.narrow(z)
+
+    def projected_covariance(self, basis: Array) -> np.ndarray:
+        """``V^T M^T M V / weight``, ``(p, p)`` in float64 on the host: one pass."""
+        if self.source.axis == 1:
+            y = self.wide(self.forward(basis))
+            return to_numpy(y.T @ y) / self.weight
+        about_a_guess = self.center and self.frame.mean is None
+        parts, _ = self._pass(kernels.product, vectors=basis, inside=True)
+        square, t = (to_numpy(part) / self.weight for part in parts.sums)
+        return square - np.outer(t, t) if about_a_guess else square
+
+    def forward(self, vectors: Array) -> Array:
+        """``M V``, ``(n, p)``: one pass."""
+        parts, away = self._pass(kernels.forward, vectors=vectors, axis=self.source.axis)
+        y = (parts.stacks or parts.sums)[0]
+        if away is not None:
+            lift = wide_dot(away, vectors)
+            y = y - (lift if self.root is None else self.root[:, None] * lift)
+        return self.narrow(y)
+
+    def scores_and_squares(self, vectors: Array) -> tuple[Array, Array]:
+        """``M V``, ``(n, p)``, and the squared norms of the rows of ``M``, ``(n,)``: one pass."""
+        offset = self.learn().offset
+        operands = {"vectors": vectors, "axis": self.source.axis, "squares": True}
+        parts, _ = self._pass(kernels.forward, **operands)
+        y, squares = parts.stacks or parts.sums
+        if offset is not None:
+            y = y - self._row_roots()[:, None] * wide_dot(offset, vectors)
+        return self.narrow(y), squares
+
+    def adjoint(self, left: Array) -> Array:
+        """``M^T U``, ``(d, p)``: one pass."""
+        if are_wide_rows(self):
+            return adjoint_of_rows(self, left)
+        self.learn()
+        parts, away = self._pass(kernels.adjoint, left=left, axis=self.source.axis)
+        z = (parts.stacks or parts.sums)[0]
+        if away is not None:
+            subtract_outer(z, away, self.wide(left).T @ self._row_roots())
+        return self.narrow(z)
+
+    def gram_product(self, left: Array) -> Array:
+        """``M M^T U / weight``, ``(n, p)``: one pass over columns, two over rows."""
+        frame = self.learn()
+        if self.source.axis == 0:
+            y = self.forward(self.adjoint(left))
+        else:
+            lift = None if frame.offset is None else self.narrow(self._row_roots()) @ left
+            parts = self.run(kernels.gram_product, {"left": left, "lift": lift})
+            y = parts.sums[0]
+        y /= self.weight
+        return self.narrow(y)
+
+    def covariance(self) -> Array:
+        """``M^T M / weight``, ``(d, d)`` in float64: one pass over rows."""
+        if self.source.axis == 1 or self._off_centre:
+            return by_slices(self, 1)
+        parts, away = self._pass(kernels.covariance, dtype=self.like.dtype, axis=0)
+        square = parts.sums[0] / self.weight
+        return square if away is None else square - away[:, None] * away
+
+    def gram(self) -> Array:
+        """``M M^T / weight``, ``(n, n)`` in float64: one pass over columns, or over held rows."""
+        if self.source.axis == 0 or self._off_centre:
+            return gram_of_rows(self) if are_wide_rows(self) else by_slices(self, 0)
+        parts, away = self._pass(kernels.covariance, dtype=self.like.dtype, axis=1)
+        square = parts.sums[0] / self.weight
+        if away is None:
+            return square
+        # M = P A with the projection P = I - a a^T / weight, because M^T a = 0.
+        a = self._row_roots()
+        side = (square @ a) / self.weight
+        middle = (a @ side) / self.weight
+        return square - side[:, None] * a - a[:, None] * side + middle * (a[:, None] * a)
+
+    def batches(
+        self, size: int, seed: int | None, epoch: int = 0, start: int = 0
+    ) -> Iterator[Centred]:
+        """Mini-batches as small operators that share mean and scale; every row once an epoch."""
+        return (part for _, part in self.numbered_batches(size, seed, epoch, start))
+
+    def numbered_batches(
+        self, size: int, seed: int | None, epoch: int = 0, start: int = 0
+    ) -> Iterator[tuple[int, Centred]]:
+        """Mini-batches after the number that an epoch is re-entered with to go on behind each."""
+        self.learn()
+        found = self.source.batches(size, seed, epoch, start)
+        for i, (index, block) in enumerate(found, start + 1):
+            self.count(len(index) / self.shape[0])
+            part = self.part(OneBlock(block), index, LocalEngine(1))
+            if part.weight > 0:  # rows of weight zero are not there
+                yield i, part
+
+    def sample(self, share: float, seed: int) -> Centred:
+        """A random share of the rows, with the mean and scale of all of them."""
+        self.learn()
+        source: Any = self.source.sample(share, seed)
+        part = self.part(source, source.index, self.engine)
+        if part.weight <= 1:
+            raise ValueError(
+                f"`sample_weight` of the {part.shape[0]} rows drawn adds up to {part.weight:g}, "
+                "but must exceed 1; draw a larger share of the rows."
+            )
+        return part
+
+    def widened(self) -> Centred:
+        """The same operator with the mean that it knows, multiplied in float64."""
+        frame = self.learn()
+        shift, fill, factor, _ = (self.wide(part) for part in frame.columns)
+        shift = frame.mean if self.center and not self.sparse else shift
+        columns, offset = Columns(shift, fill, factor), self.wide(frame.offset)
+        return self.view(
+            like=self._wide_like(),
+            root=self.wide(self.root),
+            frame=dataclasses.replace(frame, columns=columns, offset=offset),
+        )
+
+    def rows(self) -> Array:
+        """All rows of ``M``, dense: for mini-batches, which are one block."""
+        self.learn()
+        block = self.first_block()
+        a = prepare(block, self.like.dtype, self.frame.columns, self.root, self.frame.unit)
+        if not self.sparse:
+            return self.like.xp.asarray(a, copy=True)
+        dense = a.toarray()
+        if self.frame.offset is None:
+            return dense
+        return dense - np.outer(self.narrow(self._row_roots()), self.frame.offset)
+
+    def part(self, source: Any, index: np.ndarray, engine: Engine, **changes: Any) -> Centred:
+        """The rows with these numbers, read from ``source``, as an operator of their own."""
+        root, weight = self.root, float(len(index))
+        if root is not None:
+            xp = self.like.xp
+            root = xp.take(root, xp.asarray(index, device=self.like.device), axis=0)
+            weight = float(xp.sum(root * root))
+        fields = {"source": source, "engine": engine, "shape": source.shape, "own_mean": False}
+        fields |= {"root": root, "weight": weight, "frame": self.frame}
+        return self.view(**fields | changes)
+
+    # -- what a first pass learns ------------------------------------------------------------
+
+    def learn(self) -> Frame:
+        """The frame with its mean known; costs a pass unless one was made before."""
+        if self.frame.mean is None and (self.sparse or self.standardise or self.missing == "mean"):
+            self.learned(statistics.measure(self, self.frame))
+        elif self.frame.mean is None:
+            # Sums alone: the moments of very wide rows would be several times as long.
+            self._pass(
+                kernels.forward,
+                vectors=self.like.asarray(np.empty((self.shape[1], 0))),
+                axis=self.source.axis,
+            )
+        return self.frame
+
+    @property
+    def mean(self) -> Array:
+        """The weighted mean of the columns ``(d,)``; zero where nothing is centred."""
+        mean: Any = self.learn().mean
+        return self.narrow(mean / self.frame.unit if self.center else mean * 0)
+
+    @property
+    def total(self) -> float:
+        """The mean squared norm of the rows of ``M``: the sum of all variances."""
+        return self.learn().total
+
+    def check_finite(self, result: Array) -> None:
+        """Refuse data whose products are not finite, and say why they are not."""
+        if not bool(self.like.xp.all(self.like.xp.isfinite(result))):
+            statistics.refuse_non_finite(self, self.frame)
+
+    def _pass(self, kernel: Any, **operands: Any) -> tuple[Parts, Array | None]:
+        """One pass, and the offset by which its results are still to be corrected.
+
+        The first pass of all finds the mean on the way.  It is repeated where its guess of the
+        mean, or the unit, proves too poor.
+        """
+        again: Frame | None = self.frame
+        while again is not None:
+            frame = statistics.guess(self, again) if again.mean is None else again
+            first, offset, more = frame.mean is None, frame.offset, {}
+            if kernel is kernels.product:
+                more["lift"] = None if first or offset is None else offset @ operands["vectors"]
+            if kernel is not kernels.adjoint:
+                more["gather"] = first
+            parts = self.run(kernel, operands | more, frame)
+            if not first:
+                self.learned(frame)  # from a pass for the moments alone, if it is new
+                return parts, offset
+            sums, stacks = [*parts.sums], [*parts.stacks]
+            if self.source.axis == 0:
+                weighted, shift = sums.pop(), frame.columns.shift
+            else:
+                shift, weighted = stacks.pop(), stacks.pop()
+            found, away, again = statistics.learn(self, frame, float(sums.pop()), weighted, shift)
+        self.learned(found)
+        return Parts(tuple(sums), tuple(stacks)), away
+
+    def run(self, kernel: Any, operands: dict[str, Any], frame: Frame | None = None) -> Parts:
+        """One sweep of the engine, every operand cut along the axis that it belongs to."""
+        frame = self.frame if frame is None else frame
+        by_column: dict[str, Any] = {"columns": frame.columns}
+        if kernel is kernels.gram_product or operands.get("squares"):
+            by_column["offset"] = frame.offset
+        by_row: dict[str, Any] = {"root": self.root}
+        whole: dict[str, Any] = {"unit": frame.unit}
+        for name, value in operands.items():
+            {"vectors": by_column, "left": by_row}.get(name, whole)[name] = value
+        mine, others = (by_row, by_column) if self.source.axis == 0 else (by_column, by_row)
+        self.count(1)
+        return self.engine.sweep(self.source, kernel, whole | others, mine)
+
+    def narrow(self, x: Array) -> Array:
+        """``x`` in the dtype that blocks are multiplied in."""
+        return self.like.xp.astype(x, self.like.dtype, copy=False)
+
+    def wide(self, x: Array) -> Array:
+        """``x`` in float64; ``None`` and flags are left as they are."""
+        if x is None or isinstance(x, bool):
+            return x
+        return self.like.xp.astype(x, self.like.xp.float64, copy=False)
+
+    @property
+    def _off_centre(self) -> bool:
+        """Whether the offset of sparse rows is not their own mean, as shortcuts take it to be."""
+        return not self.own_mean and self.frame.offset is not None
+
+    def _row_roots(self) -> Array:
+        if self.root is not None:
+            return self.wide(self.root)
+        xp = self.like.xp
+        return xp.ones(self.shape[0], dtype=xp.float64, device=self.like.device)

@@ -1,0 +1,341 @@
+"""Choice of the cheapest algorithm for a shape, storage and number of components."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from primedpca._core.parameters import DEFAULTS, as_bytes, check_options, is_proven
+from primedpca._operator.operator import Centred
+from primedpca._planning.costs import Load, ways
+from primedpca._planning.extra_directions import best_extra
+from primedpca._planning.memory_limits import within_budget
+from primedpca.priming import REGISTRY, BlockKrylov, Exact, as_priming
+from primedpca.result import Plan, Way
+from primedpca.sources import as_source
+from primedpca.sources.wrappers.on_device import on_device
+
+__all__ = ["all_for_mle", "likeliest_dimension", "make_plan", "plan"]
+
+SHARES_EXACT_TO = 2048  # up to this order, a fractional `n_components` uses a full decomposition
+SHARES_BLOCK = 32  # columns of a block for a fractional `n_components`
+
+
+def plan(
+    X: Any,  # noqa: N803
+    n_components: Any = None,
+    *,
+    sample_weight: Any = None,
+    **options: Any,
+) -> Plan:
+    """Return the algorithm that :class:`~primedpca.PrimedPCA` would use for these data, and why.
+
+    Parameters
+    ----------
+    X : data of shape (n, d)
+        Anything that :func:`primedpca.as_source` reads.  Nothing is read except one block of data
+        on disk, to measure the reading speed.
+    n_components : int, float, "mle" or None, default=None
+        Number of components, fraction of the variance, or rule, as in the estimator.
+    sample_weight : array of shape (n,) or None, default=None
+        Weights of the rows.
+    **options
+        Parameters of the estimator.  ``priming``, ``extra_components``, ``tol``, ``certificate``
+        and ``max_memory`` affect the plan most.
+
+    Returns
+    -------
+    Plan
+        Its ``str`` is a sentence, which for data on disk includes the estimated reading time.
+        ``ways`` lists the algorithms that were compared, each with its passes, flops, bytes,
+        memory and seconds.  The first is the cheapest on two workers: the choice, and so the
+        result, does not depend on the number of workers.  The seconds do.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from primedpca import plan
+    >>> plan(np.ones((600, 50)), 2).priming
+    Exact()
+    >>> plan(np.ones((20000, 3000), dtype="float32"), 5, certificate="none").priming.side
+    'right'
+    """
+    known = DEFAULTS | options
+    if unknown := options.keys() - DEFAULTS.keys():
+        raise TypeError(f"Unknown option: `{min(unknown)}`. Use parameters of PrimedPCA.")
+    check_options(known | {"n_components": n_components})
+    preparation = {name: known[name] for name in ("center", "scale", "missing", "engine")}
+    source = on_device(as_source(X), known["device"])
+    data = Centred(source, sample_weight=sample_weight, **preparation)
+    guess = isinstance(n_components, str) and n_components == "mle"
+    found = make_plan(
+        data,
+        all_for_mle(data) if guess else n_components,
+        known["priming"],
+        known["extra_components"],
+        tol=known["tol"],
+        proven=is_proven(known),
+        max_memory=as_bytes(known["max_memory"]),
+        batch_size=known["batch_size"],
+    )
+    return _with_probe(found, data)
+
+
+def _with_probe(plan: Plan, data: Centred) -> Plan:
+    """Return the plan with the reading time in its sentence, measured by reading one block.
+
+    The choice stays the same: a choice that depended on the load of a disk would not be
+    reproducible.
+    """
+    source: Any = data.source
+    load = Load.of(data, False)
+    if not plan.ways or load.rate == math.inf or source.traits.read_rate is not None:
+        return plan
+    start = time.perf_counter()
+    source.read(2 * len(source.blocks) // 3)
+    rate = load.stored / len(source.blocks) / max(time.perf_counter() - start, 1e-9)
+    best = plan.ways[0]
+    words = f"; {_size(best.bytes)} are read in all, which takes {_seconds(best.bytes / rate)} at "
+    return replace(plan, reason=f"{plan.reason}{words}the {_size(rate)}/s of a short probe")
+
+
+def _size(count: float) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+
+
+def make_plan(
+    data: Centred,
+    n_components: Any,
+    priming: Any,
+    extra_components: int | str,
+    *,
+    tol: float = math.pi / 1024,
+    proven: bool = True,
+    max_memory: float = math.inf,
+    batch_size: int = 1000,
+) -> Plan:
+    """Choose the priming and the number of directions.
+
+    ``priming="auto"`` is the cheapest of: a full decomposition of the covariance or the Gram
+    matrix, whichever is smaller, and block Krylov from the right or the left with blocks of 8, 16,
+    32 or as many columns as directions.  :mod:`primedpca._planning.costs` estimates the cost of
+    each.  The usual outcome:
+
+    ==========================================  =================================================
+    data                                        ``priming="auto"``
+    ==========================================  =================================================
+    the smaller side is short (to about 1000),  exact
+    or ``k`` is a large part of it
+    dense, both sides long                      block Krylov, blocks of 16 or 32 columns
+    sparse                                      block Krylov, blocks of 16, or of 8 without a
+                                                certificate: flops dominate
+    read in columns, no certificate             block Krylov from the left
+    a fractional ``n_components``               exact up to order 2048, else block Krylov
+    ==========================================  =================================================
+
+    ``extra_components="auto"`` follows ``_planning.extra_directions`` with the fixed cost of a
+    pass; subspace iteration adapts the number to the spectrum during the fit.
+
+    Parameters
+    ----------
+    data : Centred
+        Data before the first pass.
+    n_components, priming, extra_components
+        Parameters of the estimator.
+    tol : float, default=pi/1024
+        Target angle in radians.
+    proven : bool, default=True
+        Whether a certificate is made.
+    max_memory : float, default=inf
+        Limit on memory in bytes.
+    batch_size : int, default=1000
+        Rows of a mini-batch.
+    """
+    k = _check_count(n_components, data)
+    asked = not (isinstance(priming, str) and priming == "auto")
+    if max_memory < math.inf and isinstance(k, float):
+        raise ValueError(
+            f"`max_memory` cannot be guaranteed for `n_components`={k}, because the number of "
+            "components is not known before the fit. Use an integer, or leave `max_memory` unset."
+        )
+    if isinstance(k, float):
+        return _plan_for_share(data, k, priming)
+    reason, considered, shown = "as requested", list[Way](), list[Way]()
+    m, load = min(data.shape), Load.of(data, proven)
+    if not asked:
+        p = min(k + _extra(extra_components, BlockKrylov(), k, load), m)
+        p_exact = min(k + _extra(extra_components, Exact(), k, load), m)
+
+        def priced(load: Load) -> list[Way]:
+            found = ways(load, p, tol, proven, max_memory, p_exact)
+            learns = data.standardise or data.missing == "mean"
+            return [_after_a_pass(way, load) for way in found] if learns else found
+
+        considered = priced(load)
+        priming = considered[0].priming
+        # Seconds are shown for the engine's workers; the order stays that for two workers.
+        here = {way.name: way for way in priced(Load.of(data, proven, data.engine.traits.workers))}
+        shown = [replace(way, seconds=here.get(way.name, way).seconds) for way in considered]
+        reason = _why(shown) + _absent(data.source)
+    priming = as_priming(priming)
+    extra = _extra(extra_components, priming, k, load)
+    if hasattr(getattr(priming, "array", None), "shape"):  # the user's directions: use them all
+        extra = max(0, priming.array.shape[-1] - k)
+    overhead = load.overhead if isinstance(extra_components, str) else None
+    patience = None
+    exact = [way for way in considered if isinstance(way.priming, Exact)]
+    if exact and isinstance(priming, BlockKrylov):
+        # Steps after which a full decomposition takes over: as long as that would take, and at
+        # least twice the steps that were expected.
+        each = considered[0].seconds / considered[0].steps
+        patience = max(math.ceil(exact[0].seconds / each), 2 * considered[0].steps)
+    plan = Plan(priming, k, min(k + extra, m), reason, tuple(shown), overhead, patience)
+    if asked:
+        limits: dict[str, Any] = {"tol": tol, "proven": proven, "batch_size": batch_size}
+        return within_budget(plan, load, max_memory, **limits)
+    return replace(plan, room=exact[0].room) if exact else plan
+
+
+def _plan_for_share(data: Centred, share: float, priming: Any) -> Plan:
+    m, patience = min(data.shape), None
+    if isinstance(priming, str) and priming == "auto":
+        priming = Exact() if m <= SHARES_EXACT_TO else BlockKrylov()
+        # A basis of half the dimensions is as large as the matrix and more expensive to extend.
+        patience = None if m <= SHARES_EXACT_TO else -(-m // (2 * SHARES_BLOCK))
+    priming = as_priming(priming)
+    if isinstance(priming, BlockKrylov) and priming.block_size is None:
+        priming = replace(priming, block_size=SHARES_BLOCK)
+    if not isinstance(priming, (Exact, BlockKrylov)):
+        raise ValueError(
+            f"`n_components`={share} requires a certificate, which `priming`="
+            f"{type(priming).__name__} cannot give. Use 'auto', 'exact' or 'block_krylov'."
+        )
+    reason = f"the smaller side of the data is {m}"
+    return Plan(priming, share, m, reason, (), patience=patience)
+
+
+def _after_a_pass(way: Way, load: Load) -> Way:
+    """Return the cost with the first pass that computes scales or the means of known values."""
+    return replace(
+        way,
+        passes=way.passes + 1,
+        bytes=way.bytes + load.stored,
+        seconds=way.seconds + load.product(0),
+    )
+
+
+def _why(considered: list[Way]) -> str:
+    best = considered[0]
+    reads = f"{best.passes:.0f} passes" if best.passes > 1 else "one pass"
+    words = f"about {reads}, {_seconds(best.seconds)} and {best.memory / 1e6:.0f} MB of memory"
+    others = [way for way in considered if type(way.priming) is not type(best.priming)]
+    if others:
+        words += f", against {_seconds(others[0].seconds)} for {others[0].name}"
+    return words
+
+
+def _absent(source: Any) -> str:
+    """Return words about chunks that a store does not have."""
+    count = source.traits.missing_chunks
+    return f"; {count} chunks are absent and read as the fill value" if count else ""
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds >= 0.1 else f"{1000 * seconds:.0f} ms"
+
+
+def _extra(extra_components: int | str, priming: Any, k: int, load: Load) -> int:
+    if isinstance(extra_components, str):
+        if extra_components != "auto":
+            raise ValueError(
+                f"`extra_components`={extra_components!r} must be 'auto' or an integer."
+            )
+        name = next((name for name, kind in REGISTRY.items() if type(priming) is kind), "")
+        return best_extra(None, k, name, overhead=load.overhead)
+    if not _is_whole(extra_components) or extra_components < 0:
+        raise ValueError(
+            f"`extra_components`={extra_components!r} must be 'auto' or an integer of at least 0."
+        )
+    return int(extra_components)
+
+
+def _check_count(n_components: Any, data: Centred) -> int | float:
+    m = min(data.shape)
+    if n_components is None:
+        return m
+    if isinstance(n_components, (float, np.floating)) and 0 < n_components < 1:
+        return float(n_components)
+    if not _is_whole(n_components):
+        raise ValueError(
+            f"`n_components`={n_components!r} must be an integer, a fraction of the variance "
+            "between 0 and 1, 'mle' or None."
+        )
+    if not 1 <= n_components <= m:
+        raise ValueError(
+            f"`n_components`={n_components} must lie between 1 and min(n_samples, n_features)="
+            f"{m}. " + ("Use a smaller value or more data." if n_components > m else "Raise it.")
+        )
+    return int(n_components)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def all_for_mle(data: Centred) -> int:
+    """Return the number of components that ``n_components="mle"`` must compute first: all."""
+    n, d = data.shape
+    if n < d or d < 2:
+        raise ValueError(
+            f"`n_components`='mle' needs at least 2 features and as many samples as features, "
+            f"got {n} x {d}. Use an integer."
+        )
+    return d
+
+
+def likeliest_dimension(spectrum: np.ndarray, n_samples: float) -> int:
+    """Return the number of components of largest evidence, as scikit-learn's ``"mle"``.
+
+    Parameters
+    ----------
+    spectrum : ndarray of shape (d,)
+        All eigenvalues of the covariance matrix, largest first.
+    n_samples : float
+        Number of samples.
+
+    References
+    ----------
+    T. Minka, "Automatic choice of dimensionality for PCA", 2000, equation 79.
+    """
+    return 1 + int(np.argmax([_evidence(spectrum, q, n_samples) for q in range(1, spectrum.size)]))
+
+
+def _evidence(spectrum: np.ndarray, q: int, n: float) -> float:
+    """Return the logarithm of the evidence for ``q`` components; -inf where it is undefined."""
+    d = spectrum.size
+    # Below this ratio an eigenvalue is rounding, and its logarithm means nothing.
+    if spectrum[q - 1] < d * np.finfo(np.float64).eps * max(spectrum[0], 1e-300):
+        return -math.inf
+    noise = max(float(spectrum[q:].sum()) / (d - q), np.finfo(np.float64).tiny)
+    halves = (d - np.arange(q)) / 2
+    prior = -q * math.log(2) + sum(math.lgamma(h) - h * math.log(math.pi) for h in halves)
+    count = d * q - q * (q + 1) / 2
+    flat = np.concatenate([spectrum[:q], np.full(d - q, noise)])
+    curvature = 0.0
+    for i in range(q):
+        gaps = (spectrum[i] - spectrum[i + 1 :]) * (1 / flat[i + 1 :] - 1 / flat[i])
+        if (gaps <= 0).any():  # equal eigenvalues make Laplace's approximation singular
+            return -math.inf
+        curvature += float(np.log(gaps).sum()) + math.log(n) * gaps.size
+    return (
+        prior
+        - n / 2 * float(np.log(spectrum[:q]).sum())
+        - n * (d - q) / 2 * math.log(noise)
+        + (count + q) / 2 * math.log(2 * math.pi)
+        - curvature / 2
+        - q / 2 * math.log(n)
+    )

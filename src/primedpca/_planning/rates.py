@@ -1,0 +1,78 @@
+"""Speed of machines: seconds for a unit of each kind of work.
+
+The rates were measured on a server.  Only their ratios decide which algorithm is cheapest, and
+ratios differ little between machines.  ``python benchmarks/planner.py`` compares the estimates with
+measured times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+__all__ = ["CORE", "DEVICE", "Rates"]
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Seconds for a unit of work on one core or on a device.
+
+    Dictionaries have the keys 4 and 8, the bytes of a number (float32, float64).
+
+    Attributes
+    ----------
+    dense, sparse : dict of pairs
+        For each entry of the data: to convert it, and to multiply it with one column and back
+        (4 flops).
+    square : dict
+        For an entry of dense data and a column of the covariance or Gram matrix.
+    pairs : float
+        For a pair of stored entries of sparse data in the covariance or Gram matrix.
+    add : float
+        To add an entry of a block's result.
+    basis : dict
+        For a flop of orthogonalising tall matrices.
+    small, full, few : float
+        For ``m^3`` of an eigenproblem of order ``m``: all vectors of a small one, all vectors of
+        a large one, a few vectors.
+    step, proof : float
+        Fixed cost of a step, and of a step with a proof.
+    """
+
+    dense: dict[int, tuple[float, float]]
+    sparse: dict[int, tuple[float, float]]
+    square: dict[int, float]
+    pairs: float
+    add: float
+    basis: dict[int, float]
+    small: float
+    full: float
+    few: float
+    step: float
+    proof: float
+
+
+CORE = Rates(
+    dense={4: (1.1e-9, 0.042e-9), 8: (2.0e-9, 0.088e-9)},
+    sparse={4: (1.5e-9, 0.75e-9), 8: (1.5e-9, 1.2e-9)},
+    square={4: 0.0145e-9, 8: 0.026e-9},
+    pairs=4e-9,
+    add=1e-9,
+    basis={4: 0.03e-9, 8: 0.06e-9},
+    small=0.35e-9,
+    full=0.16e-9,
+    few=0.06e-9,
+    step=2e-3,
+    proof=1e-2,
+)
+#: A data-centre GPU: products run at the speed of its memory; kernel launches and small problems
+#: are expensive.
+DEVICE = replace(
+    CORE,
+    dense={4: (2e-12, 0.2e-12), 8: (4e-12, 0.3e-12)},
+    square={4: 0.1e-12, 8: 0.1e-12},
+    add=1e-12,
+    basis={4: 0.1e-12, 8: 0.2e-12},
+    full=0.003e-9,
+    few=0.003e-9,
+    step=4e-3,
+)

@@ -1,0 +1,425 @@
+"""The main path of every fit and audit: prime, refine, let a certifier look, decide to stop.
+
+A fit runs through one or more stages (the paper's Algorithm 1, then the proof): the priming that
+was planned; block Krylov from its directions, where the proof is not made on the way; a full
+decomposition, where that has become cheaper than to go on.  :func:`follow` is the loop of all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from primedpca._certify.certifiers import (
+    Certifier,
+    ExactCertifier,
+    NoCertifier,
+    ProbeCertifier,
+    Proof,
+    SketchCertifier,
+    refined,
+)
+from primedpca._core.arrays import work_dtype
+from primedpca._core.blas import one_blas_thread
+from primedpca._core.orthonormal import basis_of
+from primedpca._operator.operator import Centred
+from primedpca._operator.scaling import decomposition, in_unit_of_data
+from primedpca._planning.extra_directions import best_extra
+from primedpca._solve.history import Listener, Record, silent
+from primedpca._solve.prime import steps
+from primedpca._solve.refine import refine_span
+from primedpca._solve.solution import Solution
+from primedpca.priming import BlockKrylov, Exact
+from primedpca.protocols import Array, Priming
+from primedpca.result import Certificate, Decomposition, Plan, Snapshot, Status
+
+__all__ = ["Goal", "Stage", "Step", "exact_stage", "follow", "solve"]
+
+#: Tolerance down to which a full decomposition whose only shortfall is ties counts as exact.
+COARSE = math.pi / 1024
+
+
+@dataclass(frozen=True)
+class Goal:
+    """Parameters of the estimator that the main path acts on, by the same names."""
+
+    tol: float = math.pi / 1024
+    max_passes: int = 60
+    batch_size: int = 1000
+    refine_share: float = 1.0
+    failure_probability: float = 1e-6
+    seed: int = 0
+    proven: bool = True
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A run of one priming, and the certifier that looks at its steps.
+
+    Attributes
+    ----------
+    priming : Priming
+    n_directions, max_passes, seed : int
+    certifier : Certifier
+        Its ``operator`` is what the priming works on.
+    start : array of shape (d, q), optional
+        Directions to start from.
+    batch_size : int
+    steps, seconds
+        Of the stages before.
+    adapt : callable, optional
+        Chooses another number of directions by the variances after two steps.
+    """
+
+    priming: Priming
+    n_directions: int
+    max_passes: int
+    seed: int
+    certifier: Certifier
+    start: Array | None = None
+    batch_size: int = 1000
+    steps: int = 0
+    seconds: float = 0.0
+    adapt: Callable[[np.ndarray], int] | None = None
+
+    def snapshots(self) -> Iterator[Snapshot]:
+        """The steps, through every run of the priming that the stage takes."""
+        stage: Stage | None = self
+        while stage is not None:
+            following: Stage | None = None
+            for last in steps(
+                stage.certifier.operator,
+                stage.priming,
+                stage.n_directions,
+                stage.max_passes,
+                stage.seed,
+                stage.start,
+                stage.batch_size,
+            ):
+                passed, spent = stage.steps + last.step, stage.seconds + last.seconds
+                yield replace(last, step=passed, seconds=spent)
+                following = stage._adapted(last)
+                if following is not None:
+                    break
+            stage = following or stage._widened(last)
+
+    def _adapted(self, last: Snapshot) -> Stage | None:
+        """The stage with as many directions as pay by the spectrum seen, if that is another."""
+        if self.adapt is None or not last.step == 2 < self.max_passes:
+            return None
+        p = self.adapt(self.priming.variances(last.state))
+        if p == self.n_directions:
+            return None
+        return self._after(last, n_directions=p, start=last.directions[:, :p], adapt=None)
+
+    def _widened(self, last: Snapshot) -> Stage | None:
+        """Block Krylov beside an invariant span, which can miss whole eigenvectors."""
+        priming, d = self.priming, self.certifier.operator.shape[1]
+        if not (isinstance(priming, BlockKrylov) and self.certifier.needs_all):
+            return None
+        used = last.state.projected.shape[0]
+        if not priming.finished(last.state) or used >= d or last.step >= self.max_passes:
+            return None
+        start = priming.refined(last.state._replace(n_directions=used), self.certifier.operator)[0]
+        p = min(used + (priming.block_size or self.n_directions), d)
+        return self._after(
+            last, n_directions=p, start=start, priming=replace(priming, block_size=p)
+        )
+
+    def _after(self, last: Snapshot, **changes: Any) -> Stage:
+        return replace(
+            self,
+            max_passes=self.max_passes - last.step,
+            steps=self.steps + last.step,
+            seconds=self.seconds + last.seconds,
+            **changes,
+        )
+
+
+class Step(NamedTuple):
+    """Where a stage stands: the priming, what is proven, and the row of the history."""
+
+    stage: Stage
+    snapshot: Snapshot
+    proof: Proof | None
+    row: dict[str, Any]
+
+
+def follow(
+    stage: Stage, stop: Callable[[Step], bool], row: Callable[..., dict[str, Any]] = lambda *_: {}
+) -> Step:
+    """Run a stage until ``stop`` says so: the only loop of the library.
+
+    Parameters
+    ----------
+    stage : Stage
+    stop : callable
+        Called with every Step; records it and decides.
+    row : callable, optional
+        ``row(stage, snapshot, proof)`` is the row of the history.
+    """
+    for snapshot in stage.snapshots():
+        proof = stage.certifier.look(snapshot)
+        step = Step(stage, snapshot, proof, row(stage, snapshot, proof))
+        if stop(step):
+            break
+        stage.certifier.go_on()
+    return step._replace(proof=step.proof or stage.certifier.conclude(snapshot))
+
+
+def solve(
+    data: Centred,
+    plan: Plan,
+    goal: Goal,
+    *,
+    start: Array | None = None,
+    progress: Listener = silent,
+) -> Solution:
+    """Find the components that the plan asks for and, if ``goal.proven``, prove their accuracy.
+
+    Proofs are made in float64: a full decomposition, block Krylov and Frequent Directions run in
+    it from the start, any other priming is followed by block Krylov in float64.
+    """
+    fit = _Fit(data if plan.room is None else data.view(room=plan.room), plan, goal, progress)
+    with one_blas_thread():
+        step = follow(fit.first(start), fit.stop, fit.row)
+        while (stage := fit.next(step)) is not None:
+            step = follow(stage, fit.stop, fit.row)
+        return fit.solution(step)
+
+
+class _Fit:
+    """The stages of one fit, when each of them ends, and what it comes to."""
+
+    def __init__(self, data: Centred, plan: Plan, goal: Goal, progress: Listener) -> None:
+        self.data, self.plan, self.goal = data, plan, goal
+        self.wide = data.in_float64() if goal.proven else data
+        journal = data.engine.journal
+        self.history: list[dict[str, Any]] = [] if journal is None else journal.history
+        rarely = plan.priming.visits == "batches"
+        self.record = Record(self.history, progress, rarely=rarely)
+        # Casting to float32 rotates a component by at most this.
+        self.cast = 0.0 if work_dtype(data.source.dtype) == "float64" else 2.0**-23
+        self.reach = max(goal.tol - self.cast, self.cast)
+        self.met = self.settled = self.floor = False
+
+    # -- stages ------------------------------------------------------------------------------
+
+    def first(self, start: Array | None) -> Stage:
+        """The priming that was planned."""
+        plan, goal = self.plan, self.goal
+        kind = plan.priming.traits.certifier if goal.proven else None
+        if kind == "exact":
+            return exact_stage(self.wide, plan.n_components)
+        if kind == "probes":
+            return self._krylov(replace(plan.priming, side="right"), goal.max_passes, start)
+        certifier: Certifier = NoCertifier(self.data)
+        if kind == "sketch":
+            k = int(plan.n_components)
+            certifier = SketchCertifier(self.wide, k, plan.n_directions, self.reach)
+        adapts = plan.overhead is not None and plan.priming.traits.adaptive
+        return Stage(
+            plan.priming,
+            plan.n_directions,
+            goal.max_passes,
+            goal.seed,
+            certifier,
+            start,
+            goal.batch_size,
+            adapt=self._directions_that_pay if adapts else None,
+        )
+
+    def _directions_that_pay(self, variances: np.ndarray) -> int:
+        k, overhead = int(self.plan.n_components), self.plan.overhead or 0.0
+        extra = best_extra(variances, k, "subspace_iteration", overhead=overhead)
+        return min(k + extra, *self.data.shape)
+
+    def _krylov(
+        self,
+        priming: BlockKrylov,
+        max_passes: int,
+        start: Array | None,
+        before: dict[str, Any] | None = None,
+        missed: Any = None,
+    ) -> Stage:
+        plan, goal = self.plan, self.goal
+        failure, seed = goal.failure_probability, goal.seed
+        wanted = plan.n_components
+        certifier = ProbeCertifier(self.wide, priming, wanted, failure, seed, start, missed)
+        stage = Stage(priming, plan.n_directions, max_passes, seed, certifier, start)
+        return stage if before is None else _behind(stage, before)
+
+    def next(self, step: Step) -> Stage | None:
+        """The stage that follows, if what was found is not enough and another can do more."""
+        plan, goal, stage = self.plan, self.goal, step.stage
+        traits = stage.priming.traits
+        if traits.user_directions:
+            _check_rank(step.snapshot, plan)
+        if goal.proven and step.proof is None:
+            limit = goal.max_passes
+            # Primings that do not estimate their change always run to their end.
+            estimates = stage.priming.change(step.snapshot.state) is not None
+            if estimates or traits.certifier == "sketch":
+                limit = max(1, limit - round(self.data.passes))
+            missed = None
+            if isinstance(stage.certifier, SketchCertifier):
+                missed = stage.certifier.missed
+            krylov = BlockKrylov(max_basis=plan.max_basis)
+            return self._krylov(krylov, limit, step.snapshot.directions, step.row, missed)
+        done = self.settled or self.met or self.record.stopped or (goal.proven and self.floor)
+        if done or not self._spent(step):
+            return None
+        if goal.proven:
+            return _behind(exact_stage(self.wide, plan.n_components), step.row)
+        k = int(plan.n_components)
+        return _behind(Stage(Exact(), k, 1, goal.seed, NoCertifier(self.data)), step.row)
+
+    # -- steps -------------------------------------------------------------------------------
+
+    def row(self, stage: Stage, snapshot: Snapshot, proof: Proof | None) -> dict[str, Any]:
+        """The row of the history after a step."""
+        row: dict[str, Any] = {"step": snapshot.step, "passes": snapshot.passes}
+        row["seconds"] = snapshot.seconds
+        k, priming = self.plan.n_components, stage.priming
+        change = priming.change(snapshot.state)
+        if change is not None and not isinstance(k, float):
+            largest = float(change[:k].max())
+            if np.isfinite(largest):
+                row["change"] = largest
+            variances = priming.variances(snapshot.state)
+            if proof is None and variances is not None and variances.size:
+                row["variances"] = in_unit_of_data(self.data, variances[:k])
+        if proof is not None and proof.evidence is not None:
+            row["angle_bounds"] = proof.certificate.angle_bounds
+            row["counted_bounds"] = proof.certificate.counted_bounds()
+            found = proof.evidence.values[: proof.certificate.angle_bounds.size]
+            row["variances"] = in_unit_of_data(self.wide, found)
+        return row
+
+    def stop(self, step: Step) -> bool:
+        """Record a step, and decide whether its stage ends."""
+        proof, traits = step.proof, step.stage.priming.traits
+        self.met = self.settled = False
+        if proof is None:
+            stopped = self.record(step.row)
+            self.settled = step.row.get("change", np.inf) <= self.goal.tol
+            self.floor = not self.settled and self._at_floor()
+        else:
+            stopped = self.record(step.row, proof.find)
+            self.met = proof.counted and bool(proof.certificate.met(self.reach).all())
+            self.floor = traits.certifier == "exact" or proof.at_floor(self.reach)
+        return self.settled or self.floor or self.met or stopped or self._spent(step)
+
+    def _spent(self, step: Step) -> bool:
+        """Whether a full decomposition would have been cheaper than going on."""
+        if self.plan.patience is None or step.stage.priming.traits.certifier == "exact":
+            return False
+        return step.snapshot.step >= self.plan.patience
+
+    def _at_floor(self) -> bool:
+        """Whether the change has come near to rounding and has not fallen in five passes."""
+        changes = [row["change"] for row in self.history if "change" in row]
+        if len(changes) < 8:
+            return False
+        before, lately = min(changes[:-5]), min(changes[-5:])
+        eps = float(self.data.like.xp.finfo(self.data.like.dtype).eps)
+        return before < 1e4 * eps and lately > 0.99 * before
+
+    # -- the end -----------------------------------------------------------------------------
+
+    def solution(self, step: Step) -> Solution:
+        """The components, in the type of the data, and how the fit ended."""
+        if step.proof is None:
+            found = self._refined(step)
+            return Solution(found, self._status(step), self.data.passes, self.history)
+        found, certificate, counted = self._proven(step, step.proof)
+        if self.cast:
+            data = self.data
+            certificate = certificate.rounded(self.cast)
+            found = replace(
+                found,
+                components=data.narrow(found.components),
+                mean=data.narrow(found.mean),
+                scale=None if found.scale is None else data.narrow(found.scale),
+            )
+        status = Status.STOPPED if self.record.stopped else Status.NOT_CERTIFIED
+        status = Status.FLOOR if self.floor else status
+        exact = step.stage.priming.traits.certifier == "exact"
+        if exact and self.goal.tol >= COARSE and counted and _is_sharp(found, certificate):
+            status = Status.EXACT  # only ties, and variances that are lost in rounding
+        if counted and certificate.met(self.goal.tol).all():
+            status = Status.CERTIFIED
+        return Solution(found, status, self.data.passes, self.history, certificate)
+
+    def _proven(self, step: Step, proof: Proof) -> tuple[Decomposition, Certificate, bool]:
+        priming, certificate = step.stage.priming, proof.certificate
+        if priming.traits.certifier != "probes" or proof.evidence is None:
+            return proof.find(), certificate, proof.counted
+        # A span that nothing more comes out of has tied variances, which no pass resolves.
+        self.floor |= self.met and self.reach > self.goal.tol
+        self.floor |= priming.finished(step.snapshot.state)
+        k = certificate.angle_bounds.size
+        if isinstance(self.plan.n_components, float):  # never pad a fractional `n_components`
+            k = min(k, proof.evidence.values.size)
+        found = refined(self.wide, priming, step.snapshot, k)
+        return found, certificate.first(k), proof.counted
+
+    def _refined(self, step: Step) -> Decomposition:
+        k, share = int(self.plan.n_components), self.goal.refine_share
+        known = None
+        if share == 1.0:
+            known = step.stage.priming.refined(step.snapshot.state, self.data)
+        if known is None:
+            basis = basis_of(step.snapshot.directions)
+            return refine_span(self.data, basis, k, self.goal.seed, share)
+        basis, variances = known
+        return decomposition(self.data, basis[:, :k], variances)
+
+    def _status(self, step: Step) -> Status:
+        priming, share = step.stage.priming, self.goal.refine_share
+        if priming.traits.certifier == "exact":
+            return Status.EXACT if share == 1.0 else Status.FINISHED
+        if self.plan.n_directions == self.data.shape[1]:
+            return Status.CONVERGED  # the span is the whole space, and refining in it is exact
+        first = priming.unsettled(step.snapshot.state)
+        if priming.change(step.snapshot.state) is not None:
+            short = not self.settled
+        elif first is None:
+            return Status.FINISHED
+        else:  # those beyond k do not matter
+            short = 0 < first <= self.plan.n_components
+        if not short:
+            return Status.CONVERGED
+        if self.floor:
+            return Status.STALLED
+        return Status.STOPPED if self.record.stopped else Status.MAX_PASSES
+
+
+def exact_stage(wide: Centred, wanted: int | float) -> Stage:
+    """A full decomposition in float64 with its certificate."""
+    certifier = ExactCertifier(wide, wanted)
+    return Stage(Exact(), certifier.count + 1, 1, 0, certifier)
+
+
+def _behind(stage: Stage, row: dict[str, Any]) -> Stage:
+    """The stage with its steps and seconds counted on from a row of the history."""
+    return replace(stage, steps=row["step"], seconds=row["seconds"])
+
+
+def _is_sharp(found: Decomposition, certificate: Certificate) -> bool:
+    """Whether rounding leaves the variances known to a small part of their sum."""
+    low, high = certificate.eigenvalue_bounds.T
+    return bool((high - low <= 1e-6 * found.total_variance).all())
+
+
+def _check_rank(snapshot: Snapshot, plan: Plan) -> None:
+    rank = basis_of(snapshot.directions).shape[1]
+    if rank < plan.n_components:
+        raise ValueError(
+            f"the directions given as `priming` span {rank} dimensions, too few for "
+            f"`n_components`={plan.n_components}; give more, or lower it."
+        )

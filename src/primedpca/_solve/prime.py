@@ -1,0 +1,185 @@
+"""Run a priming step by step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from primedpca._core.arrays import is_dense, namespace
+from primedpca._core.blas import one_blas_thread
+from primedpca._core.parameters import as_seed
+from primedpca._operator.one_pass import stream
+from primedpca._operator.operator import Centred
+from primedpca.priming import as_priming, check_directions
+from primedpca.protocols import Array, Priming, State
+from primedpca.result import DivergenceError, Snapshot
+
+__all__ = ["prime", "steps"]
+
+CHECK_EVERY = 25
+
+
+def prime(
+    X: Any,  # noqa: N803
+    priming: Any,
+    n_directions: int,
+    *,
+    batch_size: int = 1000,
+    max_passes: int = 60,
+    random_state: Any = None,
+    start: Array | None = None,
+    **preparation: Any,
+) -> Iterator[Snapshot]:
+    """Run a priming and yield a snapshot after every step.
+
+    Parameters
+    ----------
+    X : data of shape (n, d)
+        Anything that :func:`primedpca.as_source` reads, or a Centred.
+    priming : str, Priming, callable or array
+        Algorithm that finds the directions; see :mod:`primedpca.priming`.
+    n_directions : int
+        Number of directions to find, ``p = k + l``.
+    batch_size : int, default=1000
+        Rows in a mini-batch, for primings that visit batches or rows.
+    max_passes : int, default=60
+        Maximum number of steps of a priming that visits the whole data (for the power method,
+        per component).  Stochastic primings have ``steps`` of their own.
+    random_state : int, RandomState, Generator or None
+    start : array of shape (d, q), optional
+        Directions to start from.
+    **preparation
+        ``sample_weight``, ``center``, ``scale``, ``missing`` and ``engine``, as the estimator
+        has them.
+
+    Yields
+    ------
+    Snapshot
+        ``step``, ``passes``, ``seconds`` and ``directions`` ``(d, <= p)``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from primedpca import prime, refine
+    >>> X = np.random.default_rng(0).normal(size=(200, 8)) * np.arange(8, 0, -1)
+    >>> *_, last = prime(X, "oja", 4, batch_size=50, random_state=0)
+    >>> refine(X, last.directions, 2).components.shape
+    (2, 8)
+    """
+    data = Centred.of(X, **preparation)
+    priming = as_priming(priming)
+    for name, value in (("batch_size", batch_size), ("max_passes", max_passes)):
+        if not isinstance(value, Integral) or value < 1:
+            raise ValueError(f"`{name}`={value!r} must be a whole number, at least 1.")
+    if not isinstance(n_directions, Integral) or not 1 <= n_directions <= data.shape[1]:
+        raise ValueError(
+            f"`n_directions`={n_directions!r} must be a whole number between 1 and n_features="
+            f"{data.shape[1]}."
+        )
+    start = None if start is None else check_directions(start, data.like)
+    seed = as_seed(random_state)
+    return steps(data, priming, n_directions, max_passes, seed, start, batch_size)
+
+
+def steps(
+    data: Any,
+    priming: Priming,
+    n_directions: int,
+    max_passes: int,
+    seed: int,
+    start: Array | None = None,
+    batch_size: int = 1000,
+) -> Iterator[Snapshot]:
+    """Run a priming on an operator and yield a snapshot after every step.
+
+    Arguments are those of :func:`prime`, checked already.
+    """
+    priming = priming.limited(max_passes)
+    clock = time.perf_counter()
+    with one_blas_thread():
+        state = priming.init(data.like, n_directions, seed, start)
+    seconds, step, at = time.perf_counter() - clock, 0, None
+    keeper = None if priming.traits.replayed else data.engine.journal
+    if keeper is not None and not isinstance(state, tuple):
+        raise TypeError(
+            f"the state of {priming!r} is a {type(state).__name__}, and a checkpoint "
+            "keeps named tuples of arrays and numbers; make it one, or leave `checkpoint` out."
+        )
+    held = keeper.resume_loop() if keeper is not None else None
+    if held is not None:
+        data.resume(held["frame"], held["passes"])
+        state, at = type(state)(*held["state"]), held["position"]
+        step, seconds = held["step"], held["seconds"]
+    known, begun = len(keeper.history) if keeper is not None else 0, step
+
+    def snapshot(state: State) -> Snapshot:
+        find = one_blas_thread()(lambda: priming.directions(state, data))
+        return Snapshot(step, data.passes, seconds, state, find)
+
+    def keep(last: bool) -> None:
+        if keeper is not None:
+            where = {"frame": data.frame, "passes": data.passes, "position": at}
+            where |= {"state": tuple(state), "step": step, "seconds": seconds}
+            keeper.keep_loop(where, known, last)
+
+    if held is not None or priming.finished(state):
+        yield snapshot(state)
+        if priming.finished(state):
+            return
+    clock = time.perf_counter()
+    for at, part in _visits(data, priming, batch_size, max_passes, seed, at):  # noqa: B007, B020
+        with one_blas_thread(), np.errstate(all="ignore"):  # a diverging run is named below
+            state = priming.step(state, part)
+            step += 1
+            done = priming.finished(state)
+            if (done or step % CHECK_EVERY == 0) and not _is_sound(state):
+                why = priming.remedy(state, part)
+                raise DivergenceError(f"the priming diverged within {step} steps{why}")
+        seconds += time.perf_counter() - clock
+        known = len(keeper.history) if keeper is not None else 0
+        keep(last=done)
+        yield snapshot(state)
+        if done:
+            return
+        clock = time.perf_counter()
+    if step > begun:
+        keep(last=True)
+
+
+def _visits(
+    data: Any, priming: Priming, batch_size: int, max_passes: int, seed: int, position: Any
+) -> Iterator[tuple[Any, Any]]:
+    """What the priming is shown, visit by visit, and where a resumed run goes on behind it."""
+    own_end = priming.traits.own_end
+    if priming.visits == "whole":
+        step = position or 0
+        while own_end or step < max_passes:
+            step += 1
+            yield step, data
+    elif priming.visits == "rows":
+        yield from stream(data, batch_size, position)
+    else:
+        epoch, start = position or (0, 0)
+        while own_end or epoch < max_passes:
+            for i, part in data.numbered_batches(batch_size, seed, epoch, start):
+                yield (epoch, i), part
+            epoch, start = epoch + 1, 0
+
+
+def _is_sound(state: State) -> bool:
+    """Whether a state has stayed in the range of numbers.
+
+    Vectors must be finite, and NaN is nowhere a value.  Infinity in a list of numbers, one for
+    each direction, is: what a priming expects still to change is not known at first.
+    """
+    return all(_is_sound_array(value) for value in state if is_dense(value))
+
+
+def _is_sound_array(value: Array) -> bool:
+    xp = namespace(value)
+    wrong = ~xp.isfinite(value) if value.ndim > 1 else xp.isnan(value)
+    return not bool(xp.any(wrong))

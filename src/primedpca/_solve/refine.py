@@ -1,0 +1,99 @@
+"""Exact PCA in the span of given directions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from primedpca._core.arrays import describe
+from primedpca._core.blas import one_blas_thread
+from primedpca._core.orthonormal import basis_of, complete, small_eigh
+from primedpca._core.parameters import as_seed
+from primedpca._operator.operator import Centred
+from primedpca._operator.scaling import decomposition
+from primedpca.priming import check_directions
+from primedpca.protocols import Array
+from primedpca.result import Decomposition
+
+__all__ = ["check_rows", "refine", "refine_span"]
+
+
+@one_blas_thread()
+def refine(
+    X: Any,  # noqa: N803
+    directions: Array,
+    n_components: int | None = None,
+    *,
+    share: float = 1.0,
+    sample_weight: Any = None,
+    random_state: Any = None,
+    **preparation: Any,
+) -> Decomposition:
+    """Exact PCA inside ``span(directions)``: steps 2 to 4 of the paper's Algorithm 1.
+
+    With an orthonormal basis ``V`` of the span, the eigenvectors ``W`` of ``V^T C V`` give the
+    components ``(V W)^T``.
+
+    Parameters
+    ----------
+    X : data of shape (n, d)
+    directions : array of shape (d, q)
+        Any directions: they may be dependent, tiny, huge or badly scaled, and must span at
+        least ``n_components`` dimensions.
+    n_components : int, optional
+        By default as many as the directions span.
+    share : float in (0, 1]
+        Project only this share of the rows, drawn at random, about the mean of all of them.
+    sample_weight : array of shape (n,), optional
+    random_state : int, RandomState, Generator or None
+        Draws the share.
+    **preparation
+        ``center``, ``scale``, ``missing`` and ``engine``, as the estimator has them.
+
+    Returns
+    -------
+    Decomposition
+        From one pass over the data.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from primedpca import refine
+    >>> X = np.random.default_rng(0).normal(size=(100, 5)) * [5, 4, 3, 2, 1]
+    >>> refine(X, np.eye(5)[:, :3], 2).components.shape
+    (2, 5)
+    """
+    if not 0 < share <= 1:
+        raise ValueError(f"`share`={share} must lie in (0, 1].")
+    data = Centred.of(X, sample_weight=sample_weight, **preparation)
+    check_rows(data)
+    basis = basis_of(check_directions(directions, data.like))
+    rank = basis.shape[1]
+    if rank == 0:
+        raise ValueError("directions are all zero, so they span nothing; give non-zero ones.")
+    k = rank if n_components is None else n_components
+    if not 1 <= k <= rank:
+        raise ValueError(
+            f"`n_components`={k} must lie between 1 and {rank}, the number of dimensions that "
+            f"the directions ({describe(directions)}) span."
+        )
+    return refine_span(data, basis, k, as_seed(random_state) if share < 1 else 0, share)
+
+
+def check_rows(data: Centred) -> None:
+    """Refuse data of a single row."""
+    if data.shape[0] < 2:
+        raise ValueError(
+            f"Found {data.shape[0]} sample in `X` while a minimum of 2 is required: one row has "
+            "no variance."
+        )
+
+
+def refine_span(
+    data: Centred, basis: Array, n_components: int, seed: int, share: float = 1.0
+) -> Decomposition:
+    """Exact PCA inside the span of an orthonormal basis, which is completed if it is narrow."""
+    basis = complete(basis, data.like, n_components, (seed, 3))
+    part = data if share == 1.0 else data.sample(share, seed)
+    values, turn = small_eigh(part.projected_covariance(basis))
+    data.count(0.0 if part is data else part.shape[0] / data.shape[0])
+    return decomposition(data, basis @ data.like.asarray(turn[:, :n_components]), values)

@@ -1,0 +1,281 @@
+"""Dask clusters: a task for every block or run of blocks, and for every sum in the fixed tree.
+
+A pass is one graph.  The kernel, the operands and the location of the data, which all tasks need,
+are sent to every worker once.  A task reads its own block, so the data do not go through the
+client.  A task that is lost with its worker is repeated with the same inputs, to the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+
+from primedpca._core import dask_cluster
+from primedpca._core.dask_cluster import check_client, threads_of
+from primedpca.engines.base import BaseEngine, kernel_name
+from primedpca.engines.dask import tasks
+from primedpca.engines.dask.tasks import Job
+from primedpca.engines.local import LocalEngine
+from primedpca.engines.tree import FAN_IN
+from primedpca.protocols import Block, DataSource, EngineTraits, Kernel, Operands, Parts
+from primedpca.sources.base import View, join, take_rows
+from primedpca.sources.memory.dask_array import (
+    DaskSource,
+    Handed,
+    array_below,
+    chunks_of,
+    view_of,
+)
+
+__all__ = ["DaskEngine", "dask_engine", "span_of"]
+
+SPREAD_BYTES = 2**26  # parts beyond this many bytes are added one by one, not sixteen at a time
+AHEAD = 4  # runs of blocks for every thread, if a task is to be a run
+SMALL_SOURCE = 2**20  # bytes of a pickled source that are always sent
+LARGE_GRAPH = 10**7  # Dask's own limit for a warning, in bytes
+
+
+@dataclass(frozen=True)
+class DaskEngine(BaseEngine):
+    """Process blocks in the workers of a Dask cluster.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        Client of a running cluster.  It is neither started nor closed here.
+    timeout : float, default=300
+        Seconds without any worker, or without any finished task, after which a pass fails.
+    """
+
+    client: Any
+    timeout: float = dask_cluster.TIMEOUT
+
+    def __post_init__(self) -> None:
+        check_client(self.client)
+        if not self.timeout > 0:
+            raise ValueError(f"`timeout`={self.timeout!r} must be a number of seconds above 0.")
+
+    @property
+    def traits(self) -> EngineTraits:
+        """Facts for plans and reports; workers are those of this machine, as more may join."""
+        address = getattr(self.client.scheduler, "address", "a cluster")  # None once closed
+        return EngineTraits(f"Dask, {address}", LocalEngine().workers, remote=True)
+
+    def blocks_in_memory(self) -> int:
+        """Return the number of threads of the largest worker, and one for the sum of parts."""
+        return max(threads_of(self.client), default=1) + 1
+
+    def sweep(self, source: DataSource, kernel: Kernel, whole: Operands, mine: Operands) -> Parts:
+        """Make one pass over all blocks; see :class:`primedpca.protocols.Engine`."""
+        job = _job(source, kernel, dict(whole), dict(mine))
+        name = f"{kernel_name(kernel)}-{uuid4().hex}"
+        threads = max(1, sum(threads_of(self.client)))
+        parts: Parts = self._computed(
+            job, lambda operands: _tree(source, job, operands, name, threads)
+        )
+        return parts
+
+    def view(self, source: Any) -> Any:
+        """Return the source with rows read, and the blocks of a Dask array computed, by workers.
+
+        The source itself is not changed, so that it can be used after the cluster is closed.
+        """
+        if isinstance(source, DaskSource):
+            held: Any = source.computed_by(self.client, self.timeout)
+        else:
+            held = copy(source)
+        if isinstance(source, View):
+            held.source = self.view(source.source)
+        else:
+            held.rows = Gathered(self, source)
+        return held
+
+    def rows(self, source: Any, index: np.ndarray) -> Block:
+        """Return rows by ascending number: one task for every block that has some of them."""
+        job, name = _job(source, None, {}, {}), f"rows-{uuid4().hex}"
+        numbers, pieces = list(range(len(source.blocks))), [index] * len(source.blocks)
+        if source.axis == 0:
+            owner = np.searchsorted([stop for _, stop in source.blocks], index, side="right")
+            numbers = np.unique(owner).tolist()
+            pieces = [index[owner == i] for i in numbers]
+
+        def graph(operands: Any) -> Any:
+            from dask import delayed
+
+            take = delayed(tasks.take, pure=False)
+            return [
+                take(operands, i, piece, _chunks(source, job, i), dask_key_name=f"block-{i}-{name}")
+                for i, piece in zip(numbers, pieces, strict=True)
+            ]
+
+        return join(self._computed(job, graph), source.axis)
+
+    def _computed(self, job: Job, graph: Callable[[Any], Any]) -> Any:
+        """Compute a graph that contains its operands.
+
+        Operands are not scattered, because scattered data are lost with the last worker that
+        holds them, while a task of the graph can be repeated.
+        """
+        import dask
+        from distributed.protocol.pickle import dumps
+
+        packed = dumps(job)
+        # Dask warns of graphs that hold data; these operands are meant to be there.
+        limit = {"distributed.admin.large-graph-warning-threshold": LARGE_GRAPH + len(packed)}
+        with self.client.as_current(), dask.config.set(limit):
+            opened = dask.delayed(tasks.opened, pure=False, traverse=False)
+            operands = opened(packed, dask_key_name=f"operands-{uuid4().hex}")
+            return dask_cluster.compute(self.client, graph(operands), self.timeout)
+
+    def __deepcopy__(self, memo: Any) -> DaskEngine:
+        return self  # there is one cluster, and a client cannot be copied
+
+
+class Gathered:
+    """Rows by number, fetched from workers; the last rows are kept, so small data come once."""
+
+    def __init__(self, engine: DaskEngine, source: Any) -> None:
+        self.engine, self.source = engine, source
+        self.index, self.block = np.arange(0), None
+
+    def __call__(self, index: np.ndarray) -> Block:
+        """Return the rows in the order of ``index``."""
+        order = np.argsort(index)
+        if not np.array_equal(index[order], self.index):
+            self.block = None  # frees memory before the next rows are read
+            self.index, self.block = index[order], self.engine.rows(self.source, index[order])
+        if np.array_equal(index, self.index):
+            return self.block  # rows in order: no copy
+        places = np.empty_like(order)
+        places[order] = np.arange(order.size)
+        return take_rows(self.block, places)
+
+    def __reduce__(self) -> Any:
+        # A worker that waited for other workers could wait for ever: it reads the rows itself.
+        return getattr, (self.source, "rows")
+
+
+@cache
+def _client_of(address: str) -> Any:
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise ImportError(
+            f"`engine`={address!r} needs Dask: pip install 'primedpca[dask]'."
+        ) from error
+    try:
+        return Client(address, timeout=dask_cluster.ANSWER, set_as_default=False)
+    except (OSError, TimeoutError) as error:
+        raise ConnectionError(
+            f"`engine`={address!r}: no Dask scheduler answered within {dask_cluster.ANSWER:g} s. "
+            "Start one, or use `engine`=None for this machine."
+        ) from error
+
+
+def dask_engine(engine: Any) -> DaskEngine:
+    """Return the engine of a client, or of the scheduler at an address."""
+    if not isinstance(engine, str):
+        return DaskEngine(engine)
+    client = _client_of(engine)
+    if client.status != "running":  # closed since
+        _client_of.cache_clear()
+        client = _client_of(engine)
+    return DaskEngine(client)
+
+
+def _job(source: Any, kernel: Any, whole: dict[str, Any], mine: dict[str, Any]) -> Job:
+    array, cut_as = array_below(source), None
+    if array is not None:
+        cut_as = array.axis, array.blocks, array.shape[1 - array.axis]
+    held = _portable(source) if array is None else view_of(source, Handed(array.blocks))
+    across = source.shape[1 - source.axis]
+    return Job(held, cut_as, source.blocks, source.axis, across, kernel, whole, mine)
+
+
+def _chunks(source: Any, job: Job, i: int) -> tuple[int, Any] | None:
+    """Return the number and the chunks of the Dask array's block that block ``i`` is made of."""
+    return None if job.array is None else chunks_of(source, i)
+
+
+def span_of(count: int, threads: int) -> int:
+    """Return the number of blocks per task: a power of sixteen with several tasks per thread.
+
+    A task costs milliseconds, and its result is sent; a sixteen is a node of the tree.
+    """
+    span = 1
+    while span < count >= span * FAN_IN * AHEAD * threads:
+        span *= FAN_IN
+    return span
+
+
+def _tree(source: Any, job: Job, operands: Any, name: str, threads: int) -> Any:
+    """Build the graph of a pass: parts of blocks or runs of blocks, sums of sixteen, and so on.
+
+    Where sixteen parts are too large for a worker's memory, each is added at once to the sum of
+    those before it: the same additions, with less parallelism.
+    """
+    from dask import delayed
+
+    work, run, fold = (delayed(do, pure=False) for do in (tasks.work, tasks.run, tasks.fold))
+    count, parts = len(source.blocks), list[Any]()
+    span = span_of(count, threads) if job.array is None else 1
+    chained = FAN_IN * _part_bytes(job) > SPREAD_BYTES
+    for i in range(0, count, span):
+        if span > 1:
+            last = min(i + span, count)
+            key = f"block-{i}..{last - 1}-{name}"
+            parts.append(run(operands, i, last, dask_key_name=key))
+            continue
+        before = parts.pop() if chained and i % FAN_IN else None
+        chunks = _chunks(source, job, i)
+        parts.append(work(operands, i, chunks, before, dask_key_name=f"block-{i}-{name}"))
+
+    def added(few: list[Any], key: str) -> Any:
+        if not chained:
+            return fold(few, dask_key_name=key)
+        total = fold(few[:1], dask_key_name=f"{key}-first")
+        for j, part in enumerate(few[1:]):
+            total = fold([total, part], dask_key_name=f"{key}-{j}")
+        return total
+
+    level = 0
+    while len(parts) > 1 or level == 0:
+        level += 1
+        parts = [
+            added(parts[a : a + FAN_IN], f"sum-{level}-{a}-{name}")
+            for a in range(0, len(parts), FAN_IN)
+        ]
+    return parts[0]
+
+
+def _part_bytes(job: Job) -> float:
+    """Estimate the bytes that one block adds to the sums."""
+    operands = {**job.whole, **job.mine}
+    factor = next((operands[name] for name in ("vectors", "left") if name in operands), None)
+    columns = job.across if getattr(job.kernel, "makes_square", False) else 8
+    return 8.0 * job.across * (columns if factor is None else factor.shape[1])
+
+
+def _portable(source: Any) -> Any:
+    """Return ``source`` if workers can read it: it is sent by path, not by content."""
+    from distributed.protocol.pickle import dumps
+
+    inside = "it is in the memory of this process"
+    if source.traits.array is None:
+        try:
+            size, data = len(dumps(source)), source.shape[0] * source.shape[1]
+        except Exception as error:
+            inside = f"it cannot be sent ({type(error).__name__}: {error})"
+        else:
+            if size <= SMALL_SOURCE + data // 10:
+                return source
+    raise ValueError(
+        f"`X`, {source!r}, cannot be read by the workers of `engine`, because {inside}. Save it "
+        "to a file that they can read and pass its path, pass a Dask array, or use `engine`=None."
+    )

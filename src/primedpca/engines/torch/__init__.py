@@ -1,0 +1,1 @@
+"""Ranks of torch.distributed: engine, collectives, rendezvous, heartbeat, and rows on ranks."""

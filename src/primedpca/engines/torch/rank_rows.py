@@ -1,0 +1,244 @@
+"""Rows that lie on several ranks of torch.distributed, each rank holding its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from primedpca._core.arrays import device, dtype_name, is_sparse, namespace, to_numpy
+from primedpca._core.checksum import checksum
+from primedpca.engines import as_engine
+from primedpca.protocols import Array, Block, Traits
+from primedpca.sources import as_source, base
+from primedpca.sources.base import BlockSource, MemorySource, cut_evenly, library_of, take_rows
+from primedpca.sources.fingerprint import fingerprint
+from primedpca.sources.memory.dense import block_length
+from primedpca.sources.memory.sparse import cut_by_entries
+
+__all__ = ["RankRows"]
+
+#: Smaller than where one process has all rows: a rank may have a block more than its neighbour.
+DEVICE_BLOCK_BYTES = 2**28
+
+
+class RankRows(MemorySource):
+    """The rows of all ranks, one rank's after the other's; each rank brings its own.
+
+    Blocks are cut by the numbers that rows have among all of them.  A block that begins on one
+    rank and ends on the next is sent to the first, once.  So results are bitwise identical however
+    the rows are spread over ranks, and the same as where one process has them all.
+
+    Every rank must create it at the same place, as every rank must call ``fit``.
+
+    Parameters
+    ----------
+    x : anything that :func:`~primedpca.as_source` reads in rows
+        This rank's rows, at least one.
+    engine : Engine
+        The ranks: ``"torch_distributed"`` (default), or a
+        :class:`~primedpca.engines.torch.engine.TorchDistributed`.
+
+    Attributes
+    ----------
+    own : DataSource
+        This rank's rows alone.
+    edges : tuple of int
+        Number of each rank's first row among all, and the number of all rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from primedpca.sources import RankRows
+    >>> RankRows(np.ones((5, 3)))  # the only rank, without torchrun
+    RankRows(5 of 5 x 3, float64, rank 0 of 1)
+    """
+
+    def __init__(self, x: Any, engine: Any = "torch_distributed") -> None:
+        self._ranks = as_engine(engine).ranks  # type: ignore[attr-defined]
+        with self._ranks.together():
+            self.own: Any = as_source(x)
+            self._held: Any = self._as_rows()
+            self.dtype, self.device, self.axis = self.own.dtype, self.own.device, 0
+            self.missing = self.own.traits.missing
+            notes = self._agreed()
+        counts, d = [note["rows"] for note in notes], self.own.shape[1]
+        self.spread = self._ranks.size > 1
+        self.edges = (0, *np.cumsum(counts).tolist())
+        self.shape = (self.edges[-1], d)
+        if isinstance(self.own, MemorySource):
+            self.read_rate = math.inf  # nothing is read from a disk
+        self.feature_names = self.own.traits.feature_names()
+        self.blocks = self._cut()
+        rank, begin = self._ranks.rank, [start for start, _ in self.blocks]
+        first, last = np.searchsorted(begin, self.edges[rank : rank + 2])
+        self._local = tuple(range(first, last))
+        self._kept = self._moved()
+
+    def _as_rows(self) -> Any:
+        """The array that blocks are cut from, or None where rows are read."""
+        array = self.own.traits.array
+        if self.own.traits.scale is not None:
+            raise ValueError(
+                f"{self.own!r} has a scale of its own, but all ranks must share one; leave it out."
+            )
+        self.library = self.own.traits.library or library_of(self.own.read(0))
+        sparse = self.library == "scipy"
+        if array is not None:
+            return sp.csr_array(array) if sparse else array
+        if self.own.axis == 1 or sparse:
+            kind = "sparse" if sparse else "stored by columns"
+            raise ValueError(
+                f"{self.own!r} is {kind}, and such a source cannot be cut into other blocks. Read "
+                "it into memory, or let every rank open one file that has all rows."
+            )
+        return None
+
+    def _agreed(self) -> list[dict[str, Any]]:
+        """Facts about the rows of every rank, which must be of one kind."""
+        library = "a sparse matrix" if self.library == "scipy" else self.library
+        mine = {
+            "columns": self.own.shape[1],
+            "dtype": dtype_name(self.dtype),
+            "kind": f"{library} on {str(self.device or 'cpu').split(':')[0]}",
+            "missing": self.missing,
+            "in_memory": isinstance(self.own, MemorySource),
+        }
+        notes = self._ranks.meet("the rows of every rank", rows=self.own.shape[0], facts=mine)
+        for name in mine:
+            for r, note in enumerate(notes):
+                here, there = (one["facts"][name] for one in (note, notes[0]))
+                if here != there:
+                    raise ValueError(
+                        f"rank {r} has rows with {name}={here}, but rank 0 has {there}; all ranks "
+                        "must have rows of one kind."
+                    )
+        return notes
+
+    def _cut(self) -> tuple[tuple[int, int], ...]:
+        n, d = self.shape
+        if is_sparse(self._held):
+            lengths = np.concatenate(self._ranks.collect(np.diff(self._held.indptr)))
+            self.nnz = int(lengths.sum())
+            return cut_by_entries(np.cumsum([0, *lengths]), d)
+        if self._held is None:
+            return cut_evenly(n, max(16, base.READ_BYTES // (self.dtype.itemsize * d)))
+        step = block_length(self.dtype, d, self.device)
+        if self.device not in (None, "cpu"):
+            step = min(step, max(16, DEVICE_BLOCK_BYTES // (self.dtype.itemsize * d)))
+        return cut_evenly(n, step)
+
+    def _moved(self) -> dict[int, Block]:
+        """Blocks that span several ranks, kept by the first of them; block 0, kept by all."""
+        kept: dict[int, Block] = {}
+        for i, (start, stop) in enumerate(self.blocks):
+            inner = any(start < edge < stop for edge in self.edges)
+            if i == 0 or inner:
+                block = self.rows(np.arange(start, stop))
+                if i == 0 or i in self._local:
+                    kept[i] = block
+        return kept
+
+    @property
+    def traits(self) -> Traits:
+        """Every rank has rows of its own."""
+        return replace(super().traits, shared=self)
+
+    @property
+    def local(self) -> tuple[int, ...]:
+        """Numbers of the blocks that begin with a row of this rank."""
+        return self._local
+
+    def read(self, i: int) -> Block:
+        """A block that begins on this rank, or block 0."""
+        if i in self._kept:
+            return self._kept[i]
+        if i not in self._local:
+            raise LookupError(f"block {i} is not on rank {self._ranks.rank} of {self!r}.")
+        begin = self.edges[self._ranks.rank]
+        start, stop = (edge - begin for edge in self.blocks[i])
+        if self._held is None:
+            return self.own.rows(np.arange(start, stop))
+        return self._held[start:stop]
+
+    def scan(self, start: int = 0) -> Iterator[tuple[int, Block]]:
+        """Yield block 0 and the blocks of this rank, in order."""
+        for i in sorted({0, *self._local}):
+            if i >= start:
+                yield i, self.read(i)
+
+    def rows(self, index: np.ndarray) -> Block:
+        """Rows by number among all; every rank must ask for the same ones."""
+        rank, size = self._ranks.rank, self._ranks.size
+        owner = np.searchsorted(self.edges[1:], index, side="right")
+        order = np.argsort(owner, kind="stable")
+        with self._ranks.together():
+            mine = index[owner == rank] - self.edges[rank]
+            part = self.own.rows(mine) if self._held is None else take_rows(self._held, mine)
+            edges = np.searchsorted(owner[order], np.arange(size + 1)).tolist()
+            together = self._sparse_of_all if is_sparse(part) else self._dense_of_all
+            self._ranks.meet("rows of every rank", checksum(index))
+            with self._ranks.exchange():
+                whole = together(part, edges)
+            return take_rows(whole, np.argsort(order, kind="stable"))
+
+    def _dense_of_all(self, part: Array, edges: list[int]) -> Array:
+        rank = self._ranks.rank
+        shape = (edges[-1], part.shape[1])
+        whole = namespace(part).empty(shape, dtype=part.dtype, device=device(part))
+        whole[edges[rank] : edges[rank + 1]] = part
+        self._ranks.fill(whole, edges)
+        return whole
+
+    def _sparse_of_all(self, part: Any, edges: list[int]) -> Any:
+        lengths = self._dense_of_all(np.diff(part.indptr).astype(np.int64)[:, None], edges)
+        indptr = np.concatenate([[0], np.cumsum(lengths)])
+        entries = indptr[edges].tolist()
+        data = self._dense_of_all(part.data[:, None], entries)[:, 0]
+        columns = self._dense_of_all(part.indices.astype(np.int64)[:, None], entries)[:, 0]
+        return sp.csr_array((data, columns, indptr), shape=(edges[-1], part.shape[1]))
+
+    def batches(
+        self, size: int, seed: int | None, epoch: int = 0, start: int = 0
+    ) -> Iterator[tuple[np.ndarray, Block]]:
+        """Mini-batches of the rows of all ranks, the same as one process would draw."""
+        kind = MemorySource if isinstance(self.own, MemorySource) else BlockSource
+        yield from kind.batches(self, size, seed, epoch, start)
+
+    def of_all(self, values: Any) -> np.ndarray | None:
+        """Numbers for this rank's rows, such as weights, joined with those of the others."""
+        rows = self.own.shape[0]
+        with self._ranks.together():
+            if values is not None and np.shape(to_numpy(values)) != (rows,):
+                raise ValueError(
+                    f"`sample_weight` has shape {np.shape(values)}, but this rank has {rows} rows; "
+                    "give one weight for each."
+                )
+        parts = self._ranks.collect(None if values is None else to_numpy(values))
+        if all(part is None for part in parts):
+            return None
+        for r, part in enumerate(parts):
+            if part is None:
+                raise ValueError(f"rank {r} has no `sample_weight`, but others have; give all.")
+        return np.concatenate(parts)
+
+    def whose(self, row: int) -> tuple[int, int]:
+        """Rank that has a row, and the number of the row on that rank."""
+        rank = int(np.searchsorted(self.edges[1:], row, side="right"))
+        return rank, row - self.edges[rank]
+
+    def fingerprint(self) -> Any:
+        """Hashes of the blocks of every rank."""
+        known = fingerprint(self.own)
+        return self._ranks.collect([known[name] for name in ("contents", "file") if name in known])
+
+    def __repr__(self) -> str:
+        ranks, (n, d) = self._ranks, self.shape
+        return (
+            f"RankRows({self.own.shape[0]} of {n} x {d}, {dtype_name(self.dtype)}, rank "
+            f"{ranks.rank} of {ranks.size})"
+        )

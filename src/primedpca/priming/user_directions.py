@@ -1,0 +1,135 @@
+"""Directions that the user supplies: an array, or a function of the data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+
+from primedpca._core.arrays import dtype_name, namespace, to_numpy
+from primedpca.priming.base import BasePriming
+from primedpca.protocols import Array, Like, PrimingTraits
+
+__all__ = ["FromFunction", "Given"]
+
+
+class GivenState(NamedTuple):
+    """Directions, ``None`` until they are known, and the number of directions wanted."""
+
+    directions: Array | None
+    n_directions: int
+
+
+@dataclass(frozen=True, eq=False)
+class Given(BasePriming):
+    """Directions given as an array.
+
+    Parameters
+    ----------
+    array : array of shape (d, q)
+        Array of any library.  Its rank must be at least the number of components wanted.
+    """
+
+    array: Array
+
+    visits: ClassVar[Literal["whole"]] = "whole"
+    traits: ClassVar[PrimingTraits] = PrimingTraits(
+        own_end=True, replayed=True, user_directions=True
+    )
+
+    def init(
+        self, like: Like, n_directions: int, seed: Any, start: Array | None = None
+    ) -> GivenState:
+        """Return the directions in the library and dtype of the data."""
+        return GivenState(check_directions(self.array, like), n_directions)
+
+    def step(self, state: GivenState, data: Any) -> GivenState:
+        """Return the state unchanged."""
+        return state
+
+    def directions(self, state: GivenState, data: Any) -> Array:
+        """Return the directions."""
+        return state.directions
+
+    def finished(self, state: GivenState) -> bool:
+        """Whether the directions are known."""
+        return state.directions is not None
+
+
+@dataclass(frozen=True)
+class FromFunction(Given):
+    """Directions computed by a user's function, which is called once.
+
+    Parameters
+    ----------
+    array : callable
+        ``(X, n_directions) -> array of shape (d, q)``.  ``X`` is the array, sparse matrix or
+        tensor of the fit (an array for a data frame), or the source if the data are not in memory.
+    """
+
+    array: Callable[[Any, int], Array]
+
+    def init(
+        self, like: Like, n_directions: int, seed: Any, start: Array | None = None
+    ) -> GivenState:
+        """Return an empty state."""
+        return GivenState(None, n_directions)
+
+    def step(self, state: GivenState, data: Any) -> GivenState:
+        """Call the function."""
+        asked = {"n_directions": state.n_directions}
+        # A checkpoint keeps the result as a whole: the function cannot be resumed halfway.
+        found = data.engine.once("function", asked, lambda: self._call(state, data))
+        data.count(1)  # an estimate: the library does not see how often the function reads
+        return state._replace(directions=found)
+
+    def _call(self, state: GivenState, data: Any) -> Array:
+        held = data.source.traits.array
+        found = self.array(data.source if held is None else held, state.n_directions)
+        return check_directions(found, data.like)
+
+
+def check_directions(directions: Any, like: Like) -> Array:
+    """Return a user's directions in the library and dtype of the data, after checking them.
+
+    Parameters
+    ----------
+    directions : array of shape (d, q)
+        Array of any library.
+    like : Like
+        Library, device, dtype and number of features of the data.
+
+    Raises
+    ------
+    ValueError
+        If the shape does not fit the data or a value is not finite.
+    """
+    values = directions
+    if not hasattr(values, "shape") or len(values.shape) != 2:
+        raise ValueError(
+            "directions must be an array of shape (n_features, n_directions), got "
+            f"{getattr(values, 'shape', type(values).__name__)}."
+        )
+    if values.shape[0] != like.n_features or values.shape[1] == 0:
+        turned = values.shape[1] == like.n_features
+        hint = "Transpose them" if turned else "Pass one row for each feature"
+        raise ValueError(
+            f"directions have shape {tuple(values.shape)}, but `X` has {like.n_features} "
+            f"features. {hint}."
+        )
+    if type(values).__module__.split(".")[0] != like.xp.__name__.split(".")[-1]:
+        values = to_numpy(values)  # arrays of another library than the data's
+    xp = namespace(values)
+    if not bool(xp.all(xp.isfinite(values))):
+        i, j = np.argwhere(~np.isfinite(to_numpy(values)))[0]
+        raise ValueError(
+            f"directions contain {values[i, j]} at index ({i}, {j}), counted from 0. Replace "
+            "non-finite values."
+        )
+    if dtype_name(values.dtype) == "float64" and dtype_name(like.dtype) == "float32":
+        # Only the span matters, and 1e300 would overflow in float32.
+        peak = xp.max(xp.abs(values), axis=0)
+        values = values / xp.where(peak > 0, peak, xp.ones_like(peak))
+    return like.asarray(values)

@@ -1,0 +1,115 @@
+"""Compressed sparse rows or columns in a file, read block by block."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from primedpca._core.arrays import work_dtype
+from primedpca.protocols import Block
+from primedpca.sources.base import BlockSource
+from primedpca.sources.memory import sparse
+
+__all__ = ["CompressedFile"]
+
+
+class CompressedFile(BlockSource):
+    """A sparse matrix of which only ``indptr`` is in memory; blocks stay sparse.
+
+    A subclass defines :meth:`_stored`.  Every block is checked as it is read: products with an
+    index outside the matrix would read memory beyond their operands.
+    """
+
+    path: str
+    library = "scipy"
+
+    def _begin(self, kind: str, shape: Any, dtype: Any, indptr: np.ndarray, entries: int) -> None:
+        """Check all that is known without reading the entries, and cut into blocks."""
+        if kind not in ("csr", "csc"):
+            raise ValueError(
+                f"{self.path} holds a sparse matrix of format {kind!r}, not csr or csc."
+            )
+        self.format, self.dtype = kind, np.dtype(dtype)
+        self.shape, self.axis = (int(shape[0]), int(shape[1])), 0 if kind == "csr" else 1
+        work_dtype(self.dtype)
+        self._indptr = np.asarray(indptr)
+        if self._indptr.dtype.kind not in "iu" or self._indptr.shape != (
+            self.shape[self.axis] + 1,
+        ):
+            raise ValueError(
+                f"{self.path} is damaged: its `indptr` has shape {self._indptr.shape} and type "
+                f"{self._indptr.dtype}, but the matrix is {self.shape[0]} x {self.shape[1]}."
+            )
+        self._indptr = self._indptr.astype(np.int64, copy=False)
+        if self._indptr[0] != 0 or (np.diff(self._indptr) < 0).any():
+            raise ValueError(f"{self.path} is damaged: its `indptr` does not ascend from 0.")
+        if self._indptr[-1] > entries:
+            raise ValueError(
+                f"{self.path} is damaged: `indptr` ends at {self._indptr[-1]}, but {entries} "
+                "entries are stored."
+            )
+        self.nnz = int(self._indptr[-1])
+        self.blocks = sparse.cut_by_entries(self._indptr, self.shape[1 - self.axis])
+
+    @abstractmethod
+    def _stored(self, name: str, start: int, stop: int) -> np.ndarray:
+        """Entries ``start:stop`` of ``"data"`` or ``"indices"``, in a fresh array."""
+
+    def read(self, i: int) -> Block:
+        """The block, its indices checked."""
+        return self._slice(*self.blocks[i], f"block {i}")
+
+    def _slice(self, start: int, stop: int, what: str) -> Block:
+        a, b = int(self._indptr[start]), int(self._indptr[stop])
+        lengths = [self.shape[0], self.shape[1]]
+        lengths[self.axis] = stop - start
+        block = (sp.csr_array if self.axis == 0 else sp.csc_array)(tuple(lengths), dtype=self.dtype)
+        # Set, not passed in: the constructor would look for a narrower type and copy.
+        block.data, block.indices = self._stored("data", a, b), self._stored("indices", a, b)
+        narrow = np.int32 if b - a < 2**31 else np.int64
+        block.indptr = (self._indptr[start : stop + 1] - a).astype(narrow)
+        self._check(block.indices, what)
+        block.indices = block.indices.astype(narrow, copy=False)
+        if not block.has_canonical_format:
+            block.sum_duplicates()
+        block.data.flags.writeable = block.indices.flags.writeable = False
+        return block
+
+    def _check(self, indices: np.ndarray, what: str) -> None:
+        across = self.shape[1 - self.axis]
+        if indices.dtype.kind not in "iu":
+            raise ValueError(
+                f"{self.path} is damaged: its `indices` are of type {indices.dtype}, not integers."
+            )
+        if indices.size and (indices.min() < 0 or indices.max() >= across):
+            bad = indices.min() if indices.min() < 0 else indices.max()
+            raise ValueError(
+                f"{self.path} is damaged: {what} stores an entry at index {bad}, outside "
+                f"0..{across - 1}."
+            )
+
+    def rows(self, index: np.ndarray) -> Block:
+        """Rows by number; neighbours are read together."""
+        if self.axis == 1:
+            return super().rows(index)
+        order = np.argsort(index, kind="stable")
+        edges = np.flatnonzero(np.diff(index[order]) > 1) + 1
+        pieces = []
+        for place in np.split(order, edges):
+            if place.size:
+                first, last = int(index[place[0]]), int(index[place[-1]])
+                held = self._slice(first, last + 1, f"rows {first}:{last + 1}")
+                pieces.append(held[index[place] - first])
+        if not pieces:
+            return sp.csr_array((0, self.shape[1]), dtype=self.dtype)
+        return sp.vstack(pieces, format="csr")[np.argsort(order, kind="stable")]
+
+    def __repr__(self) -> str:
+        n, d = self.shape
+        return (
+            f"{type(self).__name__}({self.path!r}, {self.format}, {n} x {d}, {self.nnz} entries, "
+            f"{self.dtype})"
+        )

@@ -1,0 +1,68 @@
+"""Dense arrays in memory: NumPy, PyTorch, CuPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from primedpca._core.arrays import dtype_name, is_numpy_array, is_torch_array, namespace, work_dtype
+from primedpca.protocols import Array, Block
+from primedpca.sources.base import (
+    BLOCK_BYTES,
+    MemorySource,
+    cut_evenly,
+    library_of,
+    read_only,
+    take_rows,
+    tall_first,
+)
+
+__all__ = ["DenseSource", "block_length"]
+
+DEVICE_BLOCK_BYTES = 2**30  # an accelerator is fast at one large product, slow at many small ones
+
+
+def block_length(dtype: Any, across: int, device: Any) -> int:
+    """Number of rows (columns) of ``across`` entries in a block that suits the device."""
+    itemsize = 4 if work_dtype(dtype) == "float32" else 8
+    budget = BLOCK_BYTES if device in (None, "cpu") else DEVICE_BLOCK_BYTES
+    return max(16, budget // (itemsize * max(across, 1)))
+
+
+class DenseSource(MemorySource):
+    """A two-dimensional array of any layout and real dtype; never copied, never written to.
+
+    Attributes
+    ----------
+    array : array of shape (n, d)
+        The array itself; of NumPy a view that cannot be written to.
+    """
+
+    def __init__(self, x: Array) -> None:
+        self.shape = (int(x.shape[0]), int(x.shape[1]))
+        self.dtype = x.dtype
+        self.array: Array = x.detach() if is_torch_array(x) else x
+        if is_numpy_array(x):
+            self.array = read_only(np.asarray(x))
+        else:
+            self.device = str(x.device)
+        self.library = library_of(self.array)
+        self.axis = tall_first(self.shape)
+        length, across = self.shape[self.axis], self.shape[1 - self.axis]
+        self.blocks = cut_evenly(length, block_length(x.dtype, across, self.device))
+
+    def read(self, i: int) -> Block:
+        """A view of the block."""
+        start, stop = self.blocks[i]
+        return self.array[start:stop] if self.axis == 0 else self.array[:, start:stop]
+
+    def rows(self, index: np.ndarray) -> Block:
+        """Rows by number, gathered."""
+        return take_rows(self.array, index)
+
+    def __repr__(self) -> str:
+        library = namespace(self.array).__name__.rsplit(".", 1)[-1]
+        return (
+            f"DenseSource({library}, {self.shape[0]} x {self.shape[1]}, {dtype_name(self.dtype)})"
+        )

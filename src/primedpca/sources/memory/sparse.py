@@ -1,0 +1,108 @@
+"""SciPy sparse matrices and arrays, never densified."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from primedpca._core.arrays import work_dtype
+from primedpca.protocols import Block
+from primedpca.sources.base import MemorySource, read_only
+
+__all__ = ["SparseSource", "cut_by_entries"]
+
+BLOCK_ENTRIES = 2**19
+OUTPUT_RATIO = 16  # a block's product is dense, so a block must hold many times its entries
+
+
+class SparseSource(MemorySource):
+    """A sparse matrix in memory: compressed rows are read as rows, compressed columns as columns.
+
+    The other formats (COO, LIL, DOK, DIA, BSR) are converted to compressed rows once, which
+    takes a copy; so does merging duplicate entries.
+
+    Attributes
+    ----------
+    array : sparse array of shape (n, d)
+        The matrix itself, in CSR or CSC format.
+    """
+
+    library = "scipy"
+
+    def __init__(self, x: Any) -> None:
+        if x.ndim != 2:
+            raise ValueError(f"`X` must have two dimensions, got {x.ndim}. Reshape it.")
+        work_dtype(x.dtype)
+        if x.format == "coo":
+            _check_indices(x.coords[0], x.shape[0])
+            _check_indices(x.coords[1], x.shape[1])
+        x = x if x.format in ("csr", "csc") else sp.csr_array(x)
+        _check_structure(x)
+        if not x.has_canonical_format:
+            x = x.copy()
+            x.sum_duplicates()
+        self.array = x
+        self.shape, self.dtype = (int(x.shape[0]), int(x.shape[1])), x.dtype
+        self.axis = 0 if x.format == "csr" else 1
+        self.blocks = cut_by_entries(x.indptr, self.shape[1 - self.axis])
+
+    def read(self, i: int) -> Block:
+        """The block, as a view: its entries are not copied."""
+        start, stop = self.blocks[i]
+        x, (a, b) = self.array, self.array.indptr[[start, stop]]
+        shape = (stop - start, x.shape[1]) if self.axis == 0 else (x.shape[0], stop - start)
+        block = (sp.csr_array if self.axis == 0 else sp.csc_array)(shape, dtype=x.dtype)
+        # Set, not passed in: the constructor would copy what is less than half of its base.
+        block.data, block.indices = x.data[a:b], x.indices[a:b]
+        block.indptr = x.indptr[start : stop + 1] - a
+        return read_only(block)
+
+    def rows(self, index: np.ndarray) -> Block:
+        """Rows by number, as compressed rows."""
+        return sp.csr_array(self.array[index])
+
+    def __repr__(self) -> str:
+        n, d = self.shape
+        return (
+            f"SparseSource({self.array.format}, {n} x {d}, {self.array.nnz} entries, {self.dtype})"
+        )
+
+
+def cut_by_entries(indptr: np.ndarray, across: int) -> tuple[tuple[int, int], ...]:
+    """Cut compressed rows (columns) of length ``across`` into blocks with about equal entries.
+
+    The number of blocks is a power of two: two processors would take as long for five as for six.
+    """
+    stored, length = int(indptr[-1]), indptr.size - 1
+    wanted = stored / max(BLOCK_ENTRIES, OUTPUT_RATIO * across)
+    pieces = 2 ** max(0, round(math.log2(max(wanted, 1.0))))
+    inner = np.searchsorted(indptr, np.linspace(0, stored, pieces + 1)[1:-1])
+    edges = np.unique([0, *inner, length])
+    return tuple((int(a), int(b)) for a, b in pairwise(edges))
+
+
+def _check_structure(x: Any) -> None:
+    """Refuse indices outside the matrix: products would read memory beyond its arrays."""
+    minor, major = x.shape[::-1] if x.format == "csr" else x.shape
+    steps = np.diff(x.indptr)
+    if x.indptr.size != major + 1 or x.indptr[0] != 0 or (steps < 0).any():
+        raise ValueError("`X` is a damaged sparse matrix: its `indptr` does not ascend from 0.")
+    if x.indptr[-1] > min(x.indices.size, x.data.size):
+        raise ValueError(
+            f"`X` is a damaged sparse matrix: `indptr` ends at {x.indptr[-1]}, but "
+            f"{min(x.indices.size, x.data.size)} entries are stored."
+        )
+    _check_indices(x.indices[: x.indptr[-1]], minor)
+
+
+def _check_indices(used: np.ndarray, size: int) -> None:
+    if used.size and (used.min() < 0 or used.max() >= size):
+        bad = used.min() if used.min() < 0 else used.max()
+        raise ValueError(
+            f"`X` is a damaged sparse matrix: it stores an entry at index {bad}, outside "
+            f"0..{size - 1}. Build it again."
+        )

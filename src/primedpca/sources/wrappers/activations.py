@@ -1,0 +1,334 @@
+"""Outputs of a network's blocks as data, one row for every image."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from primedpca._core.arrays import dtype_name
+from primedpca._core.units import as_bytes
+from primedpca.protocols import Array, Block, DataSource
+from primedpca.sources.base import BlockSource, Subset, cut_evenly
+from primedpca.sources.wrappers.network import (
+    choose,
+    import_torch,
+    listening,
+    load_weights,
+    on_its_device,
+    residual,
+)
+from primedpca.sources.wrappers.network_images import (
+    image_at,
+    image_name,
+    image_sequence,
+    imagenet,
+)
+
+__all__ = ["Activations", "BlockColumns", "imagenet", "load_weights", "residual"]
+
+BLOCK_BYTES = 2**27  # a few images, because a product also keeps d x p sums
+DEVICE_BLOCK_BYTES = 2**30
+BLOCK_ROWS = 256
+
+
+class BlockColumns(NamedTuple):
+    """Columns and shape, (channels, height, width), of the output of one block."""
+
+    columns: slice
+    shape: tuple[int, ...]
+
+
+class Activations(BlockSource):
+    """Source whose row i holds the outputs of chosen blocks of a network for image i.
+
+    Every reading sends the images through the network again, a few at a time; nothing of size
+    n x d is kept unless ``cache`` allows it.  The network is in evaluation mode (dropout and batch
+    normalisation are fixed) while it is read and is restored afterwards; it must not be trained
+    during a fit.  A row has the same bits at every reading, with the number of PyTorch's threads
+    at the time the source was made, because another number rounds differently.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        The network.
+    images : path, or sequence
+        A folder, whose images are found by their suffix, or a sequence of paths, Pillow images or
+        arrays.  Files are decoded when they are needed and never written to.
+    blocks : callable, regular expression or list of str, default=residual
+        Modules whose outputs are taken: a function ``(name, module) -> bool``, a pattern for the
+        whole name, or names.  The default takes every module whose class name contains
+        ``Bottleneck`` or ``BasicBlock``.  Columns are in the order of ``model.named_modules()``.
+    batch : int, default=1
+        Number of images in one forward pass.  Kernels may round differently for other batches,
+        so that images always go through in the same groups; a single row costs a whole group.
+    transform : callable or None, default=imagenet
+        Function from an image to the array that the network takes, without the axis of the batch.
+        ``None`` for arrays that are ready.
+    device : str or torch.device, optional
+        Device of the network and of the blocks, by default that of the model.  A model on another
+        device is copied.
+    dtype : {"float32", "float64"}, default="float32"
+        Type of the rows.  The network computes in its own type.
+    cache : str or number, optional
+        Size in bytes (``"4GB"``) of the first rows that are kept on the device, so that later
+        readings of them cost nothing.  By default none are kept.
+
+    Attributes
+    ----------
+    block_slices : dict of str to BlockColumns
+        Columns and shape of each block's output.
+    read_rate : float
+        Approximate bytes of rows per second for each worker, for the planner.
+
+    Examples
+    --------
+    >>> from primedpca.sources import Activations
+    >>> Activations(model, "photographs/", blocks=["layer4"])  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        images: Any,
+        *,
+        blocks: Any = residual,
+        batch: int = 1,
+        transform: Any = imagenet,
+        device: Any = None,
+        dtype: Any = "float32",
+        cache: Any = None,
+    ) -> None:
+        torch = import_torch()
+        name = dtype_name(np.dtype(dtype) if isinstance(dtype, (str, type)) else dtype)
+        if name not in ("float32", "float64"):
+            raise ValueError(f"`dtype`={dtype!r} must be 'float32' or 'float64'.")
+        if batch < 1:
+            raise ValueError(f"`batch`={batch} must be at least 1.")
+        room = as_bytes(cache, "cache") if cache else 0.0
+        self.images, self.transform, self.batch = image_sequence(images), transform, batch
+        self.model, self._place = on_its_device(model, device)
+        self._modules, self._threads = choose(self.model, blocks), torch.get_num_threads()
+        self._network_dtype = next(
+            (p.dtype for p in self.model.parameters() if p.is_floating_point()), torch.float32
+        )
+        on_host = self._place.type == "cpu"
+        self.device = None if on_host else str(self._place)
+        self.dtype = np.dtype(name) if on_host else getattr(torch, name)
+        self.read_rate = 5e7 if on_host else 1e9
+        self.block_slices = self._measure()
+        n, d = len(self.images), max(part.columns.stop for part in self.block_slices.values())
+        self.shape = (n, d)
+        row_bytes = d * np.dtype(name).itemsize
+        self.blocks = self._cut(n, BLOCK_BYTES if on_host else DEVICE_BLOCK_BYTES, row_bytes)
+        kept = int(min(n, room // row_bytes))
+        self._kept = self._room(kept if kept == n else kept // batch * batch)
+        self._filled = np.zeros(-(-len(self._kept) // batch), dtype=bool)
+
+    # -- as a source -------------------------------------------------------------------------
+
+    def read(self, i: int) -> Block:
+        """Return the rows of a few images."""
+        start, stop = self.blocks[i]
+        if stop <= len(self._kept):
+            for group in range(start // self.batch, -(-stop // self.batch)):
+                self._group(group)
+            block = self._kept[start:stop]
+        else:
+            block = self.rows(np.arange(start, stop))
+        if isinstance(block, np.ndarray):
+            block.flags.writeable = False
+        return block
+
+    def rows(self, index: np.ndarray) -> Block:
+        """Return the rows of these images, in this order, computing whole groups."""
+        index = np.asarray(index)
+        out, group_of = self._room(index.size), index // self.batch
+        for group in np.unique(group_of):
+            place = np.flatnonzero(group_of == group)
+            held = self._group(int(group))
+            for to, i in zip(place, index[place] - group * self.batch, strict=True):
+                out[int(to)] = held[int(i)]
+        return out
+
+    def batches(
+        self, size: int, seed: int | None, epoch: int = 0, start: int = 0
+    ) -> Iterator[tuple[np.ndarray, Block]]:
+        """Yield mini-batches of a new permutation of the groups of images in every epoch."""
+        n = self.shape[0]
+        first = np.arange(0, n, self.batch)
+        if seed is not None:
+            first = np.random.default_rng((seed, 1, epoch)).permutation(first)
+        order = np.concatenate([np.arange(a, min(a + self.batch, n)) for a in first.tolist()])
+        for a, b in cut_evenly(n, size)[start:]:
+            yield order[a:b], self.rows(order[a:b])
+
+    def sample(self, share: float, seed: int) -> DataSource:
+        """Return a random share of the images; with ``batch=1`` no others are computed."""
+        part: Any = super().sample(share, seed)
+        return _Share(self, part.index)
+
+    @property
+    def cache_bytes(self) -> int:  # type: ignore[override]
+        """Largest size of the cache, in bytes."""
+        return len(self._kept) * self.shape[1] * int(self.dtype.itemsize)
+
+    def __repr__(self) -> str:
+        n, d = self.shape
+        name = type(self.model).__name__
+        return f"Activations({name}, {len(self._modules)} blocks, {n} images x {d})"
+
+    def split(self, vectors: Array) -> dict[str, Array]:
+        """Split vectors of length d into the outputs of the blocks.
+
+        Parameters
+        ----------
+        vectors : array of shape (..., d)
+            Components, a mean or rows.
+
+        Returns
+        -------
+        dict of str to array of shape (..., channels, height, width)
+        """
+        if vectors.shape[-1] != self.shape[1]:
+            raise ValueError(
+                f"`vectors` have length {vectors.shape[-1]}, but the rows of these activations "
+                f"have {self.shape[1]} columns."
+            )
+        lead = tuple(vectors.shape[:-1])
+        return {
+            name: vectors[..., columns].reshape(lead + shape)
+            for name, (columns, shape) in self.block_slices.items()
+        }
+
+    # -- through the network -----------------------------------------------------------------
+
+    def _group(self, group: int) -> Array:
+        """Return the rows of one forward pass."""
+        start = group * self.batch
+        stop = min(start + self.batch, self.shape[0])
+        kept = stop <= len(self._kept)
+        out = self._kept[start:stop] if kept else self._room(stop - start)
+        if not (kept and self._filled[group]):
+            self._forward(start, stop, out)
+            if kept:
+                self._filled[group] = True
+        return out
+
+    def _forward(self, start: int, stop: int, out: Array) -> None:
+        torch, count = import_torch(), stop - start
+        inputs, target = self._inputs(start, stop), torch.as_tensor(out)
+        heard: list[str] = []
+
+        def hear(name: str, output: Any) -> None:
+            columns, shape = self.block_slices[name]
+            self._check(name, output, count, heard)
+            if tuple(output.shape[1:]) != shape:
+                raise ValueError(
+                    f"The output of module {name!r} has shape {tuple(output.shape[1:])} for "
+                    f"{image_name(self.images, start)} and {shape} for image 1. Use images of one "
+                    "size, or choose other `blocks`."
+                )
+            # Copied at once, because a later module may change it in place.
+            target[:, columns] = output.reshape(count, -1)
+
+        with listening(self.model, self._modules, hear, self._threads):
+            self.model(inputs)
+        self._check_all(heard)
+
+    def _measure(self) -> dict[str, BlockColumns]:
+        """Return the columns of each block, from one forward pass of one image."""
+        heard: list[str] = []
+        shapes: dict[str, tuple[int, ...]] = {}
+
+        def hear(name: str, output: Any) -> None:
+            self._check(name, output, 1, heard)
+            shapes[name] = tuple(output.shape[1:])
+
+        inputs = self._inputs(0, 1)
+        with listening(self.model, self._modules, hear, self._threads):
+            self.model(inputs)
+        self._check_all(heard)
+        slices, edge = {}, 0
+        for name in self._modules:
+            width = int(np.prod(shapes[name]))
+            slices[name] = BlockColumns(slice(edge, edge + width), shapes[name])
+            edge += width
+        return slices
+
+    def _inputs(self, start: int, stop: int) -> Any:
+        """Return the input of one forward pass."""
+        torch = import_torch()
+        tensors: list[Any] = []
+        for i in range(start, stop):
+            image = image_at(self.images, i)
+            if self.transform is not None:
+                image = self.transform(image)
+            if not isinstance(image, (np.ndarray, torch.Tensor)):
+                raise TypeError(
+                    f"`transform` gives a {type(image).__name__} for {image_name(self.images, i)}. "
+                    "It must give an array or a tensor."
+                )
+            if isinstance(image, np.ndarray):
+                wide = self._network_dtype == torch.float64
+                image = torch.from_numpy(np.array(image, np.float64 if wide else np.float32))
+            tensors.append(image)
+            if tensors[-1].shape != tensors[0].shape:
+                raise ValueError(
+                    f"{image_name(self.images, i)} has shape {tuple(tensors[-1].shape)}, but "
+                    f"others of its batch have {tuple(tensors[0].shape)}. Let `transform` crop "
+                    "all images to one size."
+                )
+        return torch.stack(tensors).to(self._place, self._network_dtype)
+
+    @staticmethod
+    def _check(name: str, output: Any, count: int, heard: list[str]) -> None:
+        """Check that the output is one tensor with a row for every image."""
+        if name in heard:
+            raise ValueError(f"Module {name!r} runs twice in a forward pass. Leave it out.")
+        heard.append(name)
+        if not isinstance(output, import_torch().Tensor):
+            raise TypeError(
+                f"The output of module {name!r} is a {type(output).__name__}, not a tensor. Choose "
+                "a module inside it."
+            )
+        if output.ndim < 2 or output.shape[0] != count:
+            raise ValueError(
+                f"The output of module {name!r} has shape {tuple(output.shape)} for {count} "
+                "image(s). Its first axis must be that of the images."
+            )
+
+    def _check_all(self, heard: list[str]) -> None:
+        silent = [name for name in self._modules if name not in heard]
+        if silent:
+            raise ValueError(f"Module {silent[0]!r} does not run in a forward pass. Leave it out.")
+
+    # -- memory and blocks -------------------------------------------------------------------
+
+    def _room(self, rows: int) -> Array:
+        shape = (rows, self.shape[1])
+        if self.device is None:
+            return np.empty(shape, self.dtype)
+        return import_torch().empty(shape, dtype=self.dtype, device=self._place)
+
+    def _cut(self, n: int, budget: int, row_bytes: int) -> tuple[tuple[int, int], ...]:
+        """Return blocks of whole groups."""
+        rows = min(BLOCK_ROWS, budget // row_bytes)
+        edges = cut_evenly(-(-n // self.batch), max(1, rows // self.batch))
+        return tuple((a * self.batch, min(b * self.batch, n)) for a, b in edges)
+
+
+class _Share(Subset):
+    """Some of the images, in blocks as large as those of all the data."""
+
+    def __init__(self, source: Activations, index: np.ndarray) -> None:
+        super().__init__(source, index)
+        self.blocks = cut_evenly(index.size, max(b - a for a, b in source.blocks))
+
+    def read(self, i: int) -> Block:
+        """Return the rows of a few of the images."""
+        block = self.rows(np.arange(*self.blocks[i]))
+        if isinstance(block, np.ndarray):
+            block.flags.writeable = False
+        return block

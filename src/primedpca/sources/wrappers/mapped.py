@@ -1,0 +1,233 @@
+"""Rows to which a function is applied as they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from primedpca._core.arrays import dtype_name, is_sparse, namespace, to_numpy, work_dtype
+from primedpca.protocols import Block, Traits
+from primedpca.sources import base
+from primedpca.sources.base import MemorySource, View, cut_evenly, library_of, read_only
+from primedpca.sources.maps import RowMap
+from primedpca.sources.memory.sparse import SparseSource
+
+__all__ = ["Mapped"]
+
+TRIED_ROWS = 8
+
+
+class Mapped(View):
+    """A source with a function applied to its rows, block by block; no copy of all is kept.
+
+    Parameters
+    ----------
+    source : source
+    function : callable
+        Takes a block of rows, dense or sparse as the source has them, and returns as many rows,
+        each a function of the same row alone, always of one type and number of columns.  It is
+        tried on a few rows first.  :mod:`primedpca.sources.maps` has ready-made functions.
+    """
+
+    def __init__(self, source: Any, function: Callable[[Block], Block]) -> None:
+        if not callable(function):
+            raise TypeError(f"`map`={function!r} must be a function of a block of rows.")
+        self.source = source
+        self.function: Any = function
+        if source.traits.scale is not None:
+            raise ValueError(
+                f"`map` cannot be combined with the scale of {source!r}; leave one of them out."
+            )
+        self._totals: Any = None
+        if source.axis == 1 and not isinstance(function, RowMap):
+            self.source = source = _in_rows(source, function)
+        self.axis, self.blocks, self.device = source.axis, source.blocks, source.device
+        tried = self._try()
+        self.dtype, self.library = tried.dtype, library_of(tried)
+        width = source.shape[1] if source.axis == 1 else int(tried.shape[1])
+        self.shape = (source.shape[0], width)
+        if source.axis == 1:
+            self._totals = self._row_totals()
+
+    @property
+    def local(self) -> tuple[int, ...]:
+        """Numbers of the blocks that this process can read."""
+        return tuple(self.source.local)
+
+    @cached_property
+    def row_names(self) -> Any:
+        """Names of the rows."""
+        return self.source.traits.row_names()
+
+    @cached_property
+    def labels(self) -> Any:
+        """One label per row."""
+        return self.source.traits.labels()
+
+    @property
+    def traits(self) -> Traits:
+        """Zeros stay zeros, and a Dask array is computed where it was."""
+        below = self.source.traits
+        return replace(super().traits, nnz=below.nnz, client=below.client)
+
+    def _row_totals(self) -> Any:
+        """Totals of whole rows where blocks are columns, by one pass; None if not needed."""
+        if self.function.total == "none":
+            return None
+        return sum(self.function.totals(block) for _, block in self.source.scan())
+
+    def _try(self) -> Block:
+        """Apply the function to a few rows, twice, and to the first row alone."""
+        _, block = next(iter(self.source.scan()))
+        few = block[:TRIED_ROWS]
+        before = _values(few).copy()
+        result = self._called(few)
+        if not np.array_equal(_values(few), before, equal_nan=before.dtype.kind == "f"):
+            raise self._writes()
+        self._check(few, result)
+        work_dtype(result.dtype)
+        if not _same(result, self._called(few)):
+            raise ValueError(
+                f"`map`={self.function!r} returns different values for the same rows; it must "
+                "depend on the rows alone."
+            )
+        if not _same(result[:1], self._called(few[:1])):
+            raise ValueError(
+                f"`map`={self.function!r} returns different values for a row when other rows are "
+                "in the block; it must work row by row (for columns use `center` and `scale`)."
+            )
+        return result
+
+    def _writes(self) -> ValueError:
+        return ValueError(
+            f"`map`={self.function!r} writes to the rows it is given; let it copy them first."
+        )
+
+    def _called(self, rows: Block) -> Block:
+        with np.errstate(all="ignore"):  # non-finite values are reported after the pass
+            try:
+                result = self.function(rows)
+            except ValueError as error:
+                if "read-only" not in str(error):
+                    raise
+                raise self._writes() from error
+        if is_sparse(result) and result.format != rows.format:
+            result = result.asformat(rows.format)
+        return result
+
+    def _check(self, rows: Block, result: Any) -> None:
+        shape = getattr(result, "shape", None)
+        if shape is None or len(shape) != 2 or shape[0] != rows.shape[0]:
+            what = f"shape {tuple(shape)}" if shape is not None else type(result).__name__
+            raise ValueError(
+                f"`map`={self.function!r} turned {rows.shape[0]} rows into {what}; it must return "
+                "a 2-d array with as many rows."
+            )
+        if is_sparse(rows) and not is_sparse(result) and shape[1] >= rows.shape[1]:
+            raise ValueError(
+                f"`map`={self.function!r} made sparse rows dense; it must keep them sparse and map "
+                "zero to zero (such as f(rows.data))."
+            )
+
+    def _applied(self, rows: Block) -> Block:
+        """Whole rows, mapped; their width and type must be as in the trial."""
+        result = self._called(rows)
+        self._check(rows, result)
+        if result.shape[1] != self.shape[1] or result.dtype != self.dtype:
+            raise ValueError(
+                f"`map`={self.function!r} returned {result.shape[1]} columns of "
+                f"{dtype_name(result.dtype)} after {self.shape[1]} of {dtype_name(self.dtype)}; "
+                "they must not change."
+            )
+        return read_only(result)
+
+    def read(self, i: int) -> Block:
+        """The block, mapped."""
+        return self._whole(self.source.read(i))
+
+    def scan(self, start: int = 0) -> Iterator[tuple[int, Block]]:
+        """The blocks in order, mapped."""
+        for i, block in self.source.scan(start):
+            yield i, self._whole(block)
+
+    def _whole(self, block: Block) -> Block:
+        if self.axis == 0:
+            return self._applied(block)
+        return read_only(self.function.apply(block, self._totals))
+
+    def rows(self, index: np.ndarray) -> Block:
+        """Rows by number, mapped."""
+        return self._applied(self.source.rows(index))
+
+    def batches(
+        self, size: int, seed: int | None, epoch: int = 0, start: int = 0
+    ) -> Iterator[tuple[np.ndarray, Block]]:
+        """The mini-batches of the source below, mapped."""
+        for index, rows in self.source.batches(size, seed, epoch, start):
+            yield index, self._applied(rows)
+
+    def __repr__(self) -> str:
+        return f"Mapped({self.source!r}, {getattr(self.function, '__name__', self.function)!s})"
+
+
+class _Rows(MemorySource):
+    """An array in memory, cut into rows although its own source cuts it into columns."""
+
+    def __init__(self, source: Any) -> None:
+        self.source, self.shape, self.dtype = source, source.shape, source.dtype
+        self.device = source.device
+        self.blocks = cut_evenly(source.shape[0], base.BLOCK_BYTES // (8 * source.shape[1]))
+
+    def read(self, i: int) -> Block:
+        """A view of the block."""
+        start, stop = self.blocks[i]
+        return self.source.array[start:stop]
+
+    @property
+    def traits(self) -> Traits:
+        """Names are those of the source below."""
+        return replace(self.source.traits, array=None)
+
+    def rows(self, index: np.ndarray) -> Block:
+        """Rows by number."""
+        return self.source.rows(index)
+
+    def __repr__(self) -> str:
+        return repr(self.source)
+
+
+def _in_rows(source: Any, function: Any) -> Any:
+    """The same data in blocks of whole rows, if they lie in memory."""
+    array = source.traits.array
+    if array is None:
+        raise ValueError(
+            f"`map`={function!r} needs whole rows, but {source!r} is stored by columns. Use a "
+            "function of primedpca.sources.maps, or store the data by rows."
+        )
+    if not is_sparse(array):
+        return _Rows(source)
+    rows, known = SparseSource(array.tocsr()), source.traits
+    rows.feature_names, rows.row_names = known.feature_names(), known.row_names()
+    return rows
+
+
+def _values(block: Block) -> np.ndarray:
+    return block.toarray() if is_sparse(block) else to_numpy(block)
+
+
+def _same(one: Block, other: Block) -> bool:
+    """Whether blocks are equal up to rounding, as sums may be added in another order."""
+    if one.shape != other.shape or one.dtype != other.dtype or is_sparse(one) != is_sparse(other):
+        return False
+    left, right = (np.asarray(_values(block), np.float64) for block in (one, other))
+    eps = float(namespace(one).finfo(one.dtype).eps) if left.size and _is_float(one) else 0.0
+    size = np.max(np.abs(left[np.isfinite(left)]), initial=0.0)
+    return np.allclose(left, right, rtol=0, atol=1000 * eps * size, equal_nan=True)
+
+
+def _is_float(block: Block) -> bool:
+    return "float" in dtype_name(block.dtype)

@@ -1,0 +1,275 @@
+"""The runs behind the tables: choose each priming's setting, time it, and time our methods."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from primedpca._core.parameters import DEFAULTS
+from primedpca._planning.plan import make_plan
+from primedpca._solve.driver import Goal, solve
+from primedpca.priming import BlockKrylov, Exact
+from primedpca.protocols import Array
+from primedpca_paper.arena import Arena
+from primedpca_paper.datasets import load_set
+from primedpca_paper.lockstep import Batches, LockstepPower, LockstepSGD
+from primedpca_paper.protocol import (
+    BATCH,
+    EXTRAS,
+    N_COMPONENTS,
+    OURS,
+    THRESHOLDS,
+    Protocol,
+    priming_of,
+)
+from primedpca_paper.records import Records, Row, Run, streak_of
+from primedpca_paper.selection import best_setting
+
+__all__ = ["K5", "Runner", "rows_at"]
+
+#: Data of the paper's figures 1 and 3: the exponential set with five components.
+K5 = "exponential-k5"
+#: Most entries gathered for one step of runs in lockstep; more are split by seeds.
+GATHERED = {"cpu": 2**22, "cuda": 2**28}
+
+
+class Runner:
+    """Runs that a results folder lacks.
+
+    Parameters
+    ----------
+    records : Records
+        Timed runs.
+    selection : Records
+        Runs of the grid, from which the settings are chosen.
+    protocol : Protocol
+        Settings, steps and repeats.
+    device : str, default="cpu"
+        ``"cpu"`` or a CUDA device.
+    folder : Path, optional
+        Folder of the data sets.
+    progress : callable, optional
+        Function that is called with a sentence on each step of the work.
+    """
+
+    def __init__(
+        self,
+        records: Records,
+        selection: Records,
+        protocol: Protocol,
+        device: str = "cpu",
+        folder: Path | None = None,
+        progress: Callable[[str], None] = lambda words: None,
+    ) -> None:
+        self.records, self.selection, self.protocol = records, selection, protocol
+        self.device, self.folder, self.progress = device, folder, progress
+        self._arena: Arena | None = None
+
+    def arena(self, name: str) -> Arena:
+        """Return the set, read and solved exactly; only the latest one is kept in memory."""
+        if self._arena is None or self._arena.name != name:
+            self._arena = None
+            self.progress(f"{name}: reading, and solving exactly in float64")
+            k = 5 if name == K5 else N_COMPONENTS
+            data = load_set("exponential" if name == K5 else name, self.folder)
+            self._arena = Arena(data, self.device, k)
+            self._arena.name = name
+        return self._arena
+
+    def run(self, name: str, method: str) -> None:
+        """Run everything that the tables need of one method on one set."""
+        if method in OURS:
+            self._own(name, method)
+        else:
+            setting = self.best(name, method)
+            self._timed(name, method, setting)
+
+    # -- the best setting --------------------------------------------------------------------
+
+    def best(self, name: str, method: str) -> float:
+        """Return the setting with the least angular error, running what the grid lacks."""
+        if name == K5:
+            name = "exponential"
+        settings = self.protocol.settings[name, method]
+        seeds = range(self.protocol.repeats)
+        runs = [Run(name, method, setting, 0, seed) for setting in settings for seed in seeds]
+        missing = [run for run in runs if not self.selection.has(run)]
+        if missing:
+            self.progress(f"{name}, {method}: {len(missing)} runs to choose a setting")
+            search = self._search_power if method == "power_method" else self._search_sgd
+            search(name, method, missing)
+        rows = (row for run in runs for row in self.selection.read(run))
+        return best_setting(rows, name, method)
+
+    def _search_sgd(self, name: str, method: str, missing: list[Run]) -> None:
+        arena, steps = self.arena(name), self.protocol.steps[name, method]
+        n, d = arena.shape
+        settings = sorted({run.setting for run in missing}, reverse=True)
+        seeds = sorted({run.seed for run in missing})
+        kind = "cpu" if self.device == "cpu" else "cuda"
+        together = max(1, GATHERED[kind] // (min(BATCH, n) * d))
+        for i in range(0, len(seeds), together):
+            batches = Batches(n, BATCH, seeds[i : i + together])
+            priming = priming_of(method, settings[0], steps)
+            many = LockstepSGD(
+                arena.rows, arena.like, priming, settings, arena.n_components, batches
+            )
+            rows: dict[Run, list[Row]] = {}
+            for step in self.protocol.evaluations(name, method):
+                many.run_to(int(step))
+                angles = arena.angles(many.vectors)
+                for j, seed in enumerate(batches.seeds):
+                    for g, setting in enumerate(settings):
+                        run = Run(name, method, setting, 0, seed)
+                        rows.setdefault(run, []).append(_chosen_by(run, step, angles[j, g]))
+            for run, found in rows.items():
+                self.selection.write(run, found)
+
+    def _search_power(self, name: str, method: str, missing: list[Run]) -> None:
+        arena = self.arena(name)
+        many = LockstepPower(
+            arena.rows[:-1],
+            arena.like,
+            [run.setting for run in missing],
+            arena.n_components,
+            [run.seed for run in missing],
+        )
+        rows: dict[Run, list[Row]] = {run: [] for run in missing}
+        for step in self.protocol.evaluations(name, method):
+            many.run_to(int(step))
+            angles, found = arena.angles(many.vectors), many.found.tolist()
+            for i, run in enumerate(missing):
+                angles[i, found[i] + 1 :] = np.pi / 2  # components not begun yet
+                rows[run].append(_chosen_by(run, step, angles[i]))
+            if many.finished.all():
+                break
+        for run, held in rows.items():
+            self.selection.write(run, held)
+
+    # -- the timed runs ----------------------------------------------------------------------
+
+    def _timed(self, name: str, method: str, setting: float) -> None:
+        extras = (0,) if method == "power_method" or name == K5 else EXTRAS
+        for extra in extras:
+            for seed in range(self.protocol.repeats):
+                run = Run(name, method, setting, extra, seed)
+                if not self.records.has(run):
+                    self.progress(f"{name}, {method} {setting:g}, l={extra}, run {seed + 1}")
+                    follow = self._power if method == "power_method" else self._sgd
+                    self.records.write(run, follow(self.arena(name), run))
+
+    def _sgd(self, arena: Arena, run: Run) -> Iterator[Row]:
+        pair = ("exponential" if run.dataset == K5 else run.dataset, run.method)
+        priming = priming_of(run.method, run.setting, self.protocol.steps[pair])
+        one = LockstepSGD(
+            arena.rows,
+            arena.like,
+            priming,
+            (run.setting,),
+            arena.n_components + run.extra,
+            Batches(arena.shape[0], BATCH, (run.seed,)),
+        )
+        for step in self.protocol.evaluations(*pair):
+            one.run_to(int(step))
+            yield from rows_at(arena, run, int(step), one.clock.seconds, one.vectors[0, 0])
+
+    def _power(self, arena: Arena, run: Run) -> Iterator[Row]:
+        k = arena.n_components
+        one = LockstepPower(arena.rows[:-1], arena.like, (run.setting,), k, (run.seed,))
+        for step in self.protocol.evaluations(run.dataset, run.method):
+            one.run_to(int(step))
+            begun = min(int(one.found[0]) + 1, k)
+            yield from rows_at(arena, run, int(step), one.clock.seconds, one.vectors[0, :, :begun])
+            if one.finished.all():
+                return
+
+    # -- our own methods ---------------------------------------------------------------------
+
+    def _own(self, name: str, method: str) -> None:
+        targets = (0.0,) if method == "exact" else THRESHOLDS
+        for tol in targets:
+            for seed in range(self.protocol.repeats):
+                run = Run(name, method, tol, 0, seed)
+                if self.records.has(run):
+                    continue
+                arena = self.arena(name)
+                if seed == 0 and tol == targets[0]:
+                    self.progress(f"{name}, {method}")
+                    self._solve(arena, run)  # untimed, so that libraries are loaded
+                self.records.write(run, [self._solve(arena, run)])
+
+    def _solve(self, arena: Arena, run: Run) -> Row:
+        proven = run.method == "certified"
+        tol = run.setting or DEFAULTS["tol"]
+        arena.wait()
+        start = time.perf_counter()
+        data = arena.fresh()
+        options: dict[str, Any] = {"extra_components": "auto", "tol": tol, "proven": proven}
+        plan = make_plan(data, arena.n_components, "auto", **options)
+        if not proven:  # the cheapest way of this kind
+            kind = {"exact": Exact, "block_krylov": BlockKrylov}[run.method]
+            ways = [way.priming for way in plan.ways if isinstance(way.priming, kind)]
+            priming = ways[0] if ways else kind()
+            plan = make_plan(data, arena.n_components, priming, **options)
+        goal = Goal(tol=tol, max_passes=200, batch_size=BATCH, seed=run.seed, proven=proven)
+        solution = solve(data, plan, goal)
+        arena.wait()
+        seconds = time.perf_counter() - start
+        found = solution.decomposition
+        step = max(1, round(solution.passes))
+        angles = arena.angles(found.components.T)
+        return _row(run, True, step, seconds, angles, found.explained_variance)
+
+
+def _chosen_by(run: Run, step: Any, angles: np.ndarray) -> Row:
+    """Return a row of the search for a setting, which is not timed."""
+    return _row(run, False, int(step), np.nan, angles, np.full(N_COMPONENTS, np.nan))
+
+
+def _row(
+    run: Run, refined: bool, step: int, seconds: float, angles: Any, variances: Any, **more: Any
+) -> Row:
+    """Return a row whose lists are padded to the length that all rows have."""
+    angles, variances = (
+        np.pad(np.asarray(part, dtype=float), (0, N_COMPONENTS - len(part)), constant_values=np.nan)
+        for part in (angles, variances)
+    )
+    return Row(run, refined, step, seconds, angles, variances, **more)
+
+
+def rows_at(arena: Arena, run: Run, step: int, seconds: float, directions: Array) -> Iterator[Row]:
+    """Yield the row of the priming's directions and the row after refining."""
+    k = arena.n_components
+    finite = bool(arena.like.xp.all(arena.like.xp.isfinite(directions)))
+    unknown = np.full(k, np.nan)
+    if not finite:
+        nothing = np.full(k, np.pi / 2)
+        kinds = (False, True) if run.extra == 0 else (True,)
+        yield from (_row(run, kind, step, seconds, nothing, unknown) for kind in kinds)
+        return
+    begun = min(k, directions.shape[1])
+    raw = np.full(k, np.pi / 2)
+    if run.extra == 0:
+        raw[:begun] = arena.angles(directions)
+        unknown[:begun] = arena.variances(directions)
+        yield _row(run, False, step, seconds, raw, unknown)
+    found, cost = arena.refine(directions, run.seed)
+    refined = arena.angles(found.components.T)
+    more = {}
+    if run.extra == 0:
+        more["promised"] = _promised(arena, directions, raw, refined)
+    yield _row(run, True, step, seconds + cost, refined, found.explained_variance, **more)
+
+
+def _promised(arena: Arena, directions: Array, raw: np.ndarray, refined: np.ndarray) -> np.ndarray:
+    """Return the streaks that condition (b) guarantees where refining shortened a streak."""
+    lost = np.array([streak_of(refined, v) < streak_of(raw, v) for v in THRESHOLDS])
+    promised = np.full(len(THRESHOLDS), np.nan)
+    if lost.any():
+        bounds = arena.promised(directions)
+        promised[lost] = [streak_of(bounds, v) for v in np.array(THRESHOLDS)[lost]]
+    return promised

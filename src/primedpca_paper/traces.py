@@ -1,0 +1,214 @@
+"""A results folder arranged for tables and figures: one trace for each run of a line."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from primedpca_paper.protocol import EXTRAS, N_COMPONENTS, PAPERS
+from primedpca_paper.records import Records, Row
+from primedpca_paper.selection import angular_errors
+
+__all__ = ["ALONE", "Curve", "Results", "Summary", "Trace", "curve", "name_of"]
+
+#: Value of ``l`` for the priming alone, not refined.
+ALONE = None
+Kind = tuple[str, str, int, bool]  # set, method, l, refined
+
+
+class Trace(NamedTuple):
+    """One run with its ``m`` evaluations."""
+
+    seed: int
+    steps: np.ndarray  # (m,)
+    seconds: np.ndarray  # (m,)
+    angles: np.ndarray  # (m, k)
+    variances: np.ndarray  # (m, k)
+    promised: np.ndarray  # (m, n_thresholds)
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> Trace:
+        """Make a trace of the rows of one run, in any order."""
+        rows = sorted(rows, key=lambda row: row.step)
+        return cls(
+            rows[0].run.seed,
+            np.array([row.step for row in rows], dtype=np.float64),
+            np.array([row.seconds for row in rows]),
+            np.array([row.angles for row in rows]),
+            np.array([row.variances for row in rows]),
+            np.array([row.promised for row in rows]),
+        )
+
+    def streaks(self, threshold: float) -> np.ndarray:
+        """Return the longest correct streak at each evaluation, ``(m,)``."""
+        found: np.ndarray = np.cumprod(self.angles < threshold, axis=1).sum(axis=1)
+        return found
+
+    def reached(self, threshold: float) -> int | None:
+        """Return the index of the first evaluation with a full streak, or ``None``."""
+        full = np.flatnonzero(self.streaks(threshold) >= N_COMPONENTS)
+        return int(full[0]) if full.size else None
+
+
+class Summary(NamedTuple):
+    """Mean and standard deviation (with n - 1) over runs; NaN if a run missed the streak."""
+
+    mean: float
+    spread: float
+    runs: int
+    reached: int
+
+    @property
+    def known(self) -> bool:
+        """Whether every run reached the streak and was timed."""
+        return math.isfinite(self.mean)
+
+
+class Results:
+    """Measurements at the best setting of each priming.
+
+    Parameters
+    ----------
+    records : Records
+        Timed runs.
+    selection : Records, optional
+        Runs of the grid, from which the best settings are chosen.  A set and method without such
+        runs must have been run at one setting only.
+    """
+
+    def __init__(self, records: Records, selection: Records | None = None) -> None:
+        self.machine, self.about = records.machine, records.settings
+        self.errors = angular_errors(selection.rows()) if selection else {}
+        runs: dict[tuple[Kind, float], dict[int, list[Row]]]
+        runs = defaultdict(lambda: defaultdict(list))
+        for row in records.rows():
+            run = row.run
+            kind = (run.dataset, run.method, run.extra, row.refined)
+            runs[kind, run.setting][run.seed].append(row)
+        self._traces: dict[Kind, dict[float, list[Trace]]] = defaultdict(dict)
+        for (kind, setting), rows in runs.items():
+            self._traces[kind][setting] = [Trace.of(rows[seed]) for seed in sorted(rows)]
+
+    def setting(self, dataset: str, method: str) -> float | None:
+        """Return the best setting, or ``None`` if nothing was run.
+
+        A set that was run with another ``k`` ("exponential-k5") uses the setting of the set itself.
+        """
+        for name in (dataset, dataset.split("-k")[0]):
+            errors = self.errors.get((name, method))
+            if errors:
+                return min(errors, key=lambda setting: (errors[setting], -setting))
+        found = {
+            setting
+            for kind, by_setting in self._traces.items()
+            if kind[:2] == (dataset, method)
+            for setting in by_setting
+        }
+        if len(found) > 1:
+            raise ValueError(
+                f"{method!r} was run on {dataset!r} at the settings {sorted(found)}, without a "
+                "selection to choose the best one from. Pass the folder of the grid."
+            )
+        return found.pop() if found else None
+
+    def traces(self, dataset: str, method: str, extra: int | None) -> list[Trace]:
+        """Return the runs of a priming of the paper, alone or as pPCA with ``extra`` directions."""
+        setting = self.setting(dataset, method)
+        if setting is None:
+            return []
+        return self._at((dataset, method, extra or 0, extra is not ALONE), setting)
+
+    def answers(self, dataset: str, method: str, threshold: float) -> list[Trace]:
+        """Return the runs of one of our methods with the tolerance ``threshold``."""
+        kind = (dataset, method, 0, True)
+        # A full decomposition has no tolerance: its setting is 0.
+        return self._at(kind, threshold) or self._at(kind, 0.0)
+
+    def _at(self, kind: Kind, setting: float) -> list[Trace]:
+        for found, traces in self._traces.get(kind, {}).items():
+            # Files hold six digits of a setting, so that equality would be too strict.
+            if math.isclose(found, setting, rel_tol=1e-4):
+                return traces
+        return []
+
+    def time(
+        self, dataset: str, method: str, extra: int | None, threshold: float, unit: str = "seconds"
+    ) -> Summary | None:
+        """Return the ``unit`` ("seconds" or "steps") to a full streak; ``None`` if not run."""
+        if method in PAPERS:
+            traces = self.traces(dataset, method, extra)
+        else:
+            traces = self.answers(dataset, method, threshold)
+        if not traces:
+            return None
+        seen = [(trace, trace.reached(threshold)) for trace in traces]
+        values = [getattr(trace, unit)[at] for trace, at in seen if at is not None]
+        if len(values) < len(traces):
+            return Summary(math.nan, math.nan, len(traces), len(values))
+        spread = float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
+        return Summary(float(np.mean(values)), spread, len(values), len(values))
+
+    def best(
+        self, dataset: str, method: str, threshold: float, unit: str = "seconds"
+    ) -> tuple[int, Summary] | None:
+        """Return the ``l`` of the fastest pPCA and its time; ``None`` if none had the streak."""
+        found = [(extra, self.time(dataset, method, extra, threshold, unit)) for extra in EXTRAS]
+        known = [(extra, time) for extra, time in found if time is not None and time.known]
+        return min(known, key=lambda pair: pair[1].mean, default=None)
+
+
+class Curve(NamedTuple):
+    """Mean over runs and its standard error at ``m`` points."""
+
+    steps: np.ndarray
+    seconds: np.ndarray
+    mean: np.ndarray
+    error: np.ndarray
+
+
+def curve(
+    traces: Sequence[Trace],
+    values: Callable[[Trace], np.ndarray],
+    steps: np.ndarray | None = None,
+) -> Curve:
+    """Return the mean of ``values(trace)`` over runs.
+
+    Parameters
+    ----------
+    traces : sequence of Trace
+        Runs, at least one.
+    values : callable
+        Function of a trace that returns a value, or an array, for each of its evaluations.
+    steps : ndarray of shape (m,), optional
+        Steps of the curve, by default every step at which some run was evaluated.
+
+    Notes
+    -----
+    At each step a run counts with its latest evaluation.  The seconds of a point are the mean
+    over runs of the time of that step.
+    """
+    begin = max(trace.steps[0] for trace in traces)
+    if steps is None:
+        steps = np.unique(np.concatenate([trace.steps for trace in traces]))
+    steps = steps[steps >= begin]
+    seconds = np.mean([np.interp(steps, t.steps, t.seconds) for t in traces], axis=0)
+    seen = np.array([values(trace)[latest(trace, steps)] for trace in traces], dtype=np.float64)
+    error = np.zeros_like(seen[0])
+    if len(traces) > 1:
+        error = seen.std(axis=0, ddof=1) / math.sqrt(len(traces))
+    return Curve(steps, seconds, seen.mean(axis=0), error)
+
+
+def latest(trace: Trace, steps: np.ndarray) -> np.ndarray:
+    """Return the index of the last evaluation at or before each step."""
+    found: np.ndarray = np.searchsorted(trace.steps, steps, side="right") - 1
+    return found
+
+
+def name_of(threshold: float) -> str:
+    """Return a threshold as text, such as ``π/8``."""
+    return f"π/{round(math.pi / threshold)}"

@@ -1,0 +1,222 @@
+"""What command lines read: headers, maps, raw numbers, devices, models."""
+
+import dataclasses
+import gzip
+import inspect
+import json
+
+import numpy as np
+import pytest
+from command import on_a_terminal, primedpca
+from sklearn.datasets import load_iris
+from sklearn.decomposition import PCA
+
+from primedpca import PrimedPCA, as_source, load
+from primedpca.cli.groups import Preparation, Search
+from primedpca.cli.options import as_angle
+from primedpca.sources import maps
+
+X = load_iris().data
+
+
+@pytest.fixture
+def folder(tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    np.savetxt(tmp_path / "bare.csv", X, delimiter=",")
+    return tmp_path
+
+
+def answer(*words, cwd, code=0):
+    done = primedpca(words[0], "--json", *words[1:], cwd=cwd)
+    assert done.returncode == code, done.stderr
+    return json.loads(done.stdout, parse_constant=pytest.fail)
+
+
+def error(*words, cwd):
+    return answer(*words, cwd=cwd, code=1)["error"]
+
+
+def write_csv(path, names, rows=X, delimiter=","):
+    np.savetxt(path, rows, delimiter=delimiter, header=delimiter.join(names), comments="")
+
+
+# -- the first line of CSV ---------------------------------------------------------------------
+
+
+def test_a_csv_without_a_header_loses_no_row(folder):
+    said = error("fit", "bare.csv", "-k", "2", cwd=folder)
+    assert "pass `--no-header` if it is a row like the others" in said
+    assert "`--header` if these are names" in said
+    assert "5.099999999999999645e+00" in said
+    found = answer("fit", "bare.csv", "-k", "2", "--no-header", "-o", "m.safetensors", cwd=folder)
+    assert found["n_samples"] == len(X)
+    np.testing.assert_allclose(found["explained_variance"], PCA(2).fit(X).explained_variance_)
+    words = ("transform", "bare.csv", "m.safetensors", "-o", "s.npy")
+    assert answer(*words, "--no-header", cwd=folder)["shape"] == [len(X), 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("0,0\n1,2\n2,1\n", ()), ("5.1,3.5,setosa\n4,3,setosa\n6,1,other\n", ("--label", "setosa"))],
+    ids=["equal values", "with a class"],
+)
+def test_a_row_is_told_from_names_whatever_stands_in_it(text, words, folder):
+    (folder / "row.csv").write_text(text)
+    assert "`--no-header`" in error("fit", "row.csv", "-k", "1", *words, cwd=folder)
+
+
+def test_names_may_be_numbers(folder):
+    write_csv(folder / "counted.csv", "0123")  # as pandas writes a frame without names
+    assert answer("fit", "counted.csv", "-k", "2", cwd=folder)["n_samples"] == len(X)
+    years = ("1990", "1991", "1992", "1993")
+    write_csv(folder / "years.csv", years)
+    assert "(1990, 1991, 1992, ...)" in error("fit", "years.csv", "-k", "2", cwd=folder)
+    words = ("fit", "years.csv", "-k", "2", "--header", "-o", "m.safetensors")
+    assert answer(*words, cwd=folder)["n_samples"] == len(X)
+    assert tuple(load(folder / "m.safetensors").feature_names_in_) == years
+    # The model has these names, so the option is not needed again.
+    words = ("transform", "years.csv", "m.safetensors", "-o", "s.npy")
+    assert answer(*words, cwd=folder)["shape"] == [len(X), 2]
+
+
+def test_components_in_csv_are_all_audited(folder):
+    right = PCA(2).fit(X).components_
+    np.savetxt(folder / "c.csv", right, delimiter=";")
+    words = ("c.csv", "--delimiter", ";", "--no-header", "--tol", "1deg")
+    found = answer("certify", "x.npy", *words, cwd=folder)
+    assert found["met"] is True
+    assert len(found["certificate"]["angle_bounds"]) == 2
+    # Data with column names, components without.
+    write_csv(folder / "x.csv", "abcd", delimiter=";")
+    found = answer("certify", "x.csv", "c.csv", "--delimiter", ";", cwd=folder)
+    assert len(found["certificate"]["angle_bounds"]) == 2
+
+
+def test_gzipped_tabs_are_a_table_to_every_command(folder):
+    write_csv(folder / "x.tsv", "abcd", delimiter="\t")
+    (folder / "x.tsv.gz").write_bytes(gzip.compress((folder / "x.tsv").read_bytes()))
+    words = ("fit", "x.tsv.gz", "-k", "2", "--exclude", "d", "-o", "m.safetensors")
+    assert answer(*words, cwd=folder)["n_features"] == 3
+    words = ("transform", "x.tsv.gz", "m.safetensors", "-o", "s.csv")
+    assert answer(*words, cwd=folder)["shape"] == [len(X), 2]
+
+
+# -- maps --------------------------------------------------------------------------------------
+
+
+def test_a_model_keeps_its_map(folder):
+    logs = PCA(2).fit(np.log1p(X))
+    words = ("fit", "x.npy", "-k", "2", "--map", "log1p", "-o", "m.safetensors")
+    assert answer(*words, cwd=folder)["map"] == "log1p"
+    answer("report", "m.safetensors", "x.npy", "-o", "page.html", cwd=folder)
+    page = (folder / "page.html").read_text()
+    assert "log1p, applied to each row" in page
+    assert "as_source(X, map=maps.log1p)" in page
+    answer("transform", "x.npy", "m.safetensors", "-o", "s.npy", cwd=folder)
+    scores = np.load(folder / "s.npy")
+    np.testing.assert_allclose(scores, logs.transform(np.log1p(X)), atol=1e-9)
+    found = answer("certify", "x.npy", "m.safetensors", "--tol", "pi/1024", cwd=folder)
+    assert found["met"] is True
+    assert "Map: log1p" in primedpca("inspect", "m.safetensors", cwd=folder).stdout
+    words = ("transform", "x.npy", "m.safetensors", "-o", "t.npy", "--map", "sqrt")
+    assert "`--map` sqrt: the model was fitted with --map log1p" in error(*words, cwd=folder)
+
+
+def test_models_of_python_have_theirs(folder):
+    PrimedPCA(2).fit(X).save(folder / "plain.safetensors")
+    words = ("x.npy", "plain.safetensors", "-o", "s.npy", "--map", "log1p")
+    assert "fitted without a map" in error("transform", *words, cwd=folder)
+    mapped = as_source(folder / "x.npy", map=maps.sqrt)
+    model = PrimedPCA(2).fit(mapped)
+    model.save(folder / "sqrt.safetensors")
+    answer("transform", "x.npy", "sqrt.safetensors", "-o", "s.npy", cwd=folder)
+    np.testing.assert_array_equal(np.load(folder / "s.npy"), model.transform(mapped))
+    PrimedPCA(2).fit(as_source(X, map=doubled)).save(folder / "own.safetensors")
+    words = ("transform", "x.npy", "own.safetensors", "-o", "t.npy")
+    assert "fitted with the map <doubled>" in error(*words, cwd=folder)
+
+
+def doubled(rows):
+    return 2 * rows
+
+
+# -- other options -----------------------------------------------------------------------------
+
+
+def test_a_device_takes_data_in_memory_and_nothing_else_has_to(folder):
+    # A device that every machine has, and that still needs PyTorch.
+    words = ("fit", "x.npy", "-k", "2", "--map", "log1p", "--device", "cpu:0")
+    answer(*words, "-o", "m.safetensors", "--report", "page.html", cwd=folder)
+    assert "cpu:0" in (folder / "page.html").read_text()
+    answer("transform", "x.npy", "m.safetensors", "-o", "s.npy", cwd=folder)
+    wanted = PCA(2).fit_transform(np.log1p(X))
+    np.testing.assert_allclose(np.load(folder / "s.npy"), wanted, atol=1e-6)
+    answer("report", "m.safetensors", "x.npy", "-o", "again.html", cwd=folder)
+    parameters = answer("inspect", "m.safetensors", cwd=folder)["parameters"]
+    assert parameters["device"] is None  # the device is not part of a model
+
+
+def test_a_model_says_how_its_columns_are_prepared(folder):
+    answer("fit", "x.npy", "-k", "2", "--scale", "std", "-o", "m.safetensors", cwd=folder)
+    words = ("certify", "x.npy", "m.safetensors")
+    assert "`--scale` std is set by the model" in error(*words, "--scale", "std", cwd=folder)
+    assert "`--missing` error is set by the model" in error(
+        *words, "--missing", "error", cwd=folder
+    )
+
+
+def test_a_line_of_fit_is_planned_by_changing_the_word(folder):
+    words = ("x.npy", "-k", "2", "--tol", "1deg", "--max-passes", "9", "--max-memory", "1GB")
+    words += ("--map", "log1p", "--scale", "std", "--missing", "mean", "--seed", "0")
+    words += ("-o", "m.safetensors", "--report", "p.html", "--checkpoint", "kept", "-v", "--force")
+    before = sorted(folder.iterdir())
+    assert answer("plan", *words, cwd=folder)["ways"][0]["name"] == "a full decomposition"
+    assert sorted(folder.iterdir()) == before
+    answer("fit", *words, cwd=folder)
+    found = answer("plan", "x.npy", "-k", "2", "--device", "cpu:0", cwd=folder)
+    assert found["shape"] == [150, 4]
+    assert "already exists" in error("plan", "x.npy", "-k", "2", "-o", "m.safetensors", cwd=folder)
+
+
+def test_bench_reads_as_fit_does(folder):
+    write_csv(folder / "x.csv", "abcd", delimiter=";")
+    words = ("bench", "x.csv", "-k", "2", "--repeats", "1", "--delimiter", ";", "--map", "log1p")
+    assert len(answer(*words, cwd=folder)["rows"]) == 5
+    assert "need DATA" in error("bench", "--columns", "a", cwd=folder)
+
+
+def test_raw_numbers(folder):
+    (folder / "x.raw").write_bytes(b"header" + X.astype(">f4").tobytes())
+    form = ("--shape", "150,4", "--dtype", ">f4", "--offset", "6")
+    found = answer("fit", "x.raw", "-k", "2", *form, "-o", "m.safetensors", cwd=folder)
+    truth = PCA(2).fit(X)
+    np.testing.assert_allclose(found["explained_variance"], truth.explained_variance_, rtol=1e-5)
+    answer("transform", "x.raw", "m.safetensors", *form, "-o", "s.npy", cwd=folder)
+    assert np.load(folder / "s.npy").shape == (150, 2)
+    assert "needs `--dtype`" in error("fit", "x.raw", "-k", "2", "--shape", "150,4", cwd=folder)
+    assert "pass `--shape N,D` and `--dtype`" in error("fit", "x.raw", "-k", "2", cwd=folder)
+    for option, value in (("--shape", "150"), ("--dtype", "real")):
+        done = primedpca("fit", "x.raw", "-k", "2", option, value, cwd=folder)
+        assert done.returncode == 2
+        assert f": '{value}'. Write" in done.stderr
+
+
+def test_transform_shows_how_far_it_is_on_a_terminal(folder):
+    PrimedPCA(2).fit(X).save(folder / "m.safetensors")
+    words = ("transform", "x.npy", "m.safetensors", "-o")
+    code, written = on_a_terminal(*words, "s.npy", cwd=folder)
+    assert code == 0
+    assert "reading" in written
+    assert "100%" in written
+    assert written.rstrip().endswith("s.npy: 150 rows x 2 scores")
+    code, written = on_a_terminal(*words, "t.npy", cwd=folder, TERM="dumb")
+    assert (code, written.strip()) == (0, "t.npy: 150 rows x 2 scores")
+    np.testing.assert_array_equal(np.load(folder / "s.npy"), np.load(folder / "t.npy"))
+
+
+def test_options_have_the_defaults_of_the_estimator():
+    known = inspect.signature(PrimedPCA).parameters
+    for group in (Search, Preparation):
+        for field in dataclasses.fields(group):
+            default = as_angle(field.default) if field.name == "tol" else field.default
+            assert default == known[field.name].default, field.name

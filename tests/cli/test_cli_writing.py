@@ -1,0 +1,91 @@
+"""Where command lines must not write: nothing that is read is ever lost."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zarr
+from bed_reader import to_bed
+from command import primedpca
+from PIL import Image
+
+from primedpca import PrimedPCA
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Data of every kind that consists of several files."""
+    folder = tmp_path_factory.mktemp("written")
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 4))
+    np.save(folder / "x.npy", x)
+    (folder / "junk.npy").write_bytes(b"hello")
+    (folder / "notes.txt").write_text("not to be lost")
+    (folder / "tables").mkdir()
+    for name in "ab":
+        pq.write_table(
+            pa.table(dict(zip("wxyz", x.T, strict=True))), folder / f"tables/{name}.parquet"
+        )
+    (folder / "link").symlink_to("tables")
+    (folder / "photos").mkdir()
+    for i in range(4):
+        pixels = rng.integers(0, 256, (6, 5, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"photos/{i}.png")
+    to_bed(folder / "g.bed", rng.integers(0, 3, (20, 8)).astype(float))
+    store = zarr.create_array(folder / "s.zarr", shape=x.shape, chunks=(10, 4), dtype=x.dtype)
+    store[...] = x
+    PrimedPCA(2, random_state=0).fit(x).save(folder / "m.safetensors")
+    return folder
+
+
+READ, INSIDE = "is an input. Name another file", "an input. Name another place"
+#: Command lines, and a part of the expected error message.
+LINES = [
+    ("fit tables -k 2 -o tables/a.parquet --force", INSIDE),
+    ("fit tables -k 2 -o tables/model.safetensors", INSIDE),
+    ("fit tables -k 2 -o link/a.parquet --force", INSIDE),
+    ("fit tables -k 2 --report tables/page.html", INSIDE),
+    ("fit tables -k 2 --checkpoint tables/kept", INSIDE),
+    ("fit photos -k 2 -o photos/0.png --force", INSIDE),
+    ("fit photos/*.png -k 2 -o photos/1.png --force", READ),
+    ("fit photos/*.png -k 2 --report photos/1.png --force", READ),
+    ("fit g.bed -k 2 -o g.bim --force", READ),
+    ("fit g.bed -k 2 -o g.fam --force", READ),
+    ("fit s.zarr -k 2 -o s.zarr/zarr.json --force", INSIDE),
+    ("transform tables m.safetensors -o tables/a.parquet --force", INSIDE),
+    ("transform x.npy m.safetensors -o x.npy --force", READ),
+    ("report m.safetensors s.zarr -o s.zarr/c/0/0 --force", INSIDE),
+    ("plan g.bed -k 2 -o g.bim --force", READ),
+    # Outputs are checked first, so that unreadable data raise no error here.
+    ("fit junk.npy -k 2 --report notes.txt --force", "is not an HTML page. Name another file"),
+    ("fit junk.npy -k 2 -o a.html --report ./a.html", "`-o` and `--report` are both a.html"),
+    ("report junk.npy x.npy -o notes.txt --force", "is not an HTML page. Name another file"),
+]
+
+
+@pytest.mark.parametrize(("line", "said"), LINES, ids=[line for line, _ in LINES])
+def test_what_is_read_is_never_written_to(line, said, folder):
+    before = contents(folder)
+    command, *words = line.split()
+    done = primedpca(command, "--json", *words, cwd=folder)
+    assert done.returncode == 1, done.stdout
+    assert said in json.loads(done.stdout)["error"]
+    assert contents(folder) == before
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_beside_what_is_read_may_be_written(folder, tmp_path):
+    line = f"fit {folder}/photos/*.png -k 2 -o {folder}/photos/m.safetensors --force"
+    assert primedpca(*line.split()).returncode == 0
+    (folder / "photos/m.safetensors").unlink()
+    line = f"fit {folder}/tables -k 2 -o {tmp_path}/m.safetensors --checkpoint {tmp_path}/kept"
+    assert primedpca(*line.split()).returncode == 0
+    page = tmp_path / "page.html"
+    line = f"report {tmp_path}/m.safetensors {folder}/tables -o {page}"
+    assert primedpca(*line.split()).returncode == 0
+    assert primedpca(*line.split(), "--force").returncode == 0
