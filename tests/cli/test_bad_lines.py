@@ -131,7 +131,7 @@ LINES = [
     (("certify", "x.npy", "wide.npy"), 1, "COMPONENTS have shape (5, 9), but DATA has 8"),
     (("certify", "x.npy", "oblique.npy"), 1, "orthonormal"),
     (("certify", "x.npy", "words.xyz"), 1, "COMPONENTS='words.xyz' has an unsupported suffix"),
-    ((*FIT, "--checkpoint", "x.npy/kept"), 1, "`--checkpoint`='x.npy/kept' cannot be created: Not a directory"),
+    ((*FIT, "--checkpoint", "x.npy/kept"), 1, "x.npy/kept' cannot be created: Not a directory"),
     # -- outputs that cannot or must not be written
     ((*FIT, "-o", "no/folder/model.safetensors"), 1, "folder not found"),
     ((*FIT, "-o", "nothing"), 1, "is a folder. Name a file"),

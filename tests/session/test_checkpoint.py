@@ -491,7 +491,7 @@ class Thing:
 
 
 def test_a_state_that_cannot_be_kept_is_named(tmp_path):
-    with pytest.raises(TypeError, match="Thing.* is a list"):
+    with pytest.raises(TypeError, match=r"Thing.* is a list"):
         PrimedPCA(2, priming=Thing(), checkpoint=tmp_path, certificate="none").fit(X)
 
 
