@@ -27,6 +27,9 @@ from sklearn.utils.estimator_checks import (
 )
 
 from primedpca import PrimedPCA
+from primedpca._operator.operator import Centred
+from primedpca._planning.plan import make_plan
+from primedpca._solve.driver import Goal, solve
 from primedpca.engines import LocalEngine
 from primedpca.metrics import angles
 from primedpca.priming import REGISTRY, BlockKrylov, EigenGame, Oja, SubspaceIteration
@@ -481,3 +484,34 @@ def test_a_share_of_no_variance_is_one_component(value, priming):
     assert model.converged_
     assert model.certificate_.zero.all()
     assert "no variance" in str(model.status_)
+
+
+class Fewer(PrimedPCA):
+    """A subclass with a signature of its own."""
+
+    def __init__(self, share=0.5):
+        super().__init__(2, random_state=0)
+        self.share = share
+
+
+def test_a_subclass_may_have_a_signature_of_its_own(tmp_path):
+    X = np.random.default_rng(0).normal(size=(60, 5)) * [5, 4, 3, 2, 1]
+    model = Fewer(0.3).fit(X)
+    assert np.array_equal(model.components_, PrimedPCA(2, random_state=0).fit(X).components_)
+    model.save(tmp_path / "model.safetensors")
+    assert Fewer().partial_fit(X).n_samples_ == 60
+
+
+def test_a_stopped_stream_is_not_certified_by_its_sketch():
+    """With scales to learn first, a listener hears of the first rows and may end the fit there."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 6)) * [9, 7, 5, 3, 2, 1]
+    X[250:] = X[250:, ::-1]
+
+    data = Centred(X, scale="std")
+    plan = make_plan(data, 2, "frequent_directions", 0)
+    goal = Goal(batch_size=50)
+    solution = solve(data, plan, goal, progress=lambda history, find: True)
+    true = np.linalg.svd((X - X.mean(0)) / X.std(0), full_matrices=False)[2][:2]
+    found = angles(solution.decomposition.components, true)
+    assert (found <= solution.certificate.angle_bounds + 1e-12).all()

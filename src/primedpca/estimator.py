@@ -650,7 +650,7 @@ class PrimedPCA(
                 self.n_features_in_ = source.shape[1]
             else:
                 _check_n_features(self, np.broadcast_to(0, source.shape), reset=False)
-            return on_device(source, self.device)
+            return source if self.device is None else on_device(source, self.device)
         check_python_numbers(X, "`X`")
         checked = validate_data(
             self,
@@ -660,7 +660,8 @@ class PrimedPCA(
             dtype="numeric",
             ensure_all_finite=False,
         )
-        return on_device(as_source(checked), self.device)
+        source = as_source(checked)
+        return source if self.device is None else on_device(source, self.device)
 
     def _seen(self, X: Any) -> Centred:  # noqa: N803
         """New rows as the fitted model sees them."""

@@ -511,5 +511,8 @@ class Priming(Protocol):
     def limited(self, max_passes: int) -> Priming:
         """Return the same priming, with ``max_passes`` where its own limit was left open."""
 
+    def width(self) -> int | None:
+        """Number of directions if it is fixed by the user, or ``None``."""
+
     def remedy(self, state: State, data: Any) -> str:
         """End of the sentence that says that this state has diverged: what to try."""

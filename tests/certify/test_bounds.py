@@ -14,6 +14,7 @@ from catalogue import thinned
 
 from primedpca._certify.bounds import (
     Evidence,
+    _gap,
     angle_bounds,
     carried,
     clusters,
@@ -426,3 +427,12 @@ def test_a_share_that_is_not_held_yet_takes_one_more():
     exact = Evidence(np.array([5.0, 3.0, 2.0]), np.zeros((0, 3)), 0.0, 1e-14)
     assert fewest(exact, upper(exact), 10.0, 0.8) == (3, 3)  # two hold it but for rounding
     assert fewest(exact, upper(exact), 10.0, 0.8 - 1e-9) == (2, 2)
+
+
+def test_gaps_lose_four_roundings():
+    """Each of two Ritz values and two true ones may be off by one (docs/certificates.md, 8)."""
+    e = 0.01
+    evidence = Evidence(np.array([2.0, 1.0, 0.5]), np.zeros((0, 3)), 0.25, e)
+    up = upper(evidence)
+    assert _gap(evidence, 0, 0, up) <= 2.0 - up[1] - 4 * e
+    assert _gap(evidence, 1, 1, up) <= min(1.0, 1.0 - up[2]) - 4 * e

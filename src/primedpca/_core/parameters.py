@@ -72,7 +72,8 @@ def check_options(options: dict[str, Any]) -> None:
             f"`n_components`={count}, a fraction of the variance, requires a certificate. Leave "
             "`certificate` and `refine_share` at their defaults."
         )
-    as_bytes(options["max_memory"])
+    if options["max_memory"] is not None:
+        as_bytes(options["max_memory"])
     for name in ("center", "whiten", "warm_start"):
         if not isinstance(options[name], (bool, np.bool_)):
             raise ValueError(f"`{name}`={options[name]!r} must be True or False.")

@@ -11,7 +11,7 @@ import numpy as np
 
 from primedpca._core.parameters import DEFAULTS, as_bytes, check_options, is_proven
 from primedpca._operator.operator import Centred
-from primedpca._planning.costs import Load, ways
+from primedpca._planning.costs import REFERENCE_WORKERS, Load, ways
 from primedpca._planning.extra_directions import best_extra
 from primedpca._planning.memory_limits import within_budget
 from primedpca.priming import REGISTRY, BlockKrylov, Exact, as_priming
@@ -178,17 +178,20 @@ def make_plan(
         considered = priced(load)
         priming = considered[0].priming
         # Seconds are shown for the engine's workers; the order stays that for two workers.
-        here = {way.name: way for way in priced(Load.of(data, proven, data.engine.traits.workers))}
-        shown = [replace(way, seconds=here.get(way.name, way).seconds) for way in considered]
+        shown, workers = considered, data.engine.traits.workers
+        if workers != REFERENCE_WORKERS:
+            here = {way.name: way for way in priced(Load.of(data, proven, workers))}
+            shown = [replace(way, seconds=here.get(way.name, way).seconds) for way in considered]
         reason = _why(shown) + _absent(data.source)
-    priming = as_priming(priming)
+    priming = as_priming(priming) if asked else priming
     extra = _extra(extra_components, priming, k, load)
-    if hasattr(getattr(priming, "array", None), "shape"):  # the user's directions: use them all
-        extra = max(0, priming.array.shape[-1] - k)
+    given = priming.width()
+    if given is not None:  # the user's directions: use them all
+        extra = max(0, given - k)
     overhead = load.overhead if isinstance(extra_components, str) else None
     patience = None
-    exact = [way for way in considered if isinstance(way.priming, Exact)]
-    if exact and isinstance(priming, BlockKrylov):
+    exact = [way for way in considered if way.priming.traits.certifier == "exact"]
+    if exact and priming.traits.certifier == "probes":
         # Steps after which a full decomposition takes over: as long as that would take, and at
         # least twice the steps that were expected.
         each = considered[0].seconds / considered[0].steps

@@ -45,6 +45,10 @@ class BasePriming:
         """Return the same priming: it has no option that limits the number of steps."""
         return self
 
+    def width(self) -> int | None:
+        """Return ``None``: as many directions as are asked for."""
+        return None
+
     def remedy(self, state: State, data: Any) -> str:
         """Return the end of the error message for a state that has diverged."""
         return "; its state is not finite."

@@ -57,6 +57,10 @@ class Given(BasePriming):
         """Whether the directions are known."""
         return state.directions is not None
 
+    def width(self) -> int | None:
+        """Return the number of directions given."""
+        return int(self.array.shape[-1])
+
 
 @dataclass(frozen=True)
 class FromFunction(Given):
@@ -84,6 +88,10 @@ class FromFunction(Given):
         found = data.engine.once("function", asked, lambda: self._call(state, data))
         data.count(1)  # an estimate: the library does not see how often the function reads
         return state._replace(directions=found)
+
+    def width(self) -> int | None:
+        """Return ``None``: the function is not called yet."""
+        return None
 
     def _call(self, state: GivenState, data: Any) -> Array:
         held = data.source.traits.array

@@ -175,10 +175,14 @@ def as_source(
     >>> as_source(np.ones((5, 3)))
     DenseSource(numpy, 5 x 3, float64)
     """
-    source = _found_source(x, columns, options)
-    if map is None:
-        return source
-    return Mapped(source, map)
+    plain = columns is None and not options
+    if plain and isinstance(x, BlockSource):
+        source: DataSource = x
+    elif plain and type(x) is np.ndarray and x.size and x.ndim == 2 and x.dtype.kind in "biuf":
+        source = DenseSource(x)  # the commonest kind, without asking all others
+    else:
+        source = _found_source(x, columns, options)
+    return source if map is None else Mapped(source, map)
 
 
 def _found_source(x: Any, columns: Any, options: dict[str, Any]) -> DataSource:
