@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from primedpca._planning.costs import ALLOCATOR, Load, exact_way, krylov_way
-from primedpca.priming import BlockKrylov, Exact, FrequentDirections
 from primedpca.result import Plan
 from primedpca.sources.base import GROUP_BYTES
 
@@ -42,11 +41,12 @@ def within_budget(
     if budget == math.inf:
         return plan
     p, priming = plan.n_directions, plan.priming
-    if isinstance(priming, Exact):
+    kind = priming.traits.certifier
+    if kind == "exact":
         way = exact_way(load, p, budget)
         _check(way.memory, budget, "a full decomposition", "Raise it, or use `priming`='auto'")
         return replace(plan, room=way.room)
-    if isinstance(priming, BlockKrylov):
+    if kind == "probes":
         way = krylov_way(load, p, priming.block_size or p, priming.side, tol, proven, budget)
         _check(way.memory, budget, way.name, "Raise it, or lower `block_size`")
         # The smaller of the user's limit and the one that fits.
@@ -71,7 +71,7 @@ def _memory(priming: Any, load: Load, p: int, batch_size: int) -> float:
     group = min(GROUP_BYTES / 8 * load.stored / (load.n * load.d), load.stored)
     gathered = 3 * group if load.rate < math.inf else 0.0
     batch = 4.0 * load.item * load.d * min(batch_size, load.n) + gathered
-    if isinstance(priming, FrequentDirections):
+    if priming.traits.certifier == "sketch":
         size = priming.sketch_size or max(2 * p, 64)
         return ALLOCATOR * (14 * 8.0 * load.d * size + batch + load.buffers)
     vectors = (6 * load.item + 8 * (load.busy + 3)) * float(load.d) * p

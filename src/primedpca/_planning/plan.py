@@ -210,9 +210,10 @@ def _plan_for_share(data: Centred, share: float, priming: Any) -> Plan:
         # A basis of half the dimensions is as large as the matrix and more expensive to extend.
         patience = None if m <= SHARES_EXACT_TO else -(-m // (2 * SHARES_BLOCK))
     priming = as_priming(priming)
-    if isinstance(priming, BlockKrylov) and priming.block_size is None:
+    kind = priming.traits.certifier
+    if kind == "probes" and priming.block_size is None:
         priming = replace(priming, block_size=SHARES_BLOCK)
-    if not isinstance(priming, (Exact, BlockKrylov)):
+    if kind not in ("exact", "probes"):
         raise ValueError(
             f"`n_components`={share} requires a certificate, which `priming`="
             f"{type(priming).__name__} cannot give. Use 'auto', 'exact' or 'block_krylov'."
