@@ -79,7 +79,8 @@ class _SameModule:
     def get_code(self, name: str) -> CodeType | None:
         """Return the code that ``python -m`` runs."""
         spec: Any = _spec(self.new)
-        return spec.loader.get_code(self.new)
+        code: CodeType | None = spec.loader.get_code(self.new)
+        return code
 
 
 def _spec(name: str) -> ModuleSpec | None:

@@ -70,8 +70,12 @@ from primedpca.sources.wrappers.on_device import on_device
 __all__ = ["PrimedPCA", "load"]
 
 
+# scikit-learn is not typed, so a type checker cannot know its classes.
 class PrimedPCA(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, CallbackSupportMixin, BaseEstimator
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
+    TransformerMixin,  # type: ignore[misc]
+    CallbackSupportMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
 ):
     r"""Principal component analysis with a proven bound on the error of every component.
 

@@ -71,7 +71,7 @@ def pca_anndata(
         raise ValueError(f"`layer`={layer!r} not found. Layers of `adata`: {known}.")
     named, mask = _mask(adata, mask_var)
     source: DataSource = _matrix(adata, layer, mask)
-    pca = PrimedPCA(n_components, **options).fit(source)
+    pca: PrimedPCA = PrimedPCA(n_components, **options).fit(source)
     # scanpy expects a row for every variable, also for those that the mask excludes.
     loadings = np.zeros((adata.n_vars, pca.n_components_), pca.components_.dtype)
     loadings[slice(None) if mask is None else mask] = pca.components_.T

@@ -36,7 +36,8 @@ def angles(components: Any, reference: Any) -> np.ndarray:
     v = np.where((u * v).sum(axis=1, keepdims=True) < 0, -v, v)
     # Kahan's formula: the arc cosine of a product would lose all angles below 1e-8.
     found = 2 * np.arctan2(np.linalg.norm(u - v, axis=1), np.linalg.norm(u + v, axis=1))
-    return np.minimum(found, np.pi / 2)
+    limited: np.ndarray = np.minimum(found, np.pi / 2)
+    return limited
 
 
 def longest_correct_streak(components: Any, reference: Any, threshold: float) -> int:
@@ -135,4 +136,5 @@ def _units(rows: Any) -> np.ndarray:
     if not (np.isfinite(peak).all() and (peak > 0).all()):
         raise ValueError("components must be finite and not zero. Remove such rows.")
     values = values / peak  # squares of 1e300 would overflow in the norm
-    return values / np.linalg.norm(values, axis=1, keepdims=True)
+    units: np.ndarray = values / np.linalg.norm(values, axis=1, keepdims=True)
+    return units

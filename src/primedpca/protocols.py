@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from primedpca._core.arrays import Array, Block, Like
 
@@ -45,8 +45,9 @@ __all__ = [
     "makes_square",
 ]
 
-#: A named tuple of arrays and numbers, nothing else, so that it can be saved.
-State = Any
+#: A named tuple of arrays and numbers, nothing else, so that it can be saved.  Methods that take
+#: one accept ``Any``: each priming declares the named tuple that it returns, which is narrower.
+State: TypeAlias = tuple[Any, ...]
 
 
 def _unknown() -> None:
@@ -481,28 +482,28 @@ class Priming(Protocol):
     def init(self, like: Like, n_directions: int, seed: int, start: Array | None = None) -> State:
         """Return the first state; reads no data.  ``start`` ``(d, q)`` is a warm start."""
 
-    def step(self, state: State, data: Any) -> State:
+    def step(self, state: Any, data: Operator) -> State:
         """Visit ``data``, an operator, once."""
 
-    def directions(self, state: State, data: Any) -> Array:
+    def directions(self, state: Any, data: Operator) -> Array:
         """Return the directions found so far, ``(d, <= p)``; may cost one pass."""
 
-    def finished(self, state: State) -> bool:
+    def finished(self, state: Any) -> bool:
         """Whether the algorithm has come to its own end."""
 
-    def change(self, state: State) -> Any:
+    def change(self, state: Any) -> Any:
         """Estimated angles ``(p,)`` by which directions still move, in radians; or ``None``."""
 
-    def variances(self, state: State) -> Any:
+    def variances(self, state: Any) -> Any:
         """Variances ``(p,)`` along the directions so far, or ``None``."""
 
-    def refined(self, state: State, data: Any) -> Any:
+    def refined(self, state: Any, data: Operator) -> Any:
         """Principal components of the span, ``(basis, variances)``, if they are known already.
 
         ``None`` where they are not and :func:`primedpca.refine` is still to be done.
         """
 
-    def unsettled(self, state: State) -> int | None:
+    def unsettled(self, state: Any) -> int | None:
         """First component, counted from 1, that ran out of steps; 0 if none has.
 
         ``None`` where the algorithm does not track that.
@@ -514,5 +515,5 @@ class Priming(Protocol):
     def width(self) -> int | None:
         """Number of directions if it is fixed by the user, or ``None``."""
 
-    def remedy(self, state: State, data: Any) -> str:
+    def remedy(self, state: Any, data: Operator) -> str:
         """End of the sentence that says that this state has diverged: what to try."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from primedpca._core.wording import angle_words, certainty_words, count_words, numbered
-from primedpca.protocols import Array, State
+from primedpca.protocols import Array
 
 __all__ = [
     "Certificate",
@@ -139,7 +139,8 @@ class Certificate:
     @property
     def single(self) -> np.ndarray:
         """Mask of the components with variance that are in no cluster, ``(k,)``."""
-        return ~self.zero & ~self.grouped
+        mask: np.ndarray = ~self.zero & ~self.grouped
+        return mask
 
     @property
     def claims(self) -> bool:
@@ -318,7 +319,8 @@ class Decomposition:
     @property
     def singular_values(self) -> np.ndarray:
         """Singular values of the centred data, ``(k,)``."""
-        return np.sqrt(self.explained_variance) * math.sqrt(self.n_samples - 1)
+        values: np.ndarray = np.sqrt(self.explained_variance) * math.sqrt(self.n_samples - 1)
+        return values
 
 
 @dataclass(frozen=True)
@@ -342,7 +344,7 @@ class Snapshot:
     step: int
     passes: float
     seconds: float
-    state: State
+    state: Any  # narrower than State: the named tuple that this priming declares
     find: Callable[[], Array]
 
     @cached_property

@@ -84,7 +84,8 @@ class Arena:
             length = xp.linalg.vector_norm(v, axis=-2)
             cosines = to_numpy(xp.abs(xp.sum(v * truth, axis=-2)) / length)
             found: np.ndarray = np.arccos(np.minimum(cosines, 1.0))
-        return np.nan_to_num(found, nan=np.pi / 2)
+        angles: np.ndarray = np.nan_to_num(found, nan=np.pi / 2)
+        return angles
 
     def covariance_product(self, vectors: Array) -> Array:
         """Return ``C V`` in float64, with ``C`` divided by ``n - 1``."""

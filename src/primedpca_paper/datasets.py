@@ -255,7 +255,8 @@ def read_format(name: str, form: Format, folder: Path) -> Any:
 
 def mnist(folder: Path) -> np.ndarray:
     """Read the MNIST training images of a data folder, uint8, ``(60000, 784)``."""
-    return read_format("mnist", _found("mnist", folder), folder)
+    images: np.ndarray = read_format("mnist", _found("mnist", folder), folder)
+    return images
 
 
 def _check_name(name: str) -> None:

@@ -127,7 +127,8 @@ class Problem:
     def rows(self) -> np.ndarray:
         """Return Gaussian rows whose covariance has exactly the first variances."""
         n, d = self.scores.shape
-        return (self.scores * np.sqrt(self.spectrum[:d] * n)).astype(np.float32)
+        found: np.ndarray = (self.scores * np.sqrt(self.spectrum[:d] * n)).astype(np.float32)
+        return found
 
 
 def problems(suite: Suite) -> Iterator[Problem]:
@@ -147,7 +148,8 @@ def _mnist_spectrum(folder: Path) -> np.ndarray:
     images = mnist(folder).astype(np.float32)
     images -= images.mean(axis=0)
     values = np.linalg.eigvalsh((images.T @ images).astype(np.float64))[::-1]
-    return np.maximum(values / values[0], 0.0)
+    spectrum: np.ndarray = np.maximum(values / values[0], 0.0)
+    return spectrum
 
 
 def study(suite: Suite) -> Iterator[Row | Choice]:
@@ -188,7 +190,7 @@ def _seen(problem: Problem, name: str) -> np.ndarray:
     if priming.visits == "whole":
         options: dict[str, Any] = {"max_passes": 3, "random_state": 0, "center": False}
         *_, last = prime(problem.root(WIDE), priming, problem.k + 4, **options)
-        return np.asarray(last.state.variances)  # type: ignore[attr-defined]
+        return np.asarray(last.state.variances)
     sample = problem.rows()[:SAMPLE].astype(np.float64)
     return np.linalg.svd(sample, compute_uv=False) ** 2 / SAMPLE
 
@@ -226,7 +228,7 @@ def _adaptive(
     before, p, later = _first_hit(problem, WIDE, iter(look), threshold), k + first, 1.0
     if before > passes:
         before, last = passes, look[-1]
-        p = k + best_extra(last.state.variances, k, name, overhead=overhead)  # type: ignore[attr-defined]
+        p = k + best_extra(last.state.variances, k, name, overhead=overhead)
         more = prime(root, priming, p, max_passes=limit, start=last.directions, **options)
         later += _first_hit(problem, WIDE, more, threshold)
     columns = before * (k + first) + later * p

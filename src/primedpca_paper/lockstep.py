@@ -66,7 +66,8 @@ def wait_for(like: Like) -> Callable[[], Any]:
         return lambda: None
     import torch
 
-    return torch.cuda.synchronize
+    wait: Callable[[], Any] = torch.cuda.synchronize
+    return wait
 
 
 def captured(step: Callable[[], None], state: Sequence[Array]) -> Callable[[], None]:
@@ -91,7 +92,8 @@ def captured(step: Callable[[], None], state: Sequence[Array]) -> Callable[[], N
     for array, value in zip(state, before, strict=True):
         array.copy_(value)
     torch.cuda.synchronize()
-    return graph.replay
+    replay: Callable[[], None] = graph.replay
+    return replay
 
 
 class Batches:

@@ -115,4 +115,5 @@ def legend_handles(lines: list[tuple[str, int | None]], axes: Any) -> list[Any]:
 
 def is_point(line: Any) -> bool:
     """Return whether this is a single mark and not a curve."""
-    return line.get_linestyle() == "None"
+    linestyle: str = line.get_linestyle()
+    return linestyle == "None"

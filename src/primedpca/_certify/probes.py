@@ -131,7 +131,8 @@ def unevenness(newest: Array, others: tuple[Array, ...]) -> float:
     """The squared size of what a block adds to ``V^T V - I`` of the whole basis."""
     own = to_numpy(newest.T @ newest) - np.eye(newest.shape[1])
     cross = sum(float(((block.T @ newest) ** 2).sum()) for block in others)
-    return 2 * cross + float((own**2).sum()) + (newest.shape[0] * UNIT) ** 2
+    square: float = 2 * cross + float((own**2).sum()) + (newest.shape[0] * UNIT) ** 2
+    return square
 
 
 def _inverse(t: int, height: float) -> float:
@@ -143,7 +144,8 @@ def _inverse(t: int, height: float) -> float:
         middle = (low + high) / 2
         value = middle * math.cosh((t - 1) * math.acosh(2 * middle - 1))
         low, high = (middle, high) if value < height else (low, middle)
-    return high * (1 + 1e-12)
+    found: float = high * (1 + 1e-12)
+    return found
 
 
 class Riding:

@@ -74,7 +74,8 @@ def _decomposition_error(sketch: np.ndarray, squares: np.ndarray) -> float:
     """How far the squares and vectors of LAPACK are from those of the sketch as it is stored."""
     m, d = sketch.shape
     top, whole = float(squares[:1].sum()), float(squares.sum())
-    return UNIT * (2 * d + 20 * m + 10) * math.sqrt(top) * math.sqrt(whole)
+    error: float = UNIT * (2 * d + 20 * m + 10) * math.sqrt(top) * math.sqrt(whole)
+    return error
 
 
 def refined_certificate(
@@ -149,5 +150,5 @@ def missed_by(basis: tuple[Array, ...], state: SketchState, data: Any, skew: flo
     # Forming the Gram matrix of the rest is off by so much of its own trace.
     left = left**2 + (sum(whole.shape) + 10) * UNIT * float(xp.sum(rest * rest))
     ratio = data.frame.gain / state.unit
-    found = (left + state.loss + state.rounding) * ratio * ratio / state.weight
+    found: float = (left + state.loss + state.rounding) * ratio * ratio / state.weight
     return found + preparation_error(data, (size * ratio) ** 2 / state.weight)

@@ -31,7 +31,8 @@ def covariance(model: Model) -> np.ndarray:
     v, above = model.components, np.maximum(model.variances - model.noise, 0.0)
     dense = (v.T * above) @ v
     dense.flat[:: v.shape[1] + 1] += model.noise
-    return dense if model.scale is None else dense * np.outer(model.scale, model.scale)
+    found: np.ndarray = dense if model.scale is None else dense * np.outer(model.scale, model.scale)
+    return found
 
 
 def precision(model: Model) -> np.ndarray:
@@ -43,7 +44,8 @@ def precision(model: Model) -> np.ndarray:
         dense.flat[:: v.shape[1] + 1] += 1 / model.noise
     else:
         dense = (v.T / model.variances) @ v
-    return dense if model.scale is None else dense / np.outer(model.scale, model.scale)
+    found: np.ndarray = dense if model.scale is None else dense / np.outer(model.scale, model.scale)
+    return found
 
 
 def log_likelihood(model: Model, data: Any) -> np.ndarray:
@@ -62,7 +64,8 @@ def log_likelihood(model: Model, data: Any) -> np.ndarray:
         log_det += (d - k) * math.log(model.noise)
     if model.scale is not None:
         log_det += 2 * float(np.log(model.scale.astype(np.float64)).sum())
-    return -0.5 * (distance + log_det + d * math.log(2 * math.pi))
+    densities: np.ndarray = -0.5 * (distance + log_det + d * math.log(2 * math.pi))
+    return densities
 
 
 def _check_definite(model: Model) -> None:

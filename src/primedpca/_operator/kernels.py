@@ -132,7 +132,8 @@ def product(
 def _outgrows_cache(block: Block, dtype: Any) -> bool:
     if not is_numpy_array(block) or block.shape[0] < 64:
         return False
-    return int(np.prod(block.shape)) * np.dtype(dtype).itemsize > PREPARED_BYTES
+    itemsize: int = np.dtype(dtype).itemsize
+    return int(np.prod(block.shape)) * itemsize > PREPARED_BYTES
 
 
 def _lifted(y: Array, lift: Array | None, root: Array | None) -> Array:
@@ -295,8 +296,10 @@ def _weight_of_zeros(a: Block, root: Array | None) -> np.ndarray:
     weight: so it is counted among rows of like weight, and is exactly none where all are stored.
     """
     (rows, columns), d = positions(a), a.shape[1]
+    found: np.ndarray
     if root is None:
-        return a.shape[0] - np.bincount(columns, minlength=d).astype(np.float64)
+        found = a.shape[0] - np.bincount(columns, minlength=d).astype(np.float64)
+        return found
     weight = root.astype(np.float64) ** 2
     _, kind = np.unique(np.frexp(weight)[1] // 4, return_inverse=True)
     kinds = int(kind.max(initial=0)) + 1
@@ -305,7 +308,8 @@ def _weight_of_zeros(a: Block, root: Array | None) -> np.ndarray:
     stored = np.bincount(place, weight[rows], minlength=kinds * d).reshape(kinds, d)
     whole = np.bincount(kind, weight, minlength=kinds)[:, None]
     rest = np.where(count == np.bincount(kind, minlength=kinds)[:, None], 0.0, whole - stored)
-    return np.maximum(rest, 0.0).sum(axis=0)
+    found = np.maximum(rest, 0.0).sum(axis=0)
+    return found
 
 
 def extent(

@@ -191,7 +191,8 @@ def positions(block: Block) -> tuple[np.ndarray, np.ndarray]:
 def _spread(block: Block, axis: int) -> np.ndarray:
     """Row or column number of every stored entry."""
     if (block.format == "csr") == (axis == 1):
-        return block.indices
+        indices: np.ndarray = block.indices
+        return indices
     return np.repeat(np.arange(block.indptr.size - 1), np.diff(block.indptr))
 
 

@@ -126,9 +126,12 @@ def predicted_passes(
     # A tie (ratio 1) or a drop to zero would divide by zero below.
     ratio = np.clip(ahead / spectrum[k - 1], 1e-12, 1 - 1e-12)
     far = REDUCTION * np.sqrt(k + extra) / (extra + 1)
+    passes: np.ndarray
     if accelerated:
-        return 1 + np.maximum(1, np.arccosh(far) / np.arccosh(2 / ratio - 1))
-    return 1 + np.maximum(1, np.log(far) / -np.log(ratio))
+        passes = 1 + np.maximum(1, np.arccosh(far) / np.arccosh(2 / ratio - 1))
+    else:
+        passes = 1 + np.maximum(1, np.log(far) / -np.log(ratio))
+    return passes
 
 
 def extended(spectrum: np.ndarray, k: int, size: int) -> np.ndarray:

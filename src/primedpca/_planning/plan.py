@@ -335,7 +335,7 @@ def _evidence(spectrum: np.ndarray, q: int, n: float) -> float:
         if (gaps <= 0).any():  # equal eigenvalues make Laplace's approximation singular
             return -math.inf
         curvature += float(np.log(gaps).sum()) + math.log(n) * gaps.size
-    return (
+    found: float = (
         prior
         - n / 2 * float(np.log(spectrum[:q]).sum())
         - n * (d - q) / 2 * math.log(noise)
@@ -343,3 +343,4 @@ def _evidence(spectrum: np.ndarray, q: int, n: float) -> float:
         - curvature / 2
         - q / 2 * math.log(n)
     )
+    return found

@@ -181,6 +181,7 @@ class Checkpoint:
         self._loops, self._begun = self._loops + 1, self._made
         if self._loop is None or self._loop["loop"] != self._loops:
             return None
+        held: dict[str, Any]
         held, self._loop = unpack(self._loop, self._like), None
         self._begun = held["begun"]
         self.history[:], self._made = as_rows(held["history"]), held["made"]

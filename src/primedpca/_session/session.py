@@ -99,6 +99,7 @@ class SharedFit:
 
     def solution(self, make: Callable[[], Solution]) -> Solution:
         """Return on every rank the result of rank 0, or the one in its checkpoint."""
+        held: Solution | None
         held = self._share(lambda kept: None if kept is None else kept.ended())
         if held is None:
             found = make()
@@ -124,7 +125,7 @@ class SharedFit:
             found = kept.resume_loop()
             return found and (found, kept.history)
 
-        held = self._share(resumed)
+        held: tuple[dict[str, Any], list[Row]] | None = self._share(resumed)
         if held is None:
             return None
         found, self.history[:] = held

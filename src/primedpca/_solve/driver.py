@@ -323,7 +323,7 @@ class _Fit:
 
     def _at_floor(self) -> bool:
         """Whether the change has come near to rounding and has not fallen in five passes."""
-        changes = [row["change"] for row in self.history if "change" in row]
+        changes: list[float] = [row["change"] for row in self.history if "change" in row]
         if len(changes) < 8:
             return False
         before, lately = min(changes[:-5]), min(changes[-5:])

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from primedpca.protocols import Array, Priming, PrimingTraits, State
+from primedpca.protocols import Array, Operator, Priming, PrimingTraits
 
 __all__ = ["BasePriming", "UserPriming"]
 
@@ -21,23 +21,23 @@ class BasePriming:
 
     traits: ClassVar[PrimingTraits] = PrimingTraits()
 
-    def finished(self, state: State) -> bool:
+    def finished(self, state: Any) -> bool:
         """Return False: the run ends after the number of visits that the caller allows."""
         return False
 
-    def change(self, state: State) -> np.ndarray | None:
+    def change(self, state: Any) -> np.ndarray | None:
         """Return ``None``: the remaining change is not estimated."""
         return None
 
-    def variances(self, state: State) -> np.ndarray | None:
+    def variances(self, state: Any) -> np.ndarray | None:
         """Return ``None``: the variances are not known before refining."""
         return None
 
-    def refined(self, state: State, data: Any) -> tuple[Array, np.ndarray] | None:
+    def refined(self, state: Any, data: Operator) -> tuple[Array, np.ndarray] | None:
         """Return ``None``: the directions are not refined yet."""
         return None
 
-    def unsettled(self, state: State) -> int | None:
+    def unsettled(self, state: Any) -> int | None:
         """Return ``None``: the algorithm does not limit the steps of one component."""
         return None
 
@@ -49,7 +49,7 @@ class BasePriming:
         """Return ``None``: as many directions as are asked for."""
         return None
 
-    def remedy(self, state: State, data: Any) -> str:
+    def remedy(self, state: Any, data: Operator) -> str:
         """Return the end of the error message for a state that has diverged."""
         return "; its state is not finite."
 

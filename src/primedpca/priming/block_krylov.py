@@ -21,7 +21,7 @@ from primedpca._core.orthonormal import (
 from primedpca.priming.base import BasePriming
 from primedpca.priming.checks import check_choice, check_count
 from primedpca.priming.exact import right_vectors
-from primedpca.protocols import Array, Like, PrimingTraits
+from primedpca.protocols import Array, Like, Operator, PrimingTraits
 
 __all__ = ["BlockKrylov", "KrylovState", "looked"]
 
@@ -136,7 +136,7 @@ class BlockKrylov(BasePriming):
             (), (), start, none, none, empty, none, none, np.inf, still, 0, n_directions, seed
         )
 
-    def step(self, state: KrylovState, data: Any) -> KrylovState:
+    def step(self, state: KrylovState, data: Operator) -> KrylovState:
         """Multiply the newest block with all the data."""
         newest = state.newest if state.step else self._first_block(state, data)
         images = state.images
@@ -164,7 +164,7 @@ class BlockKrylov(BasePriming):
             state = looked(state)  # a narrower basis cannot have converged
         return self._go_on(state, newest, data)
 
-    def _first_block(self, state: KrylovState, data: Any) -> Array:
+    def _first_block(self, state: KrylovState, data: Operator) -> Array:
         like, start = _like(data, self.side), state.newest
         width = min(self.block_size or state.n_directions, like.n_features)
         if start is None and self.side == "right":
@@ -179,7 +179,7 @@ class BlockKrylov(BasePriming):
         width = min(max(width, start.shape[1]), like.n_features)
         return random_basis(like, width, state.seed, start)
 
-    def _go_on(self, state: KrylovState, newest: Array, data: Any) -> KrylovState:
+    def _go_on(self, state: KrylovState, newest: Array, data: Operator) -> KrylovState:
         """Choose the block to multiply next; restart if the basis has grown too large."""
         like, used = _like(data, self.side), state.projected.shape[0]
         wanted = self.block_size or state.n_directions
@@ -201,11 +201,11 @@ class BlockKrylov(BasePriming):
         widest = max(wanted, 0 if state.newest is None else state.newest.shape[1])
         return max(self.max_basis or default, state.n_directions + 2 * widest)
 
-    def directions(self, state: KrylovState, data: Any) -> Array:
+    def directions(self, state: KrylovState, data: Operator) -> Array:
         """Return the leading Ritz vectors."""
         return self.refined(state, data)[0]
 
-    def refined(self, state: KrylovState, data: Any) -> tuple[Array, np.ndarray]:
+    def refined(self, state: KrylovState, data: Operator) -> tuple[Array, np.ndarray]:
         """Return the leading Ritz vectors ``(d, p)`` and their variances."""
         state = looked(state)
         p = min(state.n_directions, state.variances.size)
@@ -248,7 +248,7 @@ def looked(state: KrylovState) -> KrylovState:
     return state._replace(rest=rest, change=change)
 
 
-def _like(data: Any, side: str) -> Like:
+def _like(data: Operator, side: str) -> Like:
     """Library, device, dtype and length of the vectors of ``side``."""
     length = data.shape[1] if side == "right" else data.shape[0]
     return dataclasses.replace(data.like, n_features=length)

@@ -10,7 +10,7 @@ import numpy as np
 from primedpca._core.arrays import is_numpy_array, namespace, to_numpy
 from primedpca._core.orthonormal import complete, orthonormalise
 from primedpca.priming.base import BasePriming
-from primedpca.protocols import Array, Like, PrimingTraits
+from primedpca.protocols import Array, Like, Operator, PrimingTraits
 
 __all__ = ["Exact", "right_vectors", "spectrum"]
 
@@ -42,15 +42,15 @@ class Exact(BasePriming):
         """Return an empty state; a warm start is ignored."""
         return ExactState(n_directions, None, None)
 
-    def step(self, state: ExactState, data: Any) -> ExactState:
+    def step(self, state: ExactState, data: Operator) -> ExactState:
         """Form the smaller matrix in one pass and decompose it."""
         return ExactState(state.n_directions, *spectrum(data, state.n_directions))
 
-    def directions(self, state: ExactState, data: Any) -> Array:
+    def directions(self, state: ExactState, data: Operator) -> Array:
         """Return the principal directions; takes one more pass with the Gram matrix."""
         return self.refined(state, data)[0]
 
-    def refined(self, state: ExactState, data: Any) -> tuple[Array, np.ndarray]:
+    def refined(self, state: ExactState, data: Operator) -> tuple[Array, np.ndarray]:
         """Return the principal directions ``(d, p)`` and their variances."""
         assert state.variances is not None
         assert state.vectors is not None
@@ -65,7 +65,7 @@ class Exact(BasePriming):
         return state.variances is not None
 
 
-def spectrum(data: Any, count: int) -> tuple[np.ndarray, Array]:
+def spectrum(data: Operator, count: int) -> tuple[np.ndarray, Array]:
     """Return the ``count`` leading eigenvalues and eigenvectors of the smaller matrix.
 
     That is the covariance matrix if ``d <= n``, else the Gram matrix.
@@ -79,7 +79,7 @@ def spectrum(data: Any, count: int) -> tuple[np.ndarray, Array]:
     return values, vectors
 
 
-def right_vectors(images: Array, values: np.ndarray, data: Any) -> Array:
+def right_vectors(images: Array, values: np.ndarray, data: Operator) -> Array:
     """Orthonormalise ``M^T U``; random orthonormal columns replace those of zero variance."""
     xp, p = namespace(images), images.shape[1]
     sizes = to_numpy(xp.linalg.vector_norm(images, axis=0)).astype(np.float64)

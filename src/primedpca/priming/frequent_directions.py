@@ -11,7 +11,7 @@ from primedpca._core.arrays import namespace
 from primedpca.priming.base import BasePriming
 from primedpca.priming.checks import check_count
 from primedpca.priming.sketch import SketchState, decompose, take_in
-from primedpca.protocols import Array, Like, PrimingTraits
+from primedpca.protocols import Array, Like, Operator, PrimingTraits
 
 __all__ = ["FrequentDirections"]
 
@@ -89,14 +89,14 @@ class FrequentDirections(BasePriming):
             center=True,
         )
 
-    def step(self, state: SketchState, data: Any) -> SketchState:
+    def step(self, state: SketchState, data: Operator) -> SketchState:
         """Add the next rows to the sketch."""
         # In float64, as the bound on rounding assumes (docs/certificates.md, section 8).
         rows, root = data.wide(data.rows()), data.wide(data.root)
         factor, unit = data.wide(data.frame.columns.factor), data.frame.gain
         return take_in(state, rows, root, data.frame.mean if data.center else None, unit, factor)
 
-    def directions(self, state: SketchState, data: Any) -> Array:
+    def directions(self, state: SketchState, data: Operator) -> Array:
         """Return the leading right singular vectors of the sketch, times their singular values."""
         xp, sketch = namespace(state.sketch), state.sketch
         squares, vectors = decompose(sketch)[:2] if sketch.shape[0] else (np.zeros(0),) * 2

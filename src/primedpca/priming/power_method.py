@@ -9,7 +9,7 @@ from primedpca._core.arrays import namespace
 from primedpca._core.orthonormal import orthonormalise, random_basis
 from primedpca.priming.base import BasePriming
 from primedpca.priming.checks import check_count, is_real
-from primedpca.protocols import Array, Like, PrimingTraits
+from primedpca.protocols import Array, Like, Operator, PrimingTraits
 
 __all__ = ["PowerMethod"]
 
@@ -72,7 +72,7 @@ class PowerMethod(BasePriming):
         """Return random orthonormal vectors."""
         return PowerState(random_basis(like, n_directions, seed, start), 0, 0, 0)
 
-    def step(self, state: PowerState, data: Any) -> PowerState:
+    def step(self, state: PowerState, data: Operator) -> PowerState:
         """Multiply the current vector with all the data."""
         vectors, j, iteration, unsettled = state
         xp = namespace(vectors)
@@ -101,13 +101,14 @@ class PowerMethod(BasePriming):
             vectors = xp.concat([vectors[:, : j + 1], later], axis=1)
         return PowerState(vectors, j + 1, 0, unsettled or (0 if settled else j + 1))
 
-    def directions(self, state: PowerState, data: Any) -> Array:
+    def directions(self, state: PowerState, data: Operator) -> Array:
         """Return the components found and the one that is being iterated."""
         return state.vectors[:, : state.component + 1]
 
     def finished(self, state: PowerState) -> bool:
         """Whether every component has converged or used up its steps."""
-        return state.component >= state.vectors.shape[1]
+        count: int = state.vectors.shape[1]
+        return state.component >= count
 
     def unsettled(self, state: PowerState) -> int:
         """Return the first component, counted from 1, that used up its steps; 0 if none has."""

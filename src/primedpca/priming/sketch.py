@@ -362,4 +362,5 @@ def _shrink_error(sketch: Array, top: float, whole: float) -> float:
     m, d = sketch.shape  # epsilon_shrink of docs/certificates.md, section 8, without f
     both = math.sqrt(top) * math.sqrt(whole)  # sqrt(top * whole) could overflow
     rows = (2 * m * math.sqrt(m / 2) + 12) * both
-    return UNIT * (d * whole + 42 * m * top + rows) + 2 * _roundoff(sketch) * both
+    error: float = UNIT * (d * whole + 42 * m * top + rows) + 2 * _roundoff(sketch) * both
+    return error

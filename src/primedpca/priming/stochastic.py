@@ -21,7 +21,7 @@ from primedpca._core.arrays import to_numpy
 from primedpca._core.orthonormal import orthonormalise, random_basis
 from primedpca.priming.base import BasePriming
 from primedpca.priming.checks import check_choice, check_count, is_real
-from primedpca.protocols import Array, Like, PrimingTraits
+from primedpca.protocols import Array, Like, Operator, PrimingTraits
 
 __all__ = ["SGDState", "Stochastic", "fitting_rate"]
 
@@ -88,7 +88,7 @@ class Stochastic(BasePriming, ABC):
         rate = 0.0 if self.learning_rate == "auto" else float(self.learning_rate)
         return SGDState(vectors, vectors * 0, 0, rate)
 
-    def step(self, state: SGDState, data: Any) -> SGDState:
+    def step(self, state: SGDState, data: Operator) -> SGDState:
         """Make one SGD step on a mini-batch."""
         v, u, t, rate = state
         rate = rate or fitting_rate(data, v)
@@ -109,7 +109,7 @@ class Stochastic(BasePriming, ABC):
         u = self.momentum * u + ascent
         return self.keep(v + eta * (ascent + self.momentum * u)), u
 
-    def directions(self, state: SGDState, data: Any) -> Array:
+    def directions(self, state: SGDState, data: Operator) -> Array:
         """Return the current vectors."""
         return state.vectors
 
@@ -117,7 +117,7 @@ class Stochastic(BasePriming, ABC):
         """Whether all steps are done."""
         return state.step >= self.steps
 
-    def remedy(self, state: SGDState, data: Any) -> str:
+    def remedy(self, state: SGDState, data: Operator) -> str:
         """Return the end of the message: a learning rate to try, in the units of the data."""
         square = data.frame.gain * data.frame.gain
         rate = state.rate * square if self.learning_rate == "auto" else state.rate
@@ -136,7 +136,7 @@ class Stochastic(BasePriming, ABC):
         return v
 
 
-def fitting_rate(data: Any, vectors: Array) -> float:
+def fitting_rate(data: Operator, vectors: Array) -> float:
     """Return 0.1 divided by the largest variance of a batch.
 
     The variance is estimated in the span of ``vectors`` after two power iterations.

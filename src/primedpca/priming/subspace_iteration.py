@@ -10,7 +10,7 @@ import numpy as np
 from primedpca._core.arrays import namespace, to_numpy
 from primedpca._core.orthonormal import orthonormalise, random_basis, small_eigh
 from primedpca.priming.base import BasePriming
-from primedpca.protocols import Array, Like, PrimingTraits
+from primedpca.protocols import Array, Like, Operator, PrimingTraits
 
 __all__ = ["SubspaceIteration"]
 
@@ -49,7 +49,7 @@ class SubspaceIteration(BasePriming):
         basis = random_basis(like, n_directions, seed, start)
         return SubspaceState(basis, np.zeros(n_directions), np.full(n_directions, np.inf), 0)
 
-    def step(self, state: SubspaceState, data: Any) -> SubspaceState:
+    def step(self, state: SubspaceState, data: Operator) -> SubspaceState:
         """Multiply the basis with all the data."""
         v = state.basis
         xp = namespace(v)
@@ -70,7 +70,7 @@ class SubspaceIteration(BasePriming):
         basis = orthonormalise(z)[0] if bool(xp.all(xp.isfinite(z))) else z
         return SubspaceState(basis, theta, change, state.step + 1)
 
-    def directions(self, state: SubspaceState, data: Any) -> Array:
+    def directions(self, state: SubspaceState, data: Operator) -> Array:
         """Return the basis, largest variance first."""
         return state.basis
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from primedpca._core.arrays import dtype_name, namespace, to_numpy
 from primedpca.priming.base import BasePriming
-from primedpca.protocols import Array, Like, PrimingTraits
+from primedpca.protocols import Array, Like, Operator, PrimingTraits
 
 __all__ = ["FromFunction", "Given"]
 
@@ -45,11 +45,11 @@ class Given(BasePriming):
         """Return the directions in the library and dtype of the data."""
         return GivenState(check_directions(self.array, like), n_directions)
 
-    def step(self, state: GivenState, data: Any) -> GivenState:
+    def step(self, state: GivenState, data: Operator) -> GivenState:
         """Return the state unchanged."""
         return state
 
-    def directions(self, state: GivenState, data: Any) -> Array:
+    def directions(self, state: GivenState, data: Operator) -> Array:
         """Return the directions."""
         return state.directions
 
@@ -81,7 +81,7 @@ class FromFunction(Given):
         """Return an empty state."""
         return GivenState(None, n_directions)
 
-    def step(self, state: GivenState, data: Any) -> GivenState:
+    def step(self, state: GivenState, data: Operator) -> GivenState:
         """Call the function."""
         asked = {"n_directions": state.n_directions}
         # A checkpoint keeps the result as a whole: the function cannot be resumed halfway.
@@ -93,7 +93,7 @@ class FromFunction(Given):
         """Return ``None``: the function is not called yet."""
         return None
 
-    def _call(self, state: GivenState, data: Any) -> Array:
+    def _call(self, state: GivenState, data: Operator) -> Array:
         held = data.source.traits.array
         found = self.array(data.source if held is None else held, state.n_directions)
         return check_directions(found, data.like)

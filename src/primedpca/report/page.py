@@ -110,7 +110,7 @@ def report_html(
     style, script = (_read(name) for name in ("page.css", "page.js"))
     kind, sentence = verdict(model)
     # The page's security policy allows this one script, by its hash, and no other.
-    return template.render(
+    text: str = template.render(
         title=title or _title(known),
         style=style,
         script=script,
@@ -132,6 +132,7 @@ def report_html(
         versions=facts.versions(),
         written=datetime.now(UTC).strftime("%d %B %Y, %H:%M UTC").lstrip("0"),
     )
+    return text
 
 
 def _template() -> Any:

@@ -76,12 +76,14 @@ def _is_file_backed(x: Any) -> bool:
 
 
 def _hdf5_source(x: Any, *, strict: bool = False, follow_links: bool = False) -> DataSource:
-    make = import_module("primedpca.sources.files.hdf5").hdf5_source
+    make: Callable[..., DataSource] = import_module("primedpca.sources.files.hdf5").hdf5_source
     return make(x, strict=strict, follow_links=follow_links)
 
 
 def _zarr_source(x: Any, *, strict: bool = False, follow_links: bool = False) -> DataSource:
-    make = import_module("primedpca.sources.files.zarr_store").zarr_source
+    make: Callable[..., DataSource] = import_module(
+        "primedpca.sources.files.zarr_store"
+    ).zarr_source
     return make(x, strict=strict, follow_links=follow_links)
 
 
@@ -96,9 +98,10 @@ def _anndata_source(x: Any, *, follow_links: bool = False) -> DataSource:
         return h5ad_source(x.filename, follow_links=follow_links)
     if x.X is None:
         raise ValueError("`X` is an AnnData without a matrix X; pass one of its layers.")
-    source: Any = as_source(x.X)
-    source.row_names = np.asarray(x.obs_names, dtype=object)
-    source.feature_names = np.asarray(x.var_names, dtype=object)
+    source = as_source(x.X)
+    named: Any = source
+    named.row_names = np.asarray(x.obs_names, dtype=object)
+    named.feature_names = np.asarray(x.var_names, dtype=object)
     return source
 
 

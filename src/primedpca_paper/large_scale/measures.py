@@ -51,7 +51,8 @@ class Measured:
         squares = (truth**2).sum(axis=0)
         with np.errstate(divide="ignore", invalid="ignore"):
             cosines = np.abs((truth * along).sum(axis=0)) / squares
-        return np.arccos(np.clip(np.nan_to_num(cosines), 0.0, 1.0))
+        found: np.ndarray = np.arccos(np.clip(np.nan_to_num(cosines), 0.0, 1.0))
+        return found
 
     def components(self, method: str, directions: Array) -> Array:
         """Return the components ``(k, d)``."""
@@ -105,7 +106,8 @@ def _orthonormal(square: np.ndarray) -> np.ndarray:
     """Return ``T`` ``(p, r)`` with ``T^T G T = I``, without dependent directions."""
     values, vectors = np.linalg.eigh(square)
     kept = values > 1e-10 * values[-1]
-    return vectors[:, kept] / np.sqrt(values[kept])
+    turn: np.ndarray = vectors[:, kept] / np.sqrt(values[kept])
+    return turn
 
 
 def _leading(inside: np.ndarray, k: int) -> Any:

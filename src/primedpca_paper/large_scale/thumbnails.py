@@ -78,4 +78,5 @@ def shrunk(row: Array, image_shape: Any, pixels: int = PIXELS) -> np.ndarray:
     tall, broad = min(side, h), min(side, w)
     cut = image[: high * tall, : wide * broad]
     boxes = cut.reshape(high, tall, wide, broad, c)
-    return boxes.mean(axis=(1, 3), dtype=np.float64)
+    means: np.ndarray = boxes.mean(axis=(1, 3), dtype=np.float64)
+    return means

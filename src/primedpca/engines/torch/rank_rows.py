@@ -108,7 +108,9 @@ class RankRows(MemorySource):
             "missing": self.missing,
             "in_memory": isinstance(self.own, MemorySource),
         }
-        notes = self._ranks.meet("the rows of every rank", rows=self.own.shape[0], facts=mine)
+        notes: list[dict[str, Any]] = self._ranks.meet(
+            "the rows of every rank", rows=self.own.shape[0], facts=mine
+        )
         for name in mine:
             for r, note in enumerate(notes):
                 here, there = (one["facts"][name] for one in (note, notes[0]))

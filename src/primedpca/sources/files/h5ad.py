@@ -148,7 +148,8 @@ class H5adSparse(_InFile, CompressedFile):
         with self._opened() as file:
             part = self._part(file, name)
             self._check_dataset(part, 1, ((start, stop),))
-            return part[start:stop]
+            stored: np.ndarray = part[start:stop]
+            return stored
 
 
 class H5adDense(_InFile, BlockSource):

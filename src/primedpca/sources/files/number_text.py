@@ -80,7 +80,8 @@ class Tokens:
 
     def signs(self, j: int) -> np.ndarray:
         """Whether number ``j`` of each line is negative."""
-        return self._data[self._column(j)[0]] == ord("-")
+        negative: np.ndarray = self._data[self._column(j)[0]] == ord("-")
+        return negative
 
     def integers(self, j: int, signed: bool = False) -> np.ndarray:
         """Number ``j`` of each line as uint64: digits only, after a sign that is skipped."""

@@ -119,7 +119,10 @@ def _absent(name: str) -> str:
 
 def _reader(kind: str) -> Callable[..., DataSource]:
     module, function = SUFFIXES[kind]
-    return getattr(import_module(f"primedpca.sources.files.{module}"), function)
+    reader: Callable[..., DataSource] = getattr(
+        import_module(f"primedpca.sources.files.{module}"), function
+    )
+    return reader
 
 
 def _call(make: Callable[..., DataSource], name: Any, options: dict[str, Any]) -> DataSource:

@@ -137,7 +137,8 @@ def _means(block: np.ndarray) -> np.ndarray:
     """Mean of the present values of every column; zero where there are none."""
     there = ~np.isnan(block)
     totals = np.where(there, block, 0).sum(axis=0, dtype=np.float64)
-    return totals / np.maximum(there.sum(axis=0), 1)
+    means: np.ndarray = totals / np.maximum(there.sum(axis=0), 1)
+    return means
 
 
 def _lines(path: Path) -> int:

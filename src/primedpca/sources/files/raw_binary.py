@@ -96,7 +96,10 @@ class RawFileSource(FileSource):
             raise FileNotFoundError(
                 f"File not found any more: {self.path} (seen at {where})."
             ) from None
-        return base.read_only(np.ndarray(shape, self.dtype, held, strides=self.strides))
+        block: np.ndarray = base.read_only(
+            np.ndarray(shape, self.dtype, held, strides=self.strides)
+        )
+        return block
 
     def rows(self, index: np.ndarray) -> Block:
         """Rows by number; neighbours are read together."""

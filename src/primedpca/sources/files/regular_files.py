@@ -40,11 +40,12 @@ def open_regular(path: str | os.PathLike[str], mode: str = "rb") -> BinaryIO:
     try:
         if hasattr(os, "set_blocking"):  # not on Windows before Python 3.12
             os.set_blocking(handle, True)
-        file: Any = os.fdopen(handle, mode)
+        opened: Any = os.fdopen(handle, mode)
     except BaseException:
         os.close(handle)
         raise
-    return file  # type: ignore[no-any-return]
+    file: BinaryIO = opened
+    return file
 
 
 def _opened(path: str) -> int:

@@ -166,7 +166,8 @@ def reads_as_number(text: str) -> bool:
 
 def _is_list(arrow: Any, kind: Any) -> bool:
     is_a = arrow.types
-    return is_a.is_list(kind) or is_a.is_large_list(kind) or is_a.is_fixed_size_list(kind)
+    found: bool = is_a.is_list(kind) or is_a.is_large_list(kind) or is_a.is_fixed_size_list(kind)
+    return found
 
 
 def is_number(arrow: Any, kind: Any) -> bool:
@@ -239,7 +240,8 @@ def _numbers(chunk: Any, dtype: np.dtype, name: str, where: str) -> np.ndarray:
     if dtype.kind == "f" and arrow.types.is_integer(kind) and kind.bit_width == 64:
         whole = chunk.drop_null().to_numpy(zero_copy_only=False)
         check_whole_numbers(whole, f"column {name!r}")
-    return chunk.to_numpy(zero_copy_only=False)
+    values: np.ndarray = chunk.to_numpy(zero_copy_only=False)
+    return values
 
 
 def _fill_vectors(out: np.ndarray, chunk: Any, name: str, where: str) -> None:

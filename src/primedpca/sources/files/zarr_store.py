@@ -110,7 +110,8 @@ class ZarrSource(FileSource):
 
     def _key(self, place: tuple[int, ...]) -> str:
         """Path of a chunk inside the folder of the array."""
-        return os.path.normpath(self._array.metadata.encode_chunk_key(place))
+        key: str = self._array.metadata.encode_chunk_key(place)
+        return os.path.normpath(key)
 
     def _check_chunks(self, i: int) -> list[tuple[int, int]]:
         """Return the places of the stored chunks of block ``i``.

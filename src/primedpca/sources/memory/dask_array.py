@@ -54,7 +54,7 @@ class DaskSource(BlockSource):
         self.blocks = tuple((edges[a], edges[b]) for a, b in parts)
         # Delayed chunks, one list for every step along the axis.
         chunks = x.to_delayed() if self.axis == 0 else x.to_delayed().T
-        self._strips = [chunks[a:b].tolist() for a, b in parts]
+        self._strips: list[list[list[Any]]] = [chunks[a:b].tolist() for a, b in parts]
         self._cluster: tuple[Any, float] | None = None  # client and timeout; see computed_by
         self._here = False
 

@@ -169,7 +169,7 @@ def _checked(block: Any, number: int, name: str) -> Block:
 
 def _checksum(block: Block) -> int:
     parts = (block.data, block.indices, block.indptr) if is_sparse(block) else (block,)
-    total = block.shape[0]
+    total: int = block.shape[0]
     for part in parts:
         total = zlib.crc32(np.ascontiguousarray(part).data.cast("B"), total)
     return total

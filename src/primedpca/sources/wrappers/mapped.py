@@ -190,7 +190,8 @@ class _Rows(MemorySource):
     @property
     def traits(self) -> Traits:
         """Names are those of the source below."""
-        return replace(self.source.traits, array=None)
+        below: Traits = self.source.traits
+        return replace(below, array=None)
 
     def rows(self, index: np.ndarray) -> Block:
         """Rows by number."""

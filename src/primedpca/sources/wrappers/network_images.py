@@ -80,7 +80,8 @@ def image_sequence(images: Any) -> Sequence[Any]:
         )
     if len(images) == 0:
         raise ValueError("`images` is empty. Pass at least one image.")
-    return images
+    found: Sequence[Any] = images
+    return found
 
 
 def image_name(images: Sequence[Any], i: int) -> str:
