@@ -93,6 +93,10 @@ def random_basis(like: Like, n_directions: int, seed: Any, start: Array | None =
         Seed of the random numbers.
     start : array of shape (d, q) or None, default=None
         Directions that the first columns span.
+
+    Returns
+    -------
+    array of shape (d, p)
     """
     known = like.asarray(np.empty((like.n_features, 0)))
     if start is not None:
