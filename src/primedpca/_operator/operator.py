@@ -344,7 +344,7 @@ class Centred:
         Parameters
         ----------
         size : int
-            Number of rows in a batch.
+            Maximum number of rows in a batch.
         seed : int or None
             Seed of the random order; ``None`` keeps the order of the rows.
         epoch : int, default=0
@@ -377,7 +377,7 @@ class Centred:
         if part.weight <= 1:
             raise ValueError(
                 f"`sample_weight` of the {part.shape[0]} rows drawn adds up to {part.weight:g}, "
-                "but must exceed 1. Use a larger `share` of the rows."
+                "but must exceed 1. Draw a larger share of the rows."
             )
         return part
 
