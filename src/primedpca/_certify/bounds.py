@@ -196,11 +196,11 @@ def carried(evidence: Evidence, ceiling: np.ndarray) -> float:
 def fewest(evidence: Evidence, up: np.ndarray, total: float, fraction: float) -> tuple[int, int]:
     """Return bounds on the number of components that explain ``fraction`` of the variance.
 
-    Fewer than the first number cannot explain it, because ``sum(lambda_i) <= sum(up_i)``.  The
-    second number of Ritz vectors explains it, because theirs is ``sum(theta_i)``; it is ``p + 1``
-    if the ``p`` Ritz vectors so far do not explain enough.  The two are equal once the number is
-    proven.  They also count as equal if only rounding errors of the sums separate them and these
-    are small.  If the total variance is zero, both are 1.
+    The lower bound holds because fewer components explain at most ``sum(up_i)``.  The upper bound
+    holds because that many Ritz vectors explain ``sum(theta_i)``; it is ``p + 1`` if all ``p`` Ritz
+    vectors do not explain enough.  The bounds are equal once the number is proven.  They are also
+    made equal if only rounding errors of the sums separate them and these are small.  If the
+    total variance is zero, both are 1.
 
     Parameters
     ----------

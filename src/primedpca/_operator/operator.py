@@ -160,7 +160,7 @@ class Centred:
         )
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"`{name}` of an operator cannot be set. Use `view` for a changed copy.")
+        raise AttributeError(f"`{name}` of an operator cannot be set. Use `view` to get a copy.")
 
     @classmethod
     def of(cls, x: Any, **preparation: Any) -> Centred:

@@ -123,8 +123,8 @@ def before_any_pass(like: Like, scale: Any) -> Frame:
     far = np.flatnonzero((kept < tiny) | (kept > most / 4))
     if far.size:
         raise ValueError(
-            f"`scale`[{far[0]}]={given[far[0]]:g} is beyond the range of {kept.dtype}, the dtype of "
-            "the computation. Give `X` in float64, or in another unit."
+            f"`scale`[{far[0]}]={given[far[0]]:g} is beyond the range of {kept.dtype}, in which "
+            "`X` is multiplied. Give `X` in float64, or in another unit."
         )
     return Frame(Columns(factor=1 / values), scale=values)
 
