@@ -277,7 +277,7 @@ class SketchCertifier(NoCertifier):
 
 
 class ProbeCertifier(NoCertifier):
-    """Certifier of block Krylov on the right singular vectors, after every pass.
+    """Certifier of block Krylov iterations with the covariance, after every pass.
 
     With ``failure_probability=0``, only deterministic bounds are used.  Otherwise random probes
     are started as soon as all ``k`` components have nearly converged.  Probes are vectors that are
@@ -400,7 +400,7 @@ class ProbeCertifier(NoCertifier):
 
 
 def _settling(state: KrylovState, k: int) -> float:
-    """Estimate of the largest error of the first ``k`` vectors, in radians."""
+    """Estimate of the error of the first ``k`` vectors as a subspace, in radians."""
     ahead = state.variances[:k] - state.rest
     sizes = np.linalg.norm(state.residual[:, :k], axis=0)
     found = np.where(ahead > 0, np.arctan2(sizes, np.maximum(ahead, 0.0)), np.pi / 2)
