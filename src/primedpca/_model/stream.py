@@ -123,7 +123,7 @@ def check_source(source: Any, parameters: Mapping[str, Any]) -> None:
     if missing != "error":
         raise ValueError(
             f"`missing`={missing!r} needs the means of all rows before the first is used. Replace "
-            "the missing values before `partial_fit`, or use `fit`."
+            "the missing values first, or use `fit`."
         )
     if source is None:
         return
@@ -242,7 +242,7 @@ def taken_in(known: Stream, source: DataSource, weights: np.ndarray | None, cent
     group = max(1, (ROOM - 1) * known.size - 1)
     for start, piece in _pieces(source, group):
         kept = to_numpy(piece.toarray() if is_sparse(piece) else piece)
-        check_whole_numbers(kept, "`X`")  # no shift common to all batches could keep them exact
+        check_whole_numbers(kept, "`X`")  # no shift is known before all batches have been read
         rows = np.array(kept, np.float64)
         if not math.isfinite(_peak(rows)):
             whole = Centred(source, float64=True)
