@@ -179,7 +179,7 @@ NAN[3, 2] = np.nan
 @pytest.mark.parametrize(
     ("directions", "options", "words"),
     [
-        (np.zeros((24, 3)), {}, "directions are all zero, so they span nothing"),
+        (np.zeros((24, 3)), {}, "`directions` are all zero"),
         (TALL.components[:3], {}, r"shape \(3, 24\), but `X` has 24 features\. Transpose them"),
         (np.ones((23, 3)), {}, r"shape \(23, 3\), but `X` has 24 features\. Pass one row"),
         (np.ones(24), {}, r"must be an array of shape \(n_features, n_directions\), got \(24,\)"),

@@ -109,8 +109,8 @@ def steps(
     keeper = None if priming.traits.replayed else data.engine.journal
     if keeper is not None and not isinstance(state, tuple):
         raise TypeError(
-            f"The state of {priming!r} is a {type(state).__name__}, but a checkpoint can store only "
-            "a named tuple of arrays and numbers. Return one, or leave out `checkpoint`."
+            f"The state of {priming!r} is a {type(state).__name__}, but a checkpoint can store "
+            "only a named tuple of arrays and numbers. Return one, or leave out `checkpoint`."
         )
     held = keeper.resume_loop() if keeper is not None else None
     if held is not None:
