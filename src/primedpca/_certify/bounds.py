@@ -87,6 +87,7 @@ def upper(evidence: Evidence) -> np.ndarray:
     whole[p:, :p] = b
     whole[:p, p:] = b.T
     whole[p:, p:] = mu * np.eye(q)
+    # By Cauchy's interlacing these eigenvalues are at least theta; rounding may lose that.
     top = np.maximum(np.linalg.eigvalsh(whole)[::-1][:p], theta)
     return np.append(np.maximum(top, mu) + 2 * evidence.rounding, mu)
 
@@ -255,6 +256,7 @@ def stream_bounds(
     runs : list of (start, stop, angle bound)
         Components proven only as a subspace, as in :func:`clusters`.
     """
+    # At least one zero follows, so that the last value has a gap to the eigenvalues beyond.
     values = np.concatenate([squares, np.zeros(max(1, k + 1 - squares.size))])
     low = np.maximum(values[:k] - rounding, 0.0)
     intervals = np.stack([low, values[:k] + slack + rounding], axis=1)

@@ -387,6 +387,7 @@ class ProbeCertifier(NoCertifier):
         state, k, probes = self._state, self._k, self.operator.probes
         ready = state.variances.size >= k and _settling(state, k) < READY
         idle = probes is None or not probes.riding
+        # The bound of probes cannot fall below `reached`: near lambda_k they are of no more use.
         if ready and probes is not None and probes.passes >= 3:
             idle = idle or probes.reached > 0.9 * state.variances[k - 1]
         if self._failure > 0 and ready and idle:

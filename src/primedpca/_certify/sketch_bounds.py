@@ -116,12 +116,14 @@ def refined_certificate(
     vectors = basis @ rotation
     residual = products @ rotation - vectors * data.like.asarray(values)
     b: np.ndarray = np.asarray(np.linalg.qr(to_numpy(residual), mode="r"))
+    # Deviation from orthonormality as measured, plus the rounding error of the measurement.
     own = to_numpy(vectors.T @ vectors) - np.eye(p)
     skew = float(np.linalg.norm(own)) + data.shape[1] * UNIT
     e = rounding_of(data, p, math.hypot(values[0], spectral_norm(b)), skew)
     missed = missed_by((vectors,), state, data, skew)
     trace = max(0.0, data.total - float(values.sum())) + (math.sqrt(p) + 2) * e
     floor = NEGLIGIBLE * max(0.0, data.total - (math.sqrt(p) + 2) * e)
+    # Both bounds are deterministic, so the smaller one holds as well.
     evidence = Evidence(values, b, min(missed, trace), e, floor)
     certificate = certificate_of(evidence, k, data, "deterministic", 0.0)
     return vectors[:, :k], values[:k], certificate

@@ -78,6 +78,7 @@ def log_likelihood(model: Model, data: Any) -> np.ndarray:
     distance = (scores**2 / model.variances).sum(axis=1)
     log_det = float(np.log(model.variances).sum())
     if model.noise > 0:
+        # Squared distance from the span, which rounding may make slightly negative.
         distance += np.maximum(squares - (scores**2).sum(axis=1), 0.0) / model.noise
         log_det += (d - k) * math.log(model.noise)
     if model.scale is not None:

@@ -87,7 +87,7 @@ def _squares_about(a: Block, root: Array | None, offset: Array | None) -> Array:
     shifted = a.data - root[rows] * offset[columns]
     added = shifted**2 - (root[rows] * some[columns]) ** 2
     whole = np.bincount(rows, added, minlength=a.shape[0]) + root**2 * (some @ some)
-    return np.maximum(whole, 0.0)
+    return np.maximum(whole, 0.0)  # rounding may make the difference slightly negative
 
 
 def _gathered(
@@ -277,6 +277,7 @@ def _reach(a: Array, squares: Array) -> Array:
     ordinary = (squares >= ORDINARY[0]) & (squares <= ORDINARY[1])
     if bool(xp.all(ordinary)):
         return xp.zeros_like(xp.astype(squares, xp.float64))
+    # Magnitudes, not squares: they overflow and underflow much later.
     distances = xp.sum(xp.abs(xp.astype(a, xp.float64, copy=False)), axis=0)
     return xp.where(ordinary, xp.zeros_like(distances), distances)
 
@@ -298,6 +299,8 @@ def _sparse_moments(
     shift = shift.astype(np.float64)
     shift = shift if given.factor is None else shift * given.factor
     rooted = data if root is None else data * root[rows].astype(np.float64)
+    # An entry that is not stored is zero, so it lies at minus the shift.  Its weight enters the
+    # squares as a root, because the square of the shift alone might underflow or overflow.
     return (
         zeros + total(w * ~missing),
         total(w * data) - zeros * shift,
@@ -328,7 +331,7 @@ def _weight_of_zeros(a: Block, root: Array | None) -> np.ndarray:
     stored = np.bincount(place, weight[rows], minlength=kinds * d).reshape(kinds, d)
     whole = np.bincount(kind, weight, minlength=kinds)[:, None]
     rest = np.where(count == np.bincount(kind, minlength=kinds)[:, None], 0.0, whole - stored)
-    return np.maximum(rest, 0.0).sum(axis=0)
+    return np.maximum(rest, 0.0).sum(axis=0)  # a rounded difference may be slightly negative
 
 
 def extent(

@@ -137,7 +137,7 @@ class Centred:
         if missing == "error" and source.traits.missing == "mean":
             missing = "mean"  # the convention of this kind of data
         scale = source.traits.scale if scale is None else scale
-        block = next(iter(source.scan()))[1]
+        block = next(iter(source.scan()))[1]  # for its type; the ledger keeps it for the first pass
         like = like_block(block, source.shape[1], float64)
         root, weight, unit = statistics.roots_of(sample_weight, source.shape[0], like)
         vars(self).update(
@@ -254,6 +254,8 @@ class Centred:
             return self.adjoint(self.forward(vectors) / self.weight)
         parts, away = self._pass(kernels.product, vectors=vectors)
         z, t = parts.sums
+        # M = A - a away^T, so M^T Y = A^T Y - away (a^T Y).  In the first pass Y is A V instead
+        # of M V, with the same result, because a^T A = weight away^T.
         if away is not None:
             subtract_outer(z, away, t)
         z /= self.weight  # in place: the engine does not use the sums again
@@ -267,6 +269,7 @@ class Centred:
         about_a_guess = self.center and self.frame.mean is None
         parts, _ = self._pass(kernels.product, vectors=basis, inside=True)
         square, t = (to_numpy(part) / self.weight for part in parts.sums)
+        # Products relative to a guess of the mean: subtract the outer product of their own mean.
         return square - np.outer(t, t) if about_a_guess else square
 
     def forward(self, vectors: Array) -> Array:
@@ -385,6 +388,7 @@ class Centred:
         """Return the same operator with the mean found so far, multiplied in float64."""
         frame = self.learn()
         shift, fill, factor, _ = (self.wide(part) for part in frame.columns)
+        # The float64 mean itself: the shift of a float32 operator was rounded, or left out.
         shift = frame.mean if self.center and not self.sparse else shift
         columns, offset = Columns(shift, fill, factor), self.wide(frame.offset)
         return self.view(

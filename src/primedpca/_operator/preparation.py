@@ -118,7 +118,7 @@ def _prepare_numpy(
 ) -> Block:
     """Return a dense NumPy block, prepared in this thread's buffer; itself if nothing is to do."""
     asked = any(value is not None for value in (*columns[:3], root)) or unit != 1.0
-    if not asked and block.dtype == dtype and block.flags.c_contiguous:
+    if not asked and block.dtype == dtype and block.flags.c_contiguous:  # no copy is needed
         return np.asarray(block)
     out = _buffer(block.shape, dtype)
     if block.dtype.itemsize > 8:  # wider than float64: subtract the shift before rounding
@@ -262,6 +262,7 @@ def _sparse_means(block: Block, unit: float, root: Array | None) -> np.ndarray:
     """Return the means of :func:`stored_means` for a sparse block, in float64."""
     rows, columns = positions(block)
     data = block.data.astype(np.float64) * unit
+    # Relative to the largest weight, so that weighted sums stay in range.
     weight = np.ones(data.size) if root is None else (root[rows] / root.max()) ** 2
     there = np.isfinite(data) & (weight > 0)
     columns, data, weight = columns[there], data[there], weight[there]

@@ -162,7 +162,8 @@ def roots_of(weight: Any, n: int, like: Like) -> tuple[Array | None, float, floa
             f"`sample_weight` adds up to {total:g}; weights count rows, so their sum must exceed "
             "1. Multiply the weights so that they add up to the number of rows."
         )
-    # From 2^64 on, the sum and the sum minus 1 are the same number in float64.
+    # From 2^64 on, the sum and the sum minus 1 are the same number in float64.  A power of four
+    # has an exact square root, so the division does not change the digits of the roots.
     unit = 4.0 ** max(0, (math.frexp(total)[1] - 64) // 2)
     return like.asarray(np.sqrt(values / unit)), total / unit, unit
 
@@ -263,6 +264,7 @@ def learn(
     found = replace(frame, first=total, mean=mean, total=total)
     if not data.center:
         return found, None, None
+    # Mean square about the mean = mean square about the guess - squared distance of the two.
     found = replace(found, total=max(0.0, total - float(away @ away)))
     start = 0 * distance if shift is None else data.wide(shift)
     lost = astray_by(data, start, distance, total, data.wide(frame.columns.factor))
@@ -438,6 +440,7 @@ def _standard(data: Operator, frame: Frame, found: _Moments) -> tuple[Frame, Arr
             f"{float(scale[int(beyond[0])]):.3g}, which is beyond the range of {info.dtype}. Give "
             "the column in another unit."
         )
+    # The rounding error of a variance is relative to the mean square about the shift.
     ratio = xp.where(constant, 0 * ones, found.square / variance)
     # The weight of the zeros of a sparse column is a difference of weights that lie within a
     # factor of 16 of each other, so its relative error is up to 16 times larger.
@@ -479,7 +482,7 @@ def _moments(data: Operator, frame: Frame) -> tuple[_Moments, Frame]:
         check_present(data.source, there)
         away = sums / there
         seen_from = data.wide(shift) if shift is not None else own[0]
-        variance = xp.clip(squares / there - away**2, min=0.0)
+        variance = xp.clip(squares / there - away**2, min=0.0)  # rounding may go below zero
         found = _Moments(gain, seen_from, there, stored, away, squares / there, variance)
         poor = found.is_poor
         distance = float(xp.max(xp.where(poor, xp.abs(away / gain), xp.zeros_like(away))))
@@ -510,6 +513,7 @@ def _fitting_gain(data: Operator, gain: Array, squares: Array, reach: Array) -> 
     bad = (reach > 0) & ~((squares >= n * low**2) & (squares <= n * high**2))
     if not bool(xp.any(bad)):
         return None
+    # If even the magnitudes have overflowed, assume the largest size.
     size = xp.where(xp.isfinite(typical) & (typical > 0), typical, xp.full_like(typical, 2.0**top))
     power = xp.clip(xp.round(xp.log2(gain) - xp.log2(size)), min=-top, max=top)
     fitting = xp.where(bad, 2.0**power, gain)

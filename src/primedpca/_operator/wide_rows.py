@@ -111,6 +111,7 @@ def by_slices(data: Operator, axis: int) -> Array:
     length, across = data.shape[axis], data.shape[1 - axis]
     columns = []
     for a, b in cut_evenly(length, max(64, 2**22 // across)):
+        # A slice of the matrix is its product with columns of the identity.
         unit = np.zeros((length, b - a))
         unit[np.arange(a, b), np.arange(b - a)] = 1.0
         piece = data.like.asarray(unit)

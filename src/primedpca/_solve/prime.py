@@ -148,7 +148,7 @@ def steps(
         yield snapshot(state)
         if done:
             return
-        clock = time.perf_counter()
+        clock = time.perf_counter()  # restarted: the caller's work between steps is not counted
     if step > begun:
         keep(last=True)
 

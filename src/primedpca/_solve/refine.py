@@ -111,5 +111,6 @@ def refine_span(
     basis = complete(basis, data.like, n_components, (seed, 3))
     part = data if share == 1.0 else data.sample(share, seed)
     values, turn = small_eigh(part.projected_covariance(basis))
+    # A sample has counted its pass on its own meter: here it is a fraction of a pass.
     data.count(0.0 if part is data else part.shape[0] / data.shape[0])
     return decomposition(data, basis @ data.like.asarray(turn[:, :n_components]), values)
