@@ -87,6 +87,8 @@ class Probes:
         """Extend ``Q`` and ``H`` by the product ``(d, w)`` of ``C`` with the newest image."""
         images = (*self.images, self.newest)
         last = len(self.basis) - 1
+        # As in block Lanczos, A is symmetric: the product has components along the two latest
+        # images only, and along the last block of the basis, which C does not map into the span.
         near = (last, *range(max(last + 1, last + len(images) - 1), last + 1 + len(images)))
         blocks = (*self.basis, *images)
         newest, held, coupling = continued(product, blocks, near)

@@ -79,7 +79,7 @@ def prime(
             raise ValueError(f"`{name}`={value!r} must be a whole number, at least 1.")
     if not isinstance(n_directions, Integral) or not 1 <= n_directions <= data.shape[1]:
         raise ValueError(
-            f"`n_directions`={n_directions!r} must be a whole number from 1 to n_features="
+            f"`n_directions`={n_directions!r} must be a whole number between 1 and n_features="
             f"{data.shape[1]}."
         )
     start = None if start is None else check_directions(start, data.like)
