@@ -114,7 +114,11 @@ LINES = [
     (("fit", "table.csv", "-k", "1", "--columns", "a,z"), 1, "no column 'z'"),
     (("fit", "x.npy", "-k", "2", "--columns", "a"), 1, "`--columns` for x.npy"),
     (("fit", "x.npy::part", "-k", "2"), 1, "has no parts"),
-    (("fit", "nan.npy", "-k", "2"), 1, "row 3, column 4 (rows and columns counted from 0). Use `-"),
+    (
+        ("fit", "nan.npy", "-k", "2"),
+        1,
+        "row 3, column 4 (rows and columns counted from 0). Use `--missing mean`",
+    ),
     # -- invalid requests
     (("plan", "x.npy", "-k", "0"), 1, "`-k`=0 must lie between 1 and"),
     (("plan", "x.npy", "-k", "-3"), 1, "`-k`=-3"),
@@ -131,11 +135,7 @@ LINES = [
     (("certify", "x.npy", "wide.npy"), 1, "COMPONENTS have shape (5, 9), but DATA has 8"),
     (("certify", "x.npy", "oblique.npy"), 1, "orthonormal"),
     (("certify", "x.npy", "words.xyz"), 1, "COMPONENTS='words.xyz' has an unsupported suffix"),
-    (
-        (*FIT, "--checkpoint", "x.npy/kept"),
-        1,
-        "`--checkpoint`='x.npy/kept' cannot be created: Not a directory",
-    ),
+    ((*FIT, "--checkpoint", "x.npy/kept"), 1, "`--checkpoint`='x.npy/kept' cannot be created: Not a directory"),
     # -- outputs that cannot or must not be written
     ((*FIT, "-o", "no/folder/model.safetensors"), 1, "folder not found"),
     ((*FIT, "-o", "nothing"), 1, "is a folder. Name a file"),

@@ -330,8 +330,9 @@ def _weight_of_zeros(a: Block, root: Array | None) -> np.ndarray:
     count = np.bincount(place, minlength=kinds * d).reshape(kinds, d)
     stored = np.bincount(place, weight[rows], minlength=kinds * d).reshape(kinds, d)
     whole = np.bincount(kind, weight, minlength=kinds)[:, None]
+    # Rounding may make a difference slightly negative.
     rest = np.where(count == np.bincount(kind, minlength=kinds)[:, None], 0.0, whole - stored)
-    return np.maximum(rest, 0.0).sum(axis=0)  # a rounded difference may be slightly negative
+    return np.maximum(rest, 0.0).sum(axis=0)
 
 
 def extent(
