@@ -74,7 +74,8 @@ class Centred:
     x : data of shape (n, d)
         Anything that :func:`~primedpca.as_source` reads.
     engine : Engine, optional
-        Engine that sweeps over the blocks.  By default the engine that suits the source.
+        Engine that sweeps over the blocks.  By default this machine, or for a Dask array the Dask
+        client in scope.
     sample_weight : array of shape (n,), optional
         Frequencies: a row of weight 2 counts as that row twice.  By default every weight is 1.
     center : bool, default=True
