@@ -157,10 +157,11 @@ def roots_of(weight: Any, n: int, like: Like) -> tuple[Array | None, float, floa
         )
     total = math.fsum(values)  # exact up to one rounding, for any number of weights
     # Weights that were divided by their sum add up to 1, up to the rounding of the divisions.
+    # scikit-learn's checks of estimators look for the word "zero" in the message.
     if total <= 1.0 + n * 2.0**-49:
         raise ValueError(
             f"`sample_weight` adds up to {total:g}; weights count rows, so their sum must exceed "
-            "1. Multiply the weights so that they add up to the number of rows."
+            "1, and not be near zero. Multiply the weights by a number so that they count rows."
         )
     # From 2^64 on, the sum and the sum minus 1 are the same number in float64.  A power of four
     # has an exact square root, so the division does not change the digits of the roots.
