@@ -226,7 +226,7 @@ def test_certify_deterministically():
 @pytest.mark.parametrize(
     ("components", "words"),
     [
-        (np.ones((2, 24)), "orthonormal rows; their products miss the identity by 24"),
+        (np.ones((2, 24)), "`components` must have orthonormal rows.* by 24"),
         (np.eye(23)[:2], r"shape \(2, 23\), but `X` has 24 features"),
         (np.eye(24)[0], "one row for each component"),
         (np.full((1, 24), np.nan), "orthonormal"),

@@ -98,8 +98,8 @@ LINES = [
     (("fit", "decimal.csv", "-k", "1"), 1, "no ',' in its first line, but ';'"),
     (("fit", "decimal.csv", "-k", "1", "--delimiter", ";"), 1, "'a' ('1,5' in row 0)"),
     (("fit", "marks.csv", "-k", "1"), 1, "'a' ('?' in row 2)"),
-    (("fit", "holes.csv", "-k", "1"), 1, "DATA contain NaN: 1 entries are no finite numbers, "),
-    (("fit", "holes.csv", "-k", "1", "--exclude", "id"), 1, "row 1, column 0 ('a, b'); use"),
+    (("fit", "holes.csv", "-k", "1"), 1, "DATA contain NaN: 1 non-finite value(s), "),
+    (("fit", "holes.csv", "-k", "1", "--exclude", "id"), 1, "row 1, column 0 ('a, b') (rows"),
     (
         ("fit", "holes.csv", "-k", "1", "--columns", "c", "--exclude", "c"),
         1,
@@ -114,7 +114,11 @@ LINES = [
     (("fit", "table.csv", "-k", "1", "--columns", "a,z"), 1, "no column 'z'"),
     (("fit", "x.npy", "-k", "2", "--columns", "a"), 1, "`--columns` for x.npy"),
     (("fit", "x.npy::part", "-k", "2"), 1, "has no parts"),
-    (("fit", "nan.npy", "-k", "2"), 1, "row 3, column 4; use `--missing mean`"),
+    (
+        ("fit", "nan.npy", "-k", "2"),
+        1,
+        "row 3, column 4 (rows and columns counted from 0). Use `--missing mean`",
+    ),
     # -- invalid requests
     (("plan", "x.npy", "-k", "0"), 1, "`-k`=0 must lie between 1 and"),
     (("plan", "x.npy", "-k", "-3"), 1, "`-k`=-3"),

@@ -124,7 +124,7 @@ WORDS = {
         "rank 1 of 2 failed: FileNotFoundError: File not found: `X`='/none.npy'",
         "File not found",
     ),
-    "NaN": ("contains NaN: 1 entries are no finite numbers, the first at row 650, column 9",) * 2,
+    "NaN": ("contains NaN: 1 non-finite value(s), the first at row 650, column 9",) * 2,
     "NaN in own rows": ("the first at row 403 of rank 1, row 650, column 9",) * 2,
     "NaN in one block": ("the first at row 10 of rank 0, row 10, column 1",) * 2,
     "unreadable block": ("rank 1 of 2 failed: OSError: block 7 is torn", "block 7 is torn"),

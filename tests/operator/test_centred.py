@@ -478,9 +478,9 @@ def test_the_first_bad_entry_is_named(name, value, place, dtype, shape, tmp_path
     row, column = place[0] % shape[0], place[1] % shape[1]
     given = SOURCES[name](X, tmp_path)
     what = "NaN" if np.isnan(value) else "infinity"
-    expected = f"contains {what}: 1 entries are no finite numbers, the first at row {row}, "
+    expected = f"contains {what}: 1 non-finite value(s), the first at row {row}, "
     expected += (
-        f"column {column} ('c{column}');" if name in ("pandas", "polars") else f"column {column};"
+        f"column {column} ('c{column}') (" if name in ("pandas", "polars") else f"column {column} ("
     )
     missing = ("error", "mean") if what == "infinity" else ("error",)
     for scale, rule in itertools.product((None, "std"), missing):
@@ -505,7 +505,7 @@ def test_bad_entries_are_counted(name, scale, shape, tmp_path):
     X[3, 2] = np.inf
     X[-1, 6] = np.nan
     X[-2, 5] = -np.inf
-    assert "3 entries" in refused(SOURCES[name](X, tmp_path), scale=scale)
+    assert "3 non-finite value" in refused(SOURCES[name](X, tmp_path), scale=scale)
 
 
 @pytest.mark.parametrize("rule", ["error", "mean"])
@@ -514,7 +514,7 @@ def test_a_column_of_infinities_is_not_taken_for_missing(name, rule, shape, tmp_
     X = varied(shape)
     X[:, 5] = np.inf
     text = refused(SOURCES[name](X, tmp_path), missing=rule)
-    assert f"infinity: {shape[0]} entries" in text
+    assert f"infinity: {shape[0]} non-finite value" in text
     assert "row 0, column 5" in text
 
 
@@ -522,7 +522,7 @@ def test_a_column_of_infinities_is_not_taken_for_missing(name, rule, shape, tmp_
 def test_infinities_of_both_signs(rule, shape):
     X = varied(shape)
     X[:2, 5] = np.inf, -np.inf
-    assert "2 entries" in refused(X, missing=rule)
+    assert "2 non-finite value" in refused(X, missing=rule)
 
 
 def test_bad_entries_of_other_types():
@@ -530,9 +530,7 @@ def test_bad_entries_of_other_types():
     X[7, 3] = np.nan
     half = X.astype(np.float16)
     for given in (half, torch.tensor(half), torch.tensor(half).to(torch.bfloat16)):
-        assert "NaN: 1 entries are no finite numbers, the first at row 7, column 3" in refused(
-            given
-        )
+        assert "NaN: 1 non-finite value(s), the first at row 7, column 3" in refused(given)
 
 
 @pytest.mark.skipif(np.finfo(np.longdouble).max == np.finfo(float).max, reason="no wider type")

@@ -179,7 +179,7 @@ NAN[3, 2] = np.nan
 @pytest.mark.parametrize(
     ("directions", "options", "words"),
     [
-        (np.zeros((24, 3)), {}, "directions are all zero, so they span nothing"),
+        (np.zeros((24, 3)), {}, "`directions` are all zero"),
         (TALL.components[:3], {}, r"shape \(3, 24\), but `X` has 24 features\. Transpose them"),
         (np.ones((23, 3)), {}, r"shape \(23, 3\), but `X` has 24 features\. Pass one row"),
         (np.ones(24), {}, r"must be an array of shape \(n_features, n_directions\), got \(24,\)"),
@@ -190,8 +190,8 @@ NAN[3, 2] = np.nan
         (np.eye(24, 3), {"n_components": 4}, "`n_components`=4 must lie between 1 and 3"),
         (np.eye(24, 3), {"n_components": 0}, "`n_components`=0 must lie between 1 and 3"),
         (np.ones((24, 3)), {"n_components": 2}, r"`n_components`=2 .* 1, .*numpy.ndarray .*span"),
-        (np.eye(24, 3), {"share": 0.0}, r"`share`=0.0 must lie in \(0, 1\]"),
-        (np.eye(24, 3), {"share": 1.5}, r"`share`=1.5 must lie in \(0, 1\]"),
+        (np.eye(24, 3), {"share": 0.0}, "`share`=0.0 must be above 0"),
+        (np.eye(24, 3), {"share": 1.5}, "`share`=1.5 must be above 0 and at most 1"),
         (np.eye(24, 3), {"share": np.nan}, "`share`=nan"),
         (np.eye(24, 3), {"share": 0.5, "random_state": "x"}, "`random_state`='x' must be"),
     ],

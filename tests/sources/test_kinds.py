@@ -77,7 +77,7 @@ def test_missing_values_of_every_kind(name, tmp_path):
     filled = np.where(holes, np.nan, X)
     given = catalogue.KINDS[name](filled, tmp_path)
     count, first = holes.sum(), np.argwhere(holes)[0]
-    with pytest.raises(ValueError, match=rf"NaN: {count} entries.*first at row") as refused:
+    with pytest.raises(ValueError, match=rf"NaN: {count} non-finite.*first at row") as refused:
         PrimedPCA(3).fit(given)
     if as_source(given).axis == 0:
         assert f"row {first[0]}, column {first[1]}" in str(refused.value)
@@ -94,7 +94,7 @@ def test_the_places_named_are_those_of_the_bad_entries():
     X = np.ones((30, 4))
     X[[3, 9, 20], [1, 0, 3]] = np.nan
     for given in (X, sp.csr_array(X), sp.csc_array(X), np.asfortranarray(X)):
-        with pytest.raises(ValueError, match="3 entries") as refused:
+        with pytest.raises(ValueError, match="3 non-finite") as refused:
             PrimedPCA(2).fit(given)
         text = str(refused.value)
         first = re.search(r"row (\d+), column (\d+)", text).groups()

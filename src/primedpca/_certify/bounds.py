@@ -1,9 +1,10 @@
-"""From Ritz values and residuals to bounds: the inequalities of docs/certificates.md.
+"""Bounds on angles and eigenvalues from Ritz values and residuals (docs/certificates.md).
 
-Let ``U`` hold all Ritz vectors at hand, ``theta_1 >= ... >= theta_p`` their values, and
-``R = C U - U diag(theta)``.  Everything below needs only ``theta``, a small matrix ``B`` with
-``B^T B = R^T R``, a number ``mu`` at least as large as the top eigenvalue of what is left,
-``(I - U U^T) C (I - U U^T)``, and ``e``, a bound on the error of the computed ``C U``.
+Let ``C`` be the covariance with eigenvalues ``lambda_1 >= lambda_2 >= ...``, let ``U`` hold all
+Ritz vectors computed so far, ``theta_1 >= ... >= theta_p`` their Ritz values, and
+``R = C U - U diag(theta)`` their residuals.  The bounds need only ``theta``, a small matrix ``B``
+with ``B^T B = R^T R``, an upper bound ``mu`` on the top eigenvalue of the rest of the covariance,
+``(I - U U^T) C (I - U U^T)``, and a bound ``e`` on the rounding error of the computed ``C U``.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ __all__ = [
     "upper",
 ]
 
-#: Shares of the variance that differ by less are the same share.
+#: Explained variance ratios that differ by less than this count as equal.
 LITTLE = 1e-7
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a certificate is drawn from.
+    """Quantities from which a certificate is computed.
 
     Attributes
     ----------
@@ -47,11 +48,11 @@ class Evidence:
     residual : ndarray of shape (q, p)
         The matrix ``B``.
     missed : float
-        The bound ``mu`` on what could have been missed.
+        The bound ``mu`` on the variance in any direction outside the span of the Ritz vectors.
     rounding : float
-        The bound ``e``.
-    negligible : float
-        Variances up to this size count as none where they cannot be told from zero.
+        The bound ``e`` on the rounding error.
+    negligible : float, default=inf
+        Variances up to this size count as zero if rounding errors may have caused them.
     """
 
     values: np.ndarray
@@ -62,19 +63,20 @@ class Evidence:
 
     @property
     def above(self) -> float:
-        """``mu`` with its rounding."""
+        """``mu + e``, an upper bound that includes rounding errors."""
         return self.missed + self.rounding
 
 
 def lower(evidence: Evidence) -> np.ndarray:
-    """``lambda_i >= theta_i - e`` (Cauchy), ``(p,)``."""
+    """Lower bounds on the eigenvalues, ``lambda_i >= theta_i - e`` (Cauchy), ``(p,)``."""
     return np.maximum(evidence.values - evidence.rounding, 0.0)
 
 
 def upper(evidence: Evidence) -> np.ndarray:
-    """``lambda_i <= max(mu, i-th eigenvalue of [[Theta, B^T], [B, mu I]]) + 2 e``, ``(p + 1,)``.
+    """Upper bounds on the eigenvalues, ``(p + 1,)``.
 
-    The last entry is the bound on ``lambda_{p+1}``, which is ``mu`` itself.
+    ``lambda_i <= max(mu, i-th eigenvalue of [[Theta, B^T], [B, mu I]]) + 2 e``.  The last entry is
+    the bound on ``lambda_{p+1}``, which is ``mu`` itself.
     """
     theta, b, mu = evidence.values, evidence.residual, evidence.above
     p, q = theta.size, b.shape[0]
@@ -85,14 +87,16 @@ def upper(evidence: Evidence) -> np.ndarray:
     whole[p:, :p] = b
     whole[:p, p:] = b.T
     whole[p:, p:] = mu * np.eye(q)
+    # By Cauchy's interlacing these eigenvalues are at least theta; rounding may lose that.
     top = np.maximum(np.linalg.eigvalsh(whole)[::-1][:p], theta)
     return np.append(np.maximum(top, mu) + 2 * evidence.rounding, mu)
 
 
 def angle_bounds(evidence: Evidence, k: int, up: np.ndarray) -> np.ndarray:
-    """The angle between each of the first ``k`` Ritz vectors and the truth, ``(k,)``.
+    """Bounds on the angles between the first ``k`` Ritz vectors and the true ones, ``(k,)``.
 
-    The smaller of Davis and Kahan's bound and the block bound; pi/2 where neither holds.
+    In radians: the smaller of Davis and Kahan's bound and the block bound, and pi/2 (nothing is
+    proven) where neither applies.  ``up`` is the result of :func:`upper`.
     """
     found = np.full(k, np.pi / 2)
     sizes = np.linalg.norm(evidence.residual, axis=0) + evidence.rounding
@@ -105,17 +109,21 @@ def angle_bounds(evidence: Evidence, k: int, up: np.ndarray) -> np.ndarray:
 
 
 def _gap(evidence: Evidence, a: int, b: int, up: np.ndarray) -> float:
-    """From the run ``a..b`` of Ritz values to the other true eigenvalues, less rounding."""
+    """Gap between the Ritz values ``a..b``, counted from 0, and all other true eigenvalues.
+
+    Rounding errors are subtracted, so that the true gap is at least as large.
+    """
     theta = evidence.values
     before = math.inf if a == 0 else theta[a - 1] - theta[a]
     return float(min(before, theta[b] - up[b + 1])) - 4 * evidence.rounding
 
 
 def _block(evidence: Evidence, a: int, b: int, up: np.ndarray) -> float:
-    """The block bound (after Nakatsukasa) for the run ``a..b``, an angle; pi/2 if it does not hold.
+    """Block bound (after Nakatsukasa) on the angle of the Ritz vectors ``a..b``, counted from 0.
 
-    ``tan <= |R_J|_F sqrt(1 + kappa^2) / (theta_b - mu - s)``: the wide gap to what was missed
-    acts in first order, the neighbours only in second.
+    ``tan <= |R_J|_F sqrt(1 + kappa^2) / (theta_b - mu - s)``, and pi/2 where it does not apply.
+    The gap to the rest of the covariance, which is usually wide, enters in first order; the gaps
+    to the neighbouring Ritz values, which may be narrow, enter only in second order.
     """
     theta, residual, e = evidence.values, evidence.residual, evidence.rounding
     outside = np.ones(theta.size, dtype=bool)
@@ -146,11 +154,13 @@ def _block(evidence: Evidence, a: int, b: int, up: np.ndarray) -> float:
 
 
 def clusters(evidence: Evidence, k: int, up: np.ndarray) -> list[tuple[int, int, float]]:
-    """Runs that the certificate does not tell apart, as ``(start, stop, angle bound)``.
+    """Return runs of components that are proven only as a subspace.
 
-    Cuts are where ``theta_i > up_{i+1}`` for sure.  Every run between two cuts that holds one
-    of the first ``k`` and is longer than one is given whole, past ``k`` if need be; after the
-    last cut nothing is claimed.
+    Each run is ``(start, stop, angle bound)``, with indices counted from 0 and ``stop`` after the
+    last component.  Components are separated where ``theta_i > up_{i+1}`` is proven.  Every run
+    between two separations that has more than one member and contains one of the first ``k`` is
+    returned as a whole, even if it extends past ``k``.  After the last separation nothing is
+    claimed.
     """
     p, e = evidence.values.size, evidence.rounding
     cuts = [0, *(i + 1 for i in range(p) if evidence.values[i] - e > up[i + 1])]
@@ -165,11 +175,12 @@ def clusters(evidence: Evidence, k: int, up: np.ndarray) -> list[tuple[int, int,
 
 
 def carried(evidence: Evidence, ceiling: np.ndarray) -> float:
-    """What a basis can have missed, if ``lambda_i <= ceiling_i`` is known from another one.
+    """Bound ``mu`` for a new basis, from upper bounds ``lambda_i <= ceiling_i`` of an earlier one.
 
-    For any ``j`` with ``rho = ceiling_{j+1} < theta_j``, ``C - rho`` has no more positive
-    eigenvalues than the ``j`` of ``Theta_j - rho``, so that (Haynsworth) what is left is at most
-    ``rho + |R_j (Theta_j - rho)^(-1/2)|^2``.  ``evidence.missed`` is not looked at.
+    For any ``j`` with ``rho = ceiling_{j+1} < theta_j``, ``C - rho`` has at most ``j`` positive
+    eigenvalues, as many as ``Theta_j - rho``.  Then, by Haynsworth's inertia additivity, the top
+    eigenvalue of the rest is at most ``rho + |R_j (Theta_j - rho)^(-1/2)|^2``.  The smallest of
+    these bounds is returned, infinity if there is none.  ``evidence.missed`` is not used.
     """
     theta, e, best = evidence.values, evidence.rounding, math.inf
     for j in range(1, min(theta.size, ceiling.size - 1) + 1):
@@ -184,13 +195,23 @@ def carried(evidence: Evidence, ceiling: np.ndarray) -> float:
 
 
 def fewest(evidence: Evidence, up: np.ndarray, total: float, fraction: float) -> tuple[int, int]:
-    """How many components hold ``fraction`` of the ``total`` variance: at least, at most.
+    """Return bounds on the number of components that explain ``fraction`` of the variance.
 
-    No fewer than the first number can, because ``sum(lambda_i) <= sum(up_i)``; the Ritz vectors
-    at hand do with the second, because they hold ``sum(theta_i)``.  It is one more than there
-    are where they do not hold so much yet.  Both are equal once the number is known, or once
-    they differ only by what rounding does to the sums, if that is little.  Of no variance at all,
-    one component holds any share.
+    The lower bound holds because fewer components explain at most ``sum(up_i)``.  The upper bound
+    holds because that many Ritz vectors explain ``sum(theta_i)``; it is ``p + 1`` if all ``p`` Ritz
+    vectors do not explain enough.  The bounds are equal once the number is proven.  They are also
+    made equal if only rounding errors of the sums separate them and these are small.  If the
+    total variance is zero, both are 1.
+
+    Parameters
+    ----------
+    evidence : Evidence
+    up : ndarray of shape (p + 1,)
+        Result of :func:`upper`.
+    total : float
+        Total variance, with divisor ``n``.
+    fraction : float
+        Explained variance ratio to reach, between 0 and 1.
     """
     theta, e = evidence.values, evidence.rounding
     p, blur = theta.size, (math.sqrt(theta.size) + 2) * e
@@ -208,33 +229,39 @@ def fewest(evidence: Evidence, up: np.ndarray, total: float, fraction: float) ->
 def stream_bounds(
     squares: np.ndarray, slack: float, rounding: float, k: int
 ) -> tuple[np.ndarray, np.ndarray, list[tuple[int, int, float]]]:
-    """What a sketch ``S`` with ``-e I <= C - S^T S <= (Delta + e) I`` proves of the first ``k``.
+    """Bounds for the first ``k`` components of a sketch ``S`` of the covariance ``C``.
 
-    ``sigma_i^2 - e <= lambda_i <= sigma_i^2 + Delta + e``, and where a run of eigenvalues of
-    ``S^T S`` is farther than ``Delta`` from the others, its span is within
+    The sketch satisfies ``-e I <= C - S^T S <= (Delta + e) I``.  Hence
+    ``sigma_i^2 - e <= lambda_i <= sigma_i^2 + Delta + e``.  If the gap between a run of
+    eigenvalues of ``S^T S`` and the others exceeds ``Delta``, the span of the run is within
     ``arcsin(Delta / gap) / 2`` of the true one.
 
     Parameters
     ----------
     squares : ndarray of shape (r,)
-        The eigenvalues of ``S^T S``, largest first; those that follow are zero.
-    slack, rounding : float
-        ``Delta`` and ``e``.
+        Eigenvalues ``sigma_i^2`` of ``S^T S``, largest first; all further ones are zero.
+    slack : float
+        ``Delta``, the variance that the sketch may have lost in any direction.
+    rounding : float
+        ``e``, the bound on the rounding errors.
     k : int
+        Number of components.
 
     Returns
     -------
     intervals : ndarray of shape (k, 2)
-        Between which numbers each eigenvalue of ``C`` lies.
+        Lower and upper bound on each eigenvalue of ``C``.
     angles : ndarray of shape (k,)
+        Bounds on the angles in radians; pi/2 where nothing is proven.
     runs : list of (start, stop, angle bound)
-        As :func:`clusters` gives them.
+        Components proven only as a subspace, as in :func:`clusters`.
     """
+    # At least one zero follows, so that the last value has a gap to the eigenvalues beyond.
     values = np.concatenate([squares, np.zeros(max(1, k + 1 - squares.size))])
     low = np.maximum(values[:k] - rounding, 0.0)
     intervals = np.stack([low, values[:k] + slack + rounding], axis=1)
     loose = slack + 2 * rounding
-    gaps = values[:-1] - values[1:] - 2 * rounding  # the squares are computed, too
+    gaps = values[:-1] - values[1:] - 2 * rounding  # both squares have rounding errors
     cuts = [0, *(np.flatnonzero(gaps > loose) + 1)]
     angles, runs = np.full(k, np.pi / 2), []
     for start, stop in pairwise(map(int, cuts)):
@@ -255,13 +282,26 @@ def spectral_norm(matrix: np.ndarray) -> float:
 
 
 def _top(matrix: Any) -> float:
+    """Return the largest eigenvalue of the symmetric part, and 0 if it is negative."""
     return max(0.0, float(np.linalg.eigvalsh((matrix + matrix.T) / 2)[-1])) if matrix.size else 0.0
 
 
 def certificate_of(evidence: Evidence, k: int, data: Any, kind: str, failure: float) -> Certificate:
-    """The certificate that the evidence allows; variances are in the unit of ``data``, if given.
+    """Return the certificate of the first ``k`` components that follows from the evidence.
 
-    Of components beyond the Ritz vectors at hand only ``0 <= lambda <= mu`` is claimed.
+    For components beyond the ``p`` Ritz vectors, only ``0 <= lambda <= mu`` is claimed.
+
+    Parameters
+    ----------
+    evidence : Evidence
+    k : int
+        Number of components.
+    data : Centred or None
+        Data in whose unit the eigenvalue bounds are given; ``None`` leaves them as they are.
+    kind : {"exact", "deterministic", "probabilistic"}
+        Kind of the certificate.
+    failure : float
+        Probability that the certificate is false.
     """
     up, size = upper(evidence), min(k, evidence.values.size)
     runs = [Cluster(*run) for run in clusters(evidence, size, up)]
@@ -270,7 +310,8 @@ def certificate_of(evidence: Evidence, k: int, data: Any, kind: str, failure: fl
     low = np.zeros(k)
     low[:size] = lower(evidence)[:size]
     up = np.concatenate([up[:size], np.full(k - size, evidence.above)])
-    # The trace bound alone is off by (sqrt(p) + 2) e, and upper() adds a few e to it.
+    # A variance counts as zero if rounding errors alone explain its upper bound.  The trace bound
+    # is off by (sqrt(p) + 2) e, and upper() adds a few e to it.
     few = 4.0 if kind == "exact" else 2 * math.sqrt(evidence.values.size) + 12
     zero = (up <= min(few * evidence.rounding, evidence.negligible)) & (low == 0)
     bounds = np.stack([low, up], axis=1)

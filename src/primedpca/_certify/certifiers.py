@@ -1,8 +1,8 @@
-"""Certifiers: what looks at the steps of a priming and proves how far off its components are.
+"""Certifiers: objects that inspect the steps of a priming and prove bounds on its errors.
 
-The main loop shows every step to one of them.  ``NoCertifier`` proves nothing, ``ExactCertifier``
-looks at a full decomposition, ``ProbeCertifier`` at block Krylov, and ``SketchCertifier`` at
-Frequent Directions.
+The main loop passes every step to one certifier.  ``NoCertifier`` proves nothing,
+``ExactCertifier`` certifies a full decomposition, ``ProbeCertifier`` block Krylov, and
+``SketchCertifier`` Frequent Directions.
 """
 
 from __future__ import annotations
@@ -46,20 +46,22 @@ __all__ = [
     "SketchCertifier",
 ]
 
-READY = 0.3  # radians that the components still move by when probes set out
+#: Estimated error of the components in radians below which probes are started.
+READY = 0.3
 
 
 class Proof(NamedTuple):
-    """Outcome of one look.
+    """Result of a certifier after one step.
 
     Attributes
     ----------
     certificate : Certificate
     find : callable
-        Returns the components that it is about, as a Decomposition.
-    counted : bool
-        Whether the number of components that hold a share of the variance is proven.
+        Returns the certified components, as a Decomposition.
+    counted : bool, default=True
+        For a fractional ``n_components``, whether the number of components is proven.
     evidence : Evidence, optional
+        Quantities from which the certificate was computed.
     """
 
     certificate: Certificate
@@ -68,7 +70,13 @@ class Proof(NamedTuple):
     evidence: Evidence | None = None
 
     def at_floor(self, tol: float) -> bool:
-        """Whether rounding alone keeps components from ``tol``: no further pass would help."""
+        """Whether only rounding errors keep components from ``tol``, so that passes are useless.
+
+        Parameters
+        ----------
+        tol : float
+            Angle to prove, in radians.
+        """
         if self.evidence is None:
             return False
         values, e = self.evidence.values, self.evidence.rounding
@@ -78,6 +86,7 @@ class Proof(NamedTuple):
         sizes = np.linalg.norm(self.evidence.residual[:, short], axis=0)
         if sizes.max() > 4 * e:
             return False
+        # The best that more passes could reach: no residuals, and nothing missed above theta_p.
         missed = min(self.evidence.missed, float(values[-1]))
         ideal = replace(self.evidence, residual=0 * self.evidence.residual, missed=missed)
         best = certificate_of(ideal, self.certificate.angle_bounds.size, None, "", 0.0)
@@ -85,31 +94,37 @@ class Proof(NamedTuple):
 
 
 class Certifier(Protocol):
-    """Looks at every step of a priming.
+    """Interface of the objects that inspect every step of a priming.
 
     Attributes
     ----------
     operator : Centred or a wrapper of one
-        The data as the priming is to see them.
+        Operator to pass to the priming.
     needs_all : bool
-        Whether a span that is invariant must be widened: it may have missed eigenvectors.
+        Whether the priming must widen a span that is invariant, because an invariant span may
+        have missed eigenvectors.
     """
 
     operator: Any
     needs_all: bool
 
     def look(self, snapshot: Snapshot) -> Proof | None:
-        """Return what is proven after this step; costs no pass."""
+        """Return the proof after this step, or None; costs no pass."""
 
     def go_on(self) -> None:
         """Prepare for another step."""
 
     def conclude(self, snapshot: Snapshot) -> Proof | None:
-        """Return what is proven after the last step; may cost one pass."""
+        """Return the proof after the last step, or None; may cost one pass."""
 
 
 class NoCertifier:
-    """Proves nothing."""
+    """Certifier that proves nothing.
+
+    Parameters
+    ----------
+    data : Centred
+    """
 
     needs_all = False
 
@@ -117,21 +132,22 @@ class NoCertifier:
         self.operator: Any = data
 
     def look(self, snapshot: Snapshot) -> Proof | None:
-        """Nothing is proven."""
+        """Return None: nothing is proven."""
         return None
 
     def go_on(self) -> None:
-        """Nothing to prepare."""
+        """Do nothing."""
 
     def conclude(self, snapshot: Snapshot) -> Proof | None:
-        """The same as after every step."""
+        """Return the same as :meth:`look`."""
         return self.look(snapshot)
 
 
 def refined(data: Centred, priming: Priming, snapshot: Snapshot, k: int) -> Decomposition:
-    """The first ``k`` components of a priming whose vectors are refined already.
+    """Return the first ``k`` components of a priming that yields refined vectors itself.
 
-    Beyond the rank of the data any orthonormal vectors complete them, with variance zero.
+    Beyond the rank of the data, the components are arbitrary orthonormal vectors with variance
+    zero.
     """
     basis, variances = priming.refined(snapshot.state._replace(n_directions=k), data)
     basis = complete(basis, data.like, k, 0)
@@ -140,10 +156,11 @@ def refined(data: Centred, priming: Priming, snapshot: Snapshot, k: int) -> Deco
 
 
 class ExactCertifier(NoCertifier):
-    """Certifies a full decomposition: only rounding is left to account for.
+    """Certifier of a full decomposition, in which rounding errors are the only errors.
 
-    The matrix is formed with an error of at most ``(n_b + log2(blocks) + 10) u T`` and
-    decomposed with one of at most ``10 m u theta_1``.
+    Forming the matrix has an error of at most ``(n_b + log2(blocks) + 10) u T``, and decomposing
+    it one of at most ``10 m u theta_1``, with ``m = min(n, d)`` and the other names as in
+    :func:`~primedpca._certify.rounding.rounding_of`.
 
     Parameters
     ----------
@@ -157,17 +174,17 @@ class ExactCertifier(NoCertifier):
         super().__init__(data)
         self.wanted = wanted
         m = min(data.shape)
-        # A few more than wanted: a run of ties that begins before k may end soon after.
+        # A few more than wanted: a run of equal variances that begins before k may end soon after.
         more = m if isinstance(wanted, float) else wanted + max(8, wanted // 4)
         self.count = min(more, m)
 
     def look(self, snapshot: Snapshot) -> Proof:
-        """What rounding leaves of the certainty of the components, and of their number."""
+        """Return the proof, whose bounds account for rounding errors only."""
         data, p, m = self.operator, self.count, min(self.operator.shape)
         values = snapshot.state.variances
         beyond, values = float(values[p]) if p < m else 0.0, values[:p]
         e = rounding_of(data, 1, float(values[0])) + 10 * m * UNIT * float(values[0])
-        # The residuals are not formed: all that they can be is in the rounding.
+        # The residuals are not computed: they are rounding errors, which 3 e covers.
         floor = NEGLIGIBLE * max(0.0, data.total - 3 * m * e)
         evidence = Evidence(values, np.zeros((0, p)), beyond, 3 * e, floor)
         k, counted = self.wanted, True
@@ -182,12 +199,21 @@ class ExactCertifier(NoCertifier):
 
 
 def _on_the_right(left: Certificate, values: np.ndarray, e: float) -> Certificate:
-    """What holds for ``M^T u / |M^T u|`` if ``left`` holds for the eigenvectors ``u`` of ``M M^T``.
+    """Convert a certificate of the eigenvectors ``u`` of ``M M^T`` to one of ``M^T u / |M^T u|``.
 
-    With ``u = cos(a) u_i + sin(a) b``, the tangent grows to ``tan(a) |M^T b| / sigma_i``, at most
-    by ``sqrt(lambda_1 / lambda_i)``.  The product is off by ``e / sqrt(lambda_1)`` at most, and
-    making the vectors orthonormal moves each by no more than what it and those before it are
-    off.
+    With ``u = cos(a) u_i + sin(a) b``, the tangent grows to ``tan(a) |M^T b| / sigma_i``, so by a
+    factor of at most ``sqrt(lambda_1 / lambda_i)``.  The product ``M^T u`` has an error of at most
+    ``e / sqrt(lambda_1)``.  Orthonormalisation moves each vector by no more than the errors of
+    this vector and of those before it.
+
+    Parameters
+    ----------
+    left : Certificate
+        Of the eigenvectors of ``M M^T``.
+    values : ndarray of shape (>= k,)
+        Lower bounds on the eigenvalues.
+    e : float
+        Bound on the rounding errors.
     """
     top = values[0] + 2 * e
     factor = np.sqrt(top / np.maximum(values, UNIT * UNIT * top)) if top > 0 else values + 1
@@ -205,16 +231,26 @@ def _on_the_right(left: Certificate, values: np.ndarray, e: float) -> Certificat
 
 
 class SketchCertifier(NoCertifier):
-    """Certifies Frequent Directions by what its sketch has lost, once all rows are seen.
+    """Certifier of Frequent Directions, from the variance that its sketch has lost.
+
+    It proves something only after all rows have been visited.
 
     Parameters
     ----------
     data : Centred
         Multiplied in float64.
-    k, n_directions : int
-        Components wanted, and directions of the sketch that are refined for them.
+    k : int
+        Number of components.
+    n_directions : int
+        Number of directions of the sketch that are refined if the sketch alone does not suffice.
     tol : float
-        The angle that is to be proven, in radians.
+        Angle to prove, in radians.
+
+    Attributes
+    ----------
+    missed : callable or None
+        Set by :meth:`conclude` if ``tol`` is not proven: ``missed(basis, skew)`` bounds what a
+        basis can have missed, for the certifier that follows.
     """
 
     def __init__(self, data: Centred, k: int, n_directions: int, tol: float) -> None:
@@ -223,7 +259,10 @@ class SketchCertifier(NoCertifier):
         self.missed: Callable[[tuple[Array, ...], float], float] | None = None
 
     def conclude(self, snapshot: Snapshot) -> Proof | None:
-        """What the sketch proves by itself or, if that is too little, after one more pass."""
+        """Return the proof from the sketch alone or, if that is too weak, after one more pass.
+
+        Return None if ``tol`` is not proven for all components.
+        """
         data, state, k = self.operator, snapshot.state, self.k
         if not float(snapshot.passes).is_integer():  # stopped before the last rows
             return None
@@ -232,20 +271,22 @@ class SketchCertifier(NoCertifier):
             basis, variances, certificate = refined_certificate(state, data, k, self.n_directions)
         if certificate.met(self.tol).all():
             return Proof(certificate, partial(decomposition, data, basis, variances))
-        # What any basis misses is still bounded by the sketch, for the proof that follows.
+        # The sketch still bounds what any basis misses: the next certifier uses this bound.
         self.missed = lambda basis, skew: missed_by(basis, state, data, skew)
         return None
 
 
 class ProbeCertifier(NoCertifier):
-    """Certifies block Krylov on the right side, pass by pass.
+    """Certifier of block Krylov iterations with the covariance, after every pass.
 
-    With ``failure_probability`` 0 only deterministic bounds are used.  Otherwise probes set out
-    as soon as all ``k`` have nearly settled, deflated with the basis of that moment.  They ride
-    on the next passes, prove more with each, and hold for every later basis that contains that
-    one.  Where they cannot prove enough, or not in eight passes, another set sets out, with its
-    share of the probability.  A restart of the basis ends a ride; what is known by then of the
-    true eigenvalues still bounds what the new basis misses.
+    With ``failure_probability=0``, only deterministic bounds are used.  Otherwise random probes
+    are started as soon as all ``k`` components have nearly converged.  Probes are vectors that are
+    orthogonal to the basis of that moment and are multiplied in the same passes as the basis
+    (they "ride" on them).  Their bound becomes sharper with each pass, and holds for every later
+    basis that contains the one they started from.  If they cannot prove enough, or not within
+    eight passes, a new set is started with its own part of the failure probability.  A restart of
+    the basis ends the probes; the upper bounds on the true eigenvalues that are proven by then
+    still bound what the new basis misses.
 
     Parameters
     ----------
@@ -255,13 +296,14 @@ class ProbeCertifier(NoCertifier):
     wanted : int or float
         Number of components, or the explained variance ratio that they are to reach.
     failure_probability : float
-        For the whole fit.
+        Probability that the certificate is false, for the whole fit.
     seed : int
+        Seed of the probes.
     start : array of shape (d, q), optional
         Directions that block Krylov starts from.
     missed : callable, optional
-        ``missed(basis, skew)`` bounds what a basis can have missed, if something better than the
-        trace is known for certain.
+        ``missed(basis, skew)`` returns a deterministic bound on what a basis can have missed.  By
+        default only the trace bound is used.
     """
 
     operator: Riding
@@ -279,7 +321,8 @@ class ProbeCertifier(NoCertifier):
     ) -> None:
         self.data, self.priming, self.wanted = data, priming, wanted
         self.operator = Riding(data)
-        # Directions to begin with may have been chosen by the probes of an earlier fit.
+        # The start may depend on the probes of an earlier fit with the same seed, but a basis must
+        # not depend on its probes.  So the checksum of the start is part of the seed.
         origin = 0 if start is None else zlib.crc32(np.ascontiguousarray(to_numpy(start)).tobytes())
         self._failure, self._seed, self._origin = failure_probability, seed, origin
         self._certain = missed
@@ -290,18 +333,18 @@ class ProbeCertifier(NoCertifier):
         self._k = 0
 
     def look(self, snapshot: Snapshot) -> Proof:
-        """Bounds from the residuals, the trace and the probes so far."""
+        """Return the proof from the residuals, the trace and the probes so far."""
         data, state = self.data, looked(snapshot.state)
         values = state.variances
         skew, restarted = self._skew(state)
-        # At least as large as |C U|, also where the top has been missed so far.
+        # An upper bound on |C U|, even if the top eigenvector has been missed so far.
         largest = math.hypot(values[0], spectral_norm(state.residual))
         e = rounding_of(data, self._columns, largest, skew)
         if restarted:
             self._best = carried(Evidence(values, state.residual, 0.0, e), self._ceiling)
         probes = self.operator.probes
         if probes is not None and probes.passes:
-            # They may have found more than the basis has.
+            # The probes may have found a larger eigenvalue than the basis has.
             most = math.hypot(largest, spectral_norm(probes.small))
             rounding = rounding_of(data, probes.small.shape[1], most, skew + probes.skew)
             self._best = min(self._best, probes.missed(most, rounding))
@@ -324,30 +367,32 @@ class ProbeCertifier(NoCertifier):
         return Proof(certificate, find, counted, evidence)
 
     def _skew(self, state: KrylovState) -> tuple[float, bool]:
-        """A bound on ``|V^T V - I|`` of the basis so far, and whether it was restarted."""
+        """Return a bound on ``|V^T V - I|`` of the basis, and whether the basis was restarted."""
         restarted = len(state.basis) <= self._blocks
         if restarted:
-            # What the probes were kept from has been dropped from the basis.  What rounding had
-            # done to it until then is in the vectors that were kept.
+            # The restart has dropped vectors to which the probes are orthogonal, so their bound
+            # no longer applies.  The kept vectors still carry the rounding errors made so far.
             self.operator.probes = None
             self._worn += math.sqrt(self._uneven)
         if restarted or not self._blocks:
             self._uneven = unevenness(state.basis[-1], ())
         self._blocks = len(state.basis)
         self._columns += state.basis[-1].shape[1]
-        # Before it is multiplied: a restart may leave no other chance.
+        # Measure the newest block now, before it is multiplied: a restart may drop it.
         self._uneven += unevenness(state.newest, state.basis)
         return self._worn + math.sqrt(self._uneven), restarted
 
     def go_on(self) -> None:
-        """Send out probes if the components have nearly settled and none are on their way."""
+        """Start probes if the components have nearly converged and no useful probes are active."""
         state, k, probes = self._state, self._k, self.operator.probes
         ready = state.variances.size >= k and _settling(state, k) < READY
         idle = probes is None or not probes.riding
+        # The bound of probes cannot fall below `reached`: near lambda_k they are of no more use.
         if ready and probes is not None and probes.passes >= 3:
             idle = idle or probes.reached > 0.9 * state.variances[k - 1]
         if self._failure > 0 and ready and idle:
             self._rounds += 1
+            # The parts of all rounds together, the sum of 1 / (r (r + 1)), never exceed 1.
             share = self._failure / (self._rounds * (self._rounds + 1))
             self._spent += share
             seed = (self._seed, 4, self._rounds, self._origin)
@@ -356,7 +401,7 @@ class ProbeCertifier(NoCertifier):
 
 
 def _settling(state: KrylovState, k: int) -> float:
-    """About how far the first ``k`` together are from what is outside the span, in radians."""
+    """Estimate of the error of the first ``k`` vectors as a subspace, in radians."""
     ahead = state.variances[:k] - state.rest
     sizes = np.linalg.norm(state.residual[:, :k], axis=0)
     found = np.where(ahead > 0, np.arctan2(sizes, np.maximum(ahead, 0.0)), np.pi / 2)

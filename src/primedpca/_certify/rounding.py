@@ -1,4 +1,4 @@
-"""Bounds on the rounding errors of products with the data, section 8 of docs/certificates.md."""
+"""Bounds on the rounding errors of products with the data (docs/certificates.md, section 8)."""
 
 from __future__ import annotations
 
@@ -10,19 +10,31 @@ __all__ = ["NEGLIGIBLE", "UNIT", "preparation_error", "rounding_of"]
 
 #: Unit roundoff of float64, in which all proofs are made.
 UNIT = 2.0**-53
-#: Fraction of the total variance below which rounding may count a variance as zero.  Rounding
-#: errors that are larger cannot tell a variance from zero, and prove nothing.
+#: Fraction of the total variance up to which a variance may count as zero.  If rounding errors are
+#: larger than this, it is not proven whether a variance is zero, and none counts as zero.
 NEGLIGIBLE = 1e-9
 
 
 def rounding_of(data: Centred, width: int, largest: float, skew: float = 0.0) -> float:
-    """A bound ``e`` on the error of ``C U`` for ``width`` orthonormal columns, in float64.
+    """Bound ``e`` on the error of ``C U`` for ``width`` orthonormal columns, in float64.
 
     ``4 sqrt(p) (d + n_b + log2(blocks) + 10) u T + 2 theta_1 |U^T U - I| + (10 p + 64 sqrt(p))
-    u theta_1`` with ``T`` the mean squared norm of the rows as they are multiplied: of sparse
-    rows, before the mean is taken off; in the first pass, about a guess.  The 4 covers the
-    products that take a block out of the span, the 64 what is dropped from each block as
-    rounding.  :func:`preparation_error` adds what mean, scale and filled values are off by.
+    u theta_1`` with ``p`` the width, ``n_b`` the rows of a block, ``u`` the unit roundoff, and
+    ``T`` the mean squared norm of the rows as they are multiplied.  For sparse rows, ``T`` is taken
+    before the mean is subtracted; in the first pass, it is relative to a guess of the mean.  The
+    factor 4 covers the products that orthogonalise a block against the basis, the 64 the parts
+    of each block that are dropped as rounding errors.  :func:`preparation_error` adds the errors
+    of mean, scale and filled values.
+
+    Parameters
+    ----------
+    data : Centred
+    width : int
+        Number of columns of ``U``.
+    largest : float
+        Upper bound on ``|C U|``.
+    skew : float, default=0.0
+        Upper bound on ``|U^T U - I|``.
     """
     n, d = data.shape
     blocks = data.source.blocks
@@ -36,19 +48,19 @@ def rounding_of(data: Centred, width: int, largest: float, skew: float = 0.0) ->
 
 
 def _rows_as_multiplied(data: Centred) -> float:
-    """The mean squared norm of the rows before what cannot be subtracted from them is."""
+    """Mean squared norm of the rows in the products, before the offset is subtracted."""
     offset = data.frame.offset
     shifted = 0.0 if offset is None else float(data.wide(offset) @ data.wide(offset))
     return max(data.total + shifted, data.frame.first)
 
 
 def preparation_error(data: Centred, largest: float) -> float:
-    """A bound on the error of ``C`` because mean, scale and filled values are rounded.
+    """Bound on the error of ``C`` from the rounding of mean, scale and filled values.
 
-    A mean that is off by ``delta`` everywhere adds ``delta delta^T``.  Columns that are scaled
-    with a relative error ``s`` turn ``C`` into ``D C D`` with ``|D - I| <= s``.  Values that
-    were filled with a rounded mean are off by ``delta`` in some rows and not in others, so that
-    ``delta`` acts in first order.
+    An error ``delta`` of the mean in all rows adds ``delta delta^T`` to ``C``.  Factors of the
+    columns with a relative error ``s`` turn ``C`` into ``D C D`` with ``|D - I| <= s``.  Values
+    filled with a rounded mean are off by ``delta`` in some rows only, so there ``delta`` enters in
+    first order.
     """
     delta, slip = data.frame.astray, data.frame.slip
     error = 2 * delta**2 + (2 + slip) * slip * largest

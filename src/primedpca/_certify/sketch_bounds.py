@@ -1,4 +1,4 @@
-"""What the sketch of a stream proves: alone, after its one pass, and of any basis after that."""
+"""Proofs from a Frequent Directions sketch: by itself, after refinement, and for any basis."""
 
 from __future__ import annotations
 
@@ -22,29 +22,30 @@ __all__ = ["missed_by", "refined_certificate", "sketch_certificate"]
 def sketch_certificate(
     state: SketchState, data: Any, k: int
 ) -> tuple[Array, np.ndarray, Certificate]:
-    """Components, variances and what is proven of them, from a sketch alone: no pass is made.
+    """Return components, variances and their certificate from a sketch, without a pass.
 
     Parameters
     ----------
     state : SketchState
-        What Frequent Directions ended with, best in float64: of a float32 sketch the rounding
-        alone is most of the bound.
+        Final state of Frequent Directions, preferably in float64: for a float32 sketch, rounding
+        errors are most of the bound.
     data : Centred
-        The data that it was shown.
+        The data that were sketched.
     k : int
+        Number of components.
 
     Returns
     -------
     basis : array of shape (d, k)
-        The leading right singular vectors of the sketch; past its rank, any that complete them.
+        Leading right singular vectors of the sketch; beyond its rank, arbitrary orthonormal ones.
     variances : ndarray of shape (k,)
-        The middle of what each may be, at most ``Delta / 2`` off, divided by the weight as
+        Midpoints of the proven intervals, at most ``Delta / 2`` off, with divisor ``n`` as
         everywhere inside the library.
     certificate : Certificate
         Of kind "deterministic".
     """
     wide = to_numpy(state.sketch).astype(np.float64)
-    # Not by the Gram matrix: from that the vectors of small singular values are not accurate.
+    # Not from the Gram matrix: squaring would make vectors of small singular values inaccurate.
     _, singular, rows = np.linalg.svd(wide, full_matrices=False)
     squares = singular**2
     ratio = state.unit / data.frame.gain
@@ -71,7 +72,7 @@ def sketch_certificate(
 
 
 def _decomposition_error(sketch: np.ndarray, squares: np.ndarray) -> float:
-    """How far the squares and vectors of LAPACK are from those of the sketch as it is stored."""
+    """Bound on the error of LAPACK's SVD, as an error of ``S^T S``."""
     m, d = sketch.shape
     top, whole = float(squares[:1].sum()), float(squares.sum())
     error: float = UNIT * (2 * d + 20 * m + 10) * math.sqrt(top) * math.sqrt(whole)
@@ -81,21 +82,32 @@ def _decomposition_error(sketch: np.ndarray, squares: np.ndarray) -> float:
 def refined_certificate(
     state: SketchState, data: Any, k: int, n_directions: int
 ) -> tuple[Array, np.ndarray, Certificate]:
-    """The same after a second pass: the sketch's directions refined, and their residuals known.
+    """Return refined components, variances and their certificate, with one more pass.
 
-    The bounds of Ritz vectors, with what they could have missed bounded by the sketch: far
-    sharper than the sketch alone, and still nothing is left to probability.
+    The pass refines directions of the sketch to Ritz vectors and computes their residuals.  The
+    sketch bounds what the Ritz vectors can have missed.  The bounds are much sharper than those
+    of the sketch alone, and still deterministic.
 
     Parameters
     ----------
     state : SketchState
+        Final state of Frequent Directions.
     data : Centred
-        In float64.
-    k, n_directions : int
-        How many are wanted, and how many directions of the sketch are refined.
+        The data that were sketched, multiplied in float64.
+    k : int
+        Number of components to return.
+    n_directions : int
+        Number of directions of the sketch to refine; at least ``k`` are refined.
+
+    Returns
+    -------
+    basis, variances, certificate
+        As :func:`sketch_certificate`.
     """
     if dtype_name(data.like.dtype) != "float64":
-        raise ValueError("the products of a certificate are made in float64: use `float64=True`.")
+        raise ValueError(
+            "A certificate needs products in float64. Prepare the data with `float64`=True."
+        )
     p = min(max(k, n_directions), data.shape[1])
     basis = sketch_certificate(state, data, p)[0]
     products = data.covariance_product(basis)
@@ -105,37 +117,39 @@ def refined_certificate(
     vectors = basis @ rotation
     residual = products @ rotation - vectors * data.like.asarray(values)
     b: np.ndarray = np.asarray(np.linalg.qr(to_numpy(residual), mode="r"))
+    # Deviation from orthonormality as measured, plus the rounding error of the measurement.
     own = to_numpy(vectors.T @ vectors) - np.eye(p)
     skew = float(np.linalg.norm(own)) + data.shape[1] * UNIT
     e = rounding_of(data, p, math.hypot(values[0], spectral_norm(b)), skew)
     missed = missed_by((vectors,), state, data, skew)
     trace = max(0.0, data.total - float(values.sum())) + (math.sqrt(p) + 2) * e
     floor = NEGLIGIBLE * max(0.0, data.total - (math.sqrt(p) + 2) * e)
+    # Both bounds are deterministic, so the smaller one holds as well.
     evidence = Evidence(values, b, min(missed, trace), e, floor)
     certificate = certificate_of(evidence, k, data, "deterministic", 0.0)
     return vectors[:, :k], values[:k], certificate
 
 
 def missed_by(basis: tuple[Array, ...], state: SketchState, data: Any, skew: float = 0.0) -> float:
-    """A number at least the top eigenvalue of ``(I - U U^T) C (I - U U^T)``: no pass is made.
+    """Upper bound on the top eigenvalue of ``(I - U U^T) C (I - U U^T)``, without a pass.
 
-    ``|S (I - U U^T)|^2 + Delta``, the ``missed`` of Evidence: certain, valid for every basis, and
-    much smaller than the bound by the trace where the spectrum decays slowly.
+    The bound ``|S (I - U U^T)|^2 + Delta`` serves as ``missed`` of Evidence.  It is deterministic,
+    holds for every basis, and is much smaller than the trace bound if the spectrum decays slowly.
 
     Parameters
     ----------
     basis : tuple of arrays of shape (d, w)
         The orthonormal ``U``, in blocks.
     state : SketchState
-        Of all rows of ``data``.
+        Sketch of all rows of ``data``.
     data : Centred
-    skew : float
-        At least ``|U^T U - I|``.
+    skew : float, default=0.0
+        Upper bound on ``|U^T U - I|``.
 
     Returns
     -------
     float
-        Divided by the weight, in the unit of ``data``, with its own rounding in it.
+        With divisor ``n``, in the unit of ``data``; rounding errors are included.
     """
     xp = namespace(state.sketch)
     rest = whole = xp.astype(state.sketch, xp.float64, copy=False)
@@ -147,7 +161,7 @@ def missed_by(basis: tuple[Array, ...], state: SketchState, data: Any, skew: flo
     width = sum(block.shape[1] for block in basis)
     steps = (sum(whole.shape) + width + 10) * math.sqrt(max(width, 1)) * UNIT
     left = math.sqrt(top) + (2 * steps + 2 * skew) * size
-    # Forming the Gram matrix of the rest is off by so much of its own trace.
+    # Rounding error of the Gram matrix of the rest, relative to its own trace.
     left = left**2 + (sum(whole.shape) + 10) * UNIT * float(xp.sum(rest * rest))
     ratio = data.frame.gain / state.unit
     found: float = (left + state.loss + state.rounding) * ratio * ratio / state.weight

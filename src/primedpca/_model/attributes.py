@@ -1,4 +1,4 @@
-"""A decomposition in the words of scikit-learn's PCA."""
+"""Fitted attributes of the estimator, with the names of scikit-learn's PCA."""
 
 from __future__ import annotations
 
@@ -14,18 +14,28 @@ from primedpca.sources.wrappers.mapped import Mapped
 
 __all__ = ["attributes", "check_names", "circumstances", "deviations", "map_of", "write_scores"]
 
-MOST_NAMES = 2**20  # beyond, names of columns would take more room than they are worth
+#: Maximum number of columns whose names are kept: more names would take too much memory.
+MOST_NAMES = 2**20
 
 
 def attributes(found: Decomposition, k: int, shape: tuple[int, int]) -> dict[str, Any]:
-    """The fitted attributes that scikit-learn's PCA has too, for the first ``k`` components."""
+    """Return the fitted attributes that scikit-learn's PCA also has, as a dict.
+
+    Parameters
+    ----------
+    found : Decomposition
+    k : int
+        Number of components to keep.
+    shape : tuple of int
+        ``(n_samples, n_features)`` of the data.
+    """
     components = np.ascontiguousarray(to_numpy(found.components)[:k])
     dtype, total = components.dtype, found.total_variance
     variances = found.explained_variance[:k]
     ratio = variances / total if total > 0 else np.zeros_like(variances)
     left = min(shape) - k
     rest = max(0.0, total - float(variances.sum()))
-    # A rest below rounding is no noise, but what is left of the sum.
+    # A remainder this small is the rounding error of the sum, not noise.
     rest = 0.0 if rest <= 10 * float(np.finfo(dtype).eps) * total else rest
     return {
         "components_": components,
@@ -41,14 +51,14 @@ def attributes(found: Decomposition, k: int, shape: tuple[int, int]) -> dict[str
 
 
 def circumstances(data: Centred) -> dict[str, Any]:
-    """The fitted attributes that say what the rows were and where they were worked on."""
+    """Return the fitted attributes ``map_`` and ``where_``: row function and place of the fit."""
     device = data.source.device
     on = "" if device in (None, "cpu") else f", on {device}"
     return {"map_": map_of(data.source), "where_": data.engine.traits.where + on}
 
 
 def map_of(source: Any) -> str | None:
-    """The name of what is done to the rows of a source before anything else, if anything is."""
+    """Return the name of the function that a source applies to its rows, or None."""
     shared = source.traits.shared
     own = source if shared is None else shared.own
     if not isinstance(own, Mapped):
@@ -57,14 +67,24 @@ def map_of(source: Any) -> str | None:
     name = getattr(function, "name", "")
     if getattr(maps, name, None) == function:
         return str(name)
-    # In brackets: it cannot be found by its name.
+    # In brackets: a user's function cannot be looked up by its name.
     return f"<{getattr(function, '__qualname__', function)}>"
 
 
 def check_names(model: Any, source: Any, reset: bool) -> bool:
-    """Keep the names that a source has for its columns, or compare them with those fitted.
+    """Store the column names of a source in the model, or compare them with the stored ones.
 
-    Returns whether it has any.
+    Parameters
+    ----------
+    model : PrimedPCA
+    source : DataSource
+    reset : bool
+        Whether to store the names (in a fit) or to compare them (for new rows).
+
+    Returns
+    -------
+    bool
+        Whether the source has column names.
     """
     names = source.traits.feature_names() if source.shape[1] <= MOST_NAMES else None
     if names is None:
@@ -76,32 +96,32 @@ def check_names(model: Any, source: Any, reset: bool) -> bool:
     elif known is not None and known.size == names.size and (known != names).any():
         j = int(np.flatnonzero(known != names)[0])
         raise ValueError(
-            f"`X` has {names[j]!r} as column {j}, where the model was fitted with {known[j]!r}; "
-            "put the columns in the order of `feature_names_in_`."
+            f"`X` has {names[j]!r} as column {j} (counted from 0), but the model was fitted with "
+            f"{known[j]!r}. Put the columns in the order of `feature_names_in_`."
         )
     return True
 
 
 def deviations(variances: np.ndarray, dtype: Any) -> np.ndarray:
-    """What whitening divides by, ``(k,)``; 1 where the variance is nothing but rounding."""
+    """Divisors for whitening, ``(k,)``: standard deviations, or 1 where rounding hides them."""
     deviation = np.sqrt(variances)
     floor = np.finfo(dtype).eps * deviation.max(initial=0.0)
     return np.where(deviation > floor, deviation, 1.0).astype(dtype)
 
 
 def _fitting(values: np.ndarray, dtype: Any) -> np.ndarray:
-    """``values`` in ``dtype``, or in float64 where they would not survive it."""
+    """Return ``values`` in ``dtype``, or unchanged in float64 if the largest is out of range."""
     info = np.finfo(dtype)
     largest = np.abs(values).max(initial=0.0)
     return values.astype(dtype) if largest == 0 or info.tiny <= largest <= info.max else values
 
 
 def write_scores(out: Any, scores: Any) -> Any:
-    """``scores`` in the array ``out``, which must have their shape."""
+    """Write ``scores`` into the array ``out``, which must have the same shape, and return it."""
     if not hasattr(out, "shape") or tuple(out.shape) != tuple(scores.shape):
         raise ValueError(
             f"`out` must be an array of shape {tuple(scores.shape)}, got "
-            f"{getattr(out, 'shape', repr(out))}."
+            f"{getattr(out, 'shape', repr(out))}. Allocate it with the shape of the scores."
         )
     out[...] = scores
     return out

@@ -1,4 +1,4 @@
-"""Progress reporting: ``verbose``, a function, and scikit-learn's callbacks (from 1.9)."""
+"""Progress reporting: lines, a user's function, and scikit-learn's callbacks (from 1.9)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ try:
 except ImportError:  # scikit-learn before 1.9
 
     def with_callbacks(method: Callable[..., Any]) -> Callable[..., Any]:
-        """Nothing to set up or to tear down; one frame of the stack, as there."""
+        """Wrap a method without any set-up.
+
+        The wrapper adds one stack frame, as scikit-learn's does, so that warnings point to the
+        same line with every version.
+        """
 
         @wraps(method)
         def fit(*args: Any, **options: Any) -> Any:
@@ -25,13 +29,13 @@ except ImportError:  # scikit-learn before 1.9
         return fit
 
     class CallbackSupportMixin:  # type: ignore[no-redef]
-        """What says that there are none."""
+        """Stand-in for scikit-learn versions without callbacks."""
 
         def set_callbacks(self, *callbacks: Any) -> Any:
-            """Refuse; ``verbose`` takes a function with any version."""
+            """Raise ImportError, which points to ``verbose`` as the alternative."""
             raise ImportError(
-                "callbacks need scikit-learn 1.9 or later; give a function as `verbose`, which is "
-                "called with a row of `history_` after every pass."
+                "callbacks need scikit-learn 1.9 or later. Upgrade it, or pass a function as "
+                "`verbose`; it is called with a row of `history_` after every pass."
             )
 
 
@@ -42,26 +46,26 @@ __all__ = ["CallbackSupportMixin", "watched", "with_callbacks"]
 def watched(
     model: Any, rows: int, speaks: bool, **about: Any
 ) -> Iterator[Callable[[list[Record], Find], bool]]:
-    """Tell the callbacks of a model about its fit as a whole; gives the listener for its passes.
+    """Context of a fit that notifies its callbacks; yields the listener for its passes.
 
     Parameters
     ----------
     model : PrimedPCA
     rows : int
-        Of the data.
+        Number of rows of the data.
     speaks : bool
-        Whether this process prints, of several that make one fit.
+        Whether this process prints; of several ranks, only one does.
     **about
-        ``X``, ``y`` and ``metadata``, which callbacks are shown.
+        ``X``, ``y`` and ``metadata``, which are passed to the callbacks.
     """
     context: Any = None
     if hasattr(model, "_skl_callbacks") or hasattr(model, "_parent_callback_ctx"):
-        # How many passes it will take is not known before.
+        # The number of passes is not known in advance.
         context = model._init_callback_context(max_subtasks=None)
         context.call_on_fit_task_begin(estimator=model, **about)
 
     def tell(history: list[Record], find: Find) -> bool:
-        model.history_ = history  # callbacks look there
+        model.history_ = history  # callbacks read it from the model
         if speaks and callable(model.verbose):
             model.verbose(history[-1])
         elif speaks and model.verbose:
@@ -72,7 +76,7 @@ def watched(
         passed.call_on_fit_task_begin(estimator=model, **about)
 
         def reconstruct() -> dict[str, Any] | None:
-            """Fitted attributes as if the fit had ended now, for callbacks that ask."""
+            """Return the fitted attributes as if the fit had ended with this pass, or None."""
             found = find()
             if found is None:
                 return None

@@ -1,8 +1,8 @@
-"""Probabilistic PCA: the normal distribution that components and noise make.
+"""Probabilistic PCA: the normal distribution given by components and noise variance.
 
-With components ``V``, variances ``l`` and noise ``s`` the scaled data have the covariance
-``V^T diag(l - s) V + s I``; undoing the scale ``D`` gives ``D (...) D``.  See Tipping & Bishop,
-"Probabilistic principal component analysis", 1999.
+With components ``V`` in rows, variances ``l`` and noise variance ``s``, the scaled data have the
+covariance ``V^T diag(l - s) V + s I``; undoing the scale ``D`` gives ``D (...) D``.  See Tipping &
+Bishop, "Probabilistic principal component analysis", 1999.
 """
 
 from __future__ import annotations
@@ -18,7 +18,19 @@ __all__ = ["Model", "covariance", "log_likelihood", "precision"]
 
 
 class Model(NamedTuple):
-    """Components ``(k, d)``, their variances ``(k,)``, the noise, and the scale or ``None``."""
+    """Parameters of the distribution.
+
+    Attributes
+    ----------
+    components : ndarray of shape (k, d)
+        Orthonormal rows.
+    variances : ndarray of shape (k,)
+        Variances of the components, in the unit of the scaled data.
+    noise : float
+        Variance in every direction outside the span of the components.
+    scale : ndarray of shape (d,) or None
+        Divisors of the columns.
+    """
 
     components: np.ndarray
     variances: np.ndarray
@@ -27,7 +39,7 @@ class Model(NamedTuple):
 
 
 def covariance(model: Model) -> np.ndarray:
-    """The covariance ``(d, d)`` in the units of the data."""
+    """Return the covariance ``(d, d)`` in the units of the data."""
     v, above = model.components, np.maximum(model.variances - model.noise, 0.0)
     dense = (v.T * above) @ v
     dense.flat[:: v.shape[1] + 1] += model.noise
@@ -36,8 +48,9 @@ def covariance(model: Model) -> np.ndarray:
 
 
 def precision(model: Model) -> np.ndarray:
-    """The inverse of :func:`covariance`."""
+    """Return the inverse of :func:`covariance`, ``(d, d)``."""
     _check_definite(model)
+    # In closed form, because the components are orthonormal: no matrix is inverted.
     v = model.components
     if model.noise > 0:
         dense = (v.T * (1 / model.variances - 1 / model.noise)) @ v
@@ -49,9 +62,16 @@ def precision(model: Model) -> np.ndarray:
 
 
 def log_likelihood(model: Model, data: Any) -> np.ndarray:
-    """The log density of every row of ``data``, ``(n,)``: in one pass and without ``(d, d)``.
+    """Return the log density of each row of ``data``, ``(n,)``, in one pass.
 
-    ``data`` multiplies in float64: the distance from the span is a small difference.
+    No ``(d, d)`` matrix is formed.
+
+    Parameters
+    ----------
+    model : Model
+    data : Centred
+        Multiplied in float64, because the distance of a row from the span of the components is
+        a small difference of squared norms.
     """
     _check_definite(model)
     k, d = model.components.shape
@@ -60,6 +80,7 @@ def log_likelihood(model: Model, data: Any) -> np.ndarray:
     distance = (scores**2 / model.variances).sum(axis=1)
     log_det = float(np.log(model.variances).sum())
     if model.noise > 0:
+        # Squared distance from the span, which rounding may make slightly negative.
         distance += np.maximum(squares - (scores**2).sum(axis=1), 0.0) / model.noise
         log_det += (d - k) * math.log(model.noise)
     if model.scale is not None:
@@ -69,9 +90,10 @@ def log_likelihood(model: Model, data: Any) -> np.ndarray:
 
 
 def _check_definite(model: Model) -> None:
+    """Raise ValueError if the covariance is singular."""
     k, d = model.components.shape
     if (k < d and model.noise <= 0) or not (model.variances > 0).all():
         raise ValueError(
-            "the fitted model has no variance in some directions (rank-deficient data), so it "
-            "has no density and its covariance no inverse; lower `n_components`."
+            "The fitted model has zero variance in some directions (rank-deficient data), so its "
+            "covariance is singular and there is no density. Lower `n_components`."
         )

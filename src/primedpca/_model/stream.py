@@ -1,4 +1,4 @@
-"""Rows that come in batches and are seen once: the work of ``partial_fit`` and ``merge``."""
+"""Streams of rows that arrive in batches and are read once: ``partial_fit`` and ``merge``."""
 
 from __future__ import annotations
 
@@ -38,13 +38,14 @@ __all__ = [
     "taken_in",
 ]
 
-ALL_TO = 512  # columns up to which a sketch that holds all of them is small
-#: Directions of a sketch for each component, and beside.  Of 20,000 images of CIFAR-10 with 16
-#: components, 44, 64, 88, 128, 200 and 400 leave the worst 1.5, 0.6, 0.3, 0.14, 0.05 and 0.01
-#: degrees off, in 0.7, 0.9, 1, 1.4, 2 and 4.7 times the time.
+#: Maximum number of columns for which ``n_components=None`` keeps all directions.
+ALL_TO = 512
+#: Directions of a sketch per component, and in addition.  Measured on 20,000 images of CIFAR-10
+#: with 16 components: 44, 64, 88, 128, 200 and 400 directions leave the worst component 1.5, 0.6,
+#: 0.3, 0.14, 0.05 and 0.01 degrees off, in 0.7, 0.9, 1, 1.4, 2 and 4.7 times the time.
 EACH, BESIDE = 1.5, 64
-#: Rows of ``d`` numbers in memory at the peak, for each row of the sketch, as measured: sketches
-#: old and new, rows that wait, their copies on the way in, and what the allocator keeps of them.
+#: Peak memory per row of the sketch, in rows of ``d`` numbers, as measured.  It covers the old and
+#: the new sketch, waiting rows, copies of them, and memory that the allocator keeps.
 ROWS_ALIVE = 28
 #: Fitted attributes that are computed from the sketch when one of them is first read.
 LEARNT = (
@@ -56,22 +57,41 @@ LEARNT = (
 
 
 def component_count(n_components: Any, d: int) -> int:
-    """Number of components to look for, as far as columns and the sketch go."""
+    """Return the number of components to compute, checked against the ``d`` columns.
+
+    Parameters
+    ----------
+    n_components : int or None
+        ``None`` means all, for up to ``ALL_TO`` columns.
+    d : int
+        Number of columns.
+    """
     k = n_components
     if k is None and d <= ALL_TO:
         return d
     if not isinstance(k, (int, np.integer)) or isinstance(k, bool) or k < 1:
         raise ValueError(
-            f"`n_components`={k!r} does not fix the memory of a stream of {d} columns; "
-            "`partial_fit` needs a whole number, at least 1."
+            f"`n_components`={k!r} does not determine the memory of a stream of {d} columns. "
+            "Pass `partial_fit` a whole number, at least 1."
         )
     if k > d:
-        raise ValueError(f"`n_components`={k} must be at most n_features={d}; lower it.")
+        raise ValueError(f"`n_components`={k} exceeds n_features={d}. Use a smaller value.")
     return int(k)
 
 
 def empty_stream(d: int, k: int, parameters: Mapping[str, Any]) -> Stream:
-    """A stream of ``d`` columns before its first row, with memory for ``k`` components."""
+    """Return a stream before its first row.
+
+    Parameters
+    ----------
+    d : int
+        Number of columns.
+    k : int
+        Number of components, which determines the size of the sketch.
+    parameters : mapping
+        Parameters of the estimator.  ``priming``, ``scale``, ``center`` and ``max_memory`` are
+        used.
+    """
     priming, scale = parameters["priming"], parameters["scale"]
     size = priming.sketch_size if isinstance(priming, FrequentDirections) else None
     if size is None:
@@ -80,10 +100,11 @@ def empty_stream(d: int, k: int, parameters: Mapping[str, Any]) -> Stream:
         if k * each > budget:
             raise ValueError(
                 f"`max_memory`={budget / 1e6:.0f} MB is less than the {k * each / 1e6:.0f} MB "
-                f"that a sketch for `n_components`={k} needs; raise it or lower that."
+                f"that a sketch for `n_components`={k} needs. Raise `max_memory`, or lower "
+                "`n_components`."
             )
         size = int(min(budget / each, size))
-    keep_freed()  # a few arrays of the size of the sketch come and go with every group of rows
+    keep_freed()  # each group of rows allocates and frees a few arrays of the sketch's size
     like = Centred(OneBlock(np.zeros((1, d)))).like
     center = bool(parameters["center"])
     sketch = FrequentDirections(size).init(like, k, 0)._replace(center=center)
@@ -92,58 +113,60 @@ def empty_stream(d: int, k: int, parameters: Mapping[str, Any]) -> Stream:
 
 
 def check_source(source: Any, parameters: Mapping[str, Any]) -> None:
-    """Refuse parameters and data that need all rows before the first is used."""
+    """Raise ValueError for parameters and data that need all rows before the first is used."""
     scale, missing = parameters["scale"], parameters["missing"]
     if isinstance(scale, str):
         raise ValueError(
-            f"`scale`={scale!r} needs all rows before the first is used; give the scale "
-            "of every column as an array, or use `fit`."
+            f"`scale`={scale!r} needs all rows before the first is used. Pass the scale of each "
+            "column as an array, or use `fit`."
         )
     if missing != "error":
         raise ValueError(
-            f"`missing`={missing!r} needs the means of all rows before the first is "
-            "used; fill the missing values, or use `fit`."
+            f"`missing`={missing!r} needs the means of all rows before the first is used. Replace "
+            "the missing values first, or use `fit`."
         )
     if source is None:
         return
     if source.traits.missing == "mean":
         raise ValueError(
-            f"{source!r} fills missing values by the means of all rows, which `partial_fit` "
-            "cannot know; open it with `missing`='error', or use `fit`."
+            f"{source!r} fills missing values with the means of all rows, which `partial_fit` "
+            "does not know. Open it with `missing`='error', or use `fit`."
         )
     if source.traits.scale is not None and scale is None:
         raise ValueError(
-            f"{source!r} has a scale of its own, which may be another for the next batch; "
-            "pass the scale of all as `scale`, or use `fit`."
+            f"{source!r} has a scale of its own, which may differ for the next batch. Pass one "
+            "`scale` for all batches, or use `fit`."
         )
 
 
 def check_unchanged(known: Stream, k: int, parameters: Mapping[str, Any]) -> None:
-    """Refuse parameters that were changed since the first batch."""
+    """Raise ValueError for parameters that were changed since the first batch."""
     if k > known.size:
         raise ValueError(
-            f"`n_components`={k} exceeds the {known.size} directions that the sketch has "
-            "kept since its first batch; lower it, or begin again with a new model."
+            f"`n_components`={k} exceeds {known.size}, the number of directions that the sketch "
+            "has kept since the first batch. Use a smaller value, or start with a new model."
         )
     center, scale = bool(parameters["center"]), parameters["scale"]
     if known.sketch.center != center:
         raise ValueError(
-            f"`center`={center} is not what the rows so far were seen with; set it back, "
-            "or begin again with a new model."
+            f"`center`={center} differs from the value of the earlier batches. Restore that value, "
+            "or start with a new model."
         )
     scale = None if scale is None else to_numpy(scale).astype(np.float64)
     if not same_scale(scale, known.scale):
         raise ValueError(
-            "`scale` is not what the rows so far were seen with; set it back, or begin again "
+            "`scale` differs from the value of the earlier batches. Restore that value, or start "
             "with a new model."
         )
 
 
 def merged(one: Stream, other: Stream) -> Stream:
-    """The stream of the rows of both, with the sketch in the size of the first."""
+    """Return the stream of the rows of both, with a sketch of the size of the first."""
     mine, theirs = (worked_in(part, bool(part.sketch.center)) for part in (one, other))
     if not same_scale(mine.scale, theirs.scale):
-        raise ValueError("the two models have another `scale`; only like ones can be merged.")
+        raise ValueError(
+            "The two models have different `scale`. Fit both with the same `scale` to merge them."
+        )
     factor = None if mine.scale is None else 1 / mine.scale
     with one_blas_thread():
         sketch = merge(mine.sketch, theirs.sketch, factor)
@@ -156,10 +179,21 @@ def merged(one: Stream, other: Stream) -> Stream:
 
 
 def fitted_by(known: Stream, n_components: Any, tol: float, certified: bool) -> dict[str, Any]:
-    """Fitted attributes after the rows so far; the stream itself is left as it is."""
+    """Return the fitted attributes after the rows so far; the stream itself is not changed.
+
+    Parameters
+    ----------
+    known : Stream
+    n_components : int or None
+        Number of components; ``None`` means all.
+    tol : float
+        Angle in radians that must be proven for ``converged_``.
+    certified : bool
+        Whether to return the certificate as well.
+    """
     sketch = worked_in(known, known.sketch.center).sketch
     d = sketch.sketch.shape[1]
-    # A sum of weights that rounding cannot tell from 1 has nothing to divide by.
+    # Variances are divided by the weight minus 1, which must exceed its rounding error.
     enough = sketch.weight - 1 > (sketch.depth + 16) * 2.0**-50 * sketch.weight
     most = known.counted - 1 if enough else 0
     wanted = d if n_components is None else int(n_components)
@@ -188,20 +222,33 @@ def fitted_by(known: Stream, n_components: Any, tol: float, certified: bool) -> 
 
 
 def taken_in(known: Stream, source: DataSource, weights: np.ndarray | None, center: bool) -> Stream:
-    """The stream with the rows of a batch, worked in as often as enough of them wait."""
+    """Return the stream with the rows of a batch added.
+
+    Rows wait until there are enough of them for an update of the sketch.
+
+    Parameters
+    ----------
+    known : Stream
+    source : DataSource
+        The batch.
+    weights : ndarray of shape (n,) or None
+        Weights of its rows; ``None`` means 1.
+    center : bool
+        Whether the mean is subtracted.
+    """
     single = known.single and work_dtype(source.dtype) == "float32"
     known = known._replace(single=single, rows=known.rows + source.shape[0])
-    # With the row that leads from mean to mean as many as a shrunk sketch has room for.
+    # As many as a shrunk sketch has room for, less one for the row that corrects the mean.
     group = max(1, (ROOM - 1) * known.size - 1)
     for start, piece in _pieces(source, group):
         kept = to_numpy(piece.toarray() if is_sparse(piece) else piece)
-        check_whole_numbers(kept, "`X`")  # no shift is fixed before all batches are seen
+        check_whole_numbers(kept, "`X`")  # no shift is known before all batches have been read
         rows = np.array(kept, np.float64)
         if not math.isfinite(_peak(rows)):
             whole = Centred(source, float64=True)
             statistics.refuse_non_finite(whole, whole.frame)
         here = np.ones(len(rows)) if weights is None else weights[start : start + len(rows)]
-        if not (here > 0).all():  # rows of weight zero are not there
+        if not (here > 0).all():  # rows of weight zero count as absent
             rows, here = rows[here > 0], here[here > 0]
         known = known._replace(counted=known.counted + len(rows))
         while len(rows):
@@ -216,7 +263,7 @@ def taken_in(known: Stream, source: DataSource, weights: np.ndarray | None, cent
 
 
 def _pieces(source: DataSource, size: int) -> Iterator[tuple[int, Any]]:
-    """Rows in order, at most ``size`` at a time, and the number of the first of them."""
+    """Yield the index of the first row, counted from 0, and at most ``size`` rows, in order."""
     if source.axis == 1:
         for index, piece in source.batches(size, None):
             yield int(index[0]), piece
@@ -227,7 +274,7 @@ def _pieces(source: DataSource, size: int) -> Iterator[tuple[int, Any]]:
 
 
 def worked_in(known: Stream, center: bool) -> Stream:
-    """The stream with its waiting rows in the sketch."""
+    """Return the stream with its waiting rows added to the sketch."""
     if not known.waiting:
         return known
     with one_blas_thread():
@@ -235,17 +282,18 @@ def worked_in(known: Stream, center: bool) -> Stream:
 
 
 def _worked_in(known: Stream, center: bool) -> Stream:
+    """Return the same as :func:`worked_in`, for a stream that has waiting rows."""
     rows, here = np.concatenate(known.waiting), np.concatenate(known.weights)
     low, high, _ = statistics.SAFE["float64"]
     ordinary = known.scale is None and known.sketch.unit == 1.0 and bool((here == 1).all())
-    if ordinary and low <= _peak(rows) <= high:  # the same as below, in place
+    if ordinary and low <= _peak(rows) <= high:  # a shortcut that shifts the rows in place
         shift = stored_means(rows, np.float64) if center else None
         rows -= 0.0 if shift is None else shift
         return known._replace(
             sketch=take_in(known.sketch, rows, None, shift), waiting=(), weights=()
         )
     data = Centred(OneBlock(rows), center=center, scale=known.scale, float64=True)
-    if (here != 1).any():  # not by `sample_weight`, which asks for a sum above 1
+    if (here != 1).any():  # not by `sample_weight`, whose sum would have to exceed 1
         data = data.view(root=np.sqrt(here), weight=float(here.sum()))
     sketch, priming = known.sketch, FrequentDirections(known.size)
     for _, part in stream(data, len(rows)):
@@ -254,32 +302,35 @@ def _worked_in(known: Stream, center: bool) -> Stream:
 
 
 def _peak(rows: np.ndarray) -> float:
-    """The largest entry without its sign; what is no number is no number."""
+    """Return the largest magnitude; NaN if there is a NaN."""
     return float(np.maximum(np.max(rows), -np.min(rows)))
 
 
 def as_weights(sample_weight: Any, n: int) -> np.ndarray | None:
-    """The weights of ``n`` rows, checked; their sum may be small, as more rows may come."""
+    """Return the checked weights of ``n`` rows in float64, or None.
+
+    Their sum may be 1 or less, because more rows may follow.
+    """
     if sample_weight is None:
         return None
     weights = to_numpy(sample_weight).astype(np.float64)
     if weights.shape != (n,) or not (np.isfinite(weights) & (weights >= 0)).all():
         raise ValueError(
-            f"`sample_weight` (shape {weights.shape}) must hold one finite number, at least 0, "
-            f"for each of the {n} rows of `X`."
+            f"`sample_weight` of shape {weights.shape} must have one finite number, at least 0, "
+            f"for each of the {n} rows of `X`. Use 0 to leave a row out."
         )
     return weights
 
 
 def same_scale(one: np.ndarray | None, other: np.ndarray | None) -> bool:
-    """Whether columns are divided by the same numbers."""
+    """Whether two scales are equal, or both None."""
     return one is other or (one is not None and other is not None and np.array_equal(one, other))
 
 
 def found_by(
     sketch: SketchState, scale: np.ndarray | None, k: int
 ) -> tuple[Decomposition, Certificate]:
-    """The first ``k`` components of the rows in a sketch, and what is proven of them."""
+    """Return the first ``k`` components of the rows in a sketch, and their certificate."""
     data = _seen_whole(sketch, scale)
     if k <= 0:
         return _of_nothing(data)
@@ -288,7 +339,10 @@ def found_by(
 
 
 def _seen_whole(sketch: SketchState, scale: np.ndarray | None) -> Centred:
-    """The rows of a sketch as data whose mean and total variance are known, and nothing else."""
+    """Return a placeholder operator that has the mean, total and weight of the sketched rows.
+
+    Its rows are zeros: only its statistics are used.
+    """
     d = sketch.sketch.shape[1]
     data = Centred(OneBlock(np.zeros((1, d))), center=sketch.center, scale=scale, float64=True)
     away = sketch.sums / sketch.weight if sketch.weight else sketch.sums
@@ -299,7 +353,7 @@ def _seen_whole(sketch: SketchState, scale: np.ndarray | None) -> Centred:
 
 
 def _of_nothing(data: Centred) -> tuple[Decomposition, Certificate]:
-    """What is known of a single row: where it is."""
+    """Return a decomposition without components, for fewer than two rows, and its certificate."""
     none = np.zeros(0)
     found = Decomposition(
         components=np.zeros((0, data.shape[1])),

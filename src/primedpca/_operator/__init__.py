@@ -1,5 +1,6 @@
 """The data as a centred, weighted and scaled matrix that is never formed.
 
-Holds the operator, the statistics of the first pass, the kernels that work on one block, and the
-one-pass view of rows.  May import ``_core``, ``protocols``, ``result``, ``sources``, ``engines``.
+Holds the operator, the statistics of the first pass, the kernels that process one block, and the
+one-pass view of the rows.  May import ``_core``, ``protocols``, ``result``, ``sources``,
+``engines``.
 """

@@ -1,4 +1,9 @@
-"""What is done to one block: a few named kernels on blocks made ready by ``prepare``."""
+"""Kernels: the named functions that an engine applies to one block at a time.
+
+Each kernel calls ``prepare`` first, and then multiplies or sums the prepared block ``A``.
+Throughout, ``a`` is the vector of the square roots of the row weights (``root`` in the code, all
+ones if there are no weights), and ``axis`` is 0 for blocks of rows and 1 for blocks of columns.
+"""
 
 from __future__ import annotations
 
@@ -28,18 +33,19 @@ __all__ = [
     "stored",
 ]
 
+#: Largest prepared block in bytes that :func:`product` multiplies in one piece.
 PREPARED_BYTES = 3 * 2**21
-#: Sums of squares of a block that are far from the limits of any type.
+#: Range in which the sum of squares of a column neither overflows nor underflows in any dtype.
 ORDINARY = (2.0**-20, 2.0**50)
 
 
 def stored(block: Block) -> Parts:
-    """The block as it is: to be held in memory."""
+    """Return the block unchanged, for callers that hold rows in memory."""
     return Parts((), (block,))
 
 
 def _weighted_sum(a: Block, root: Array | None) -> Array:
-    """``root^T A``: the sum of the rows, ``(d,)``."""
+    """Weighted sum of the rows, ``root^T A``, ``(d,)``."""
     if root is not None:
         return a.T @ root
     if is_sparse(a):
@@ -48,13 +54,16 @@ def _weighted_sum(a: Block, root: Array | None) -> Array:
 
 
 def _squared_norm(a: Block) -> Array:
-    """The sum of all squares: of a sparse block in float64, of a dense one row by row before."""
+    """Sum of the squares of all entries, in float64."""
     if is_sparse(a):
+        # NumPy would otherwise sum float32 entries in float32.
         return np.sum(a.data * a.data, dtype=np.float64)
+    # Row by row first: short sums in the dtype of the block, then one long sum in float64.
     return namespace(a).sum(_row_squares(a))
 
 
 def _row_squares(a: Block) -> Array:
+    """Squared norms of the rows, ``(n,)`` in float64."""
     if is_sparse(a):
         return np.asarray(a.multiply(a).sum(axis=1), dtype=np.float64).ravel()
     xp = namespace(a)
@@ -62,11 +71,12 @@ def _row_squares(a: Block) -> Array:
 
 
 def _squares_about(a: Block, root: Array | None, offset: Array | None) -> Array:
-    """The squared norms of the rows of ``A - a offset^T``.
+    """Squared norms of the rows of ``A - a offset^T``, ``(n,)``.
 
-    Of a sparse block, stored entries are shifted, and entries that are not stored add squares of
-    the offset: all of those less the stored ones, where columns that are full do not count, so
-    that the square of a mean far from zero need not cancel.
+    In a sparse block, each stored entry is shifted by the offset, and each entry that is not
+    stored contributes the square of the offset.  The second sum is computed as the sum over all
+    columns minus the sum over the stored entries.  Columns that are stored in every row are left
+    out of both sums, so that the square of a large mean does not cancel.
     """
     if offset is None:
         return _row_squares(a)
@@ -77,15 +87,15 @@ def _squares_about(a: Block, root: Array | None, offset: Array | None) -> Array:
     shifted = a.data - root[rows] * offset[columns]
     added = shifted**2 - (root[rows] * some[columns]) ** 2
     whole = np.bincount(rows, added, minlength=a.shape[0]) + root**2 * (some @ some)
-    return np.maximum(whole, 0.0)
+    return np.maximum(whole, 0.0)  # rounding may make the difference slightly negative
 
 
 def _gathered(
     a: Block, root: Array | None, axis: int, gather: bool, shift: Array | None = None
 ) -> Parts:
-    """The by-products of a first pass: the sum of all squares, and of every column.
+    """Sums that the first pass collects: of all squares, and of each column.
 
-    Blocks of columns also hand back the shift that they found for themselves.
+    A block of columns also returns the shift that it computed from its own entries.
     """
     if not gather:
         return Parts()
@@ -96,6 +106,7 @@ def _gathered(
 
 
 def _join(first: Parts, second: Parts) -> Parts:
+    """Return the results of both, those of ``first`` before those of ``second``."""
     return Parts(first.sums + second.sums, first.stacks + second.stacks)
 
 
@@ -110,12 +121,13 @@ def product(
     gather: bool,
     inside: bool = False,
 ) -> Parts:
-    """``Y = A V - a lift^T``, then ``A^T Y`` while ``A`` is in cache, and ``a^T Y``.
+    """Return ``A^T Y`` and ``a^T Y`` for ``Y = A V - a lift^T``, of a block of rows.
 
-    With ``inside``, ``Y^T Y`` instead: the covariance inside the span of ``V``.
+    Both products are made while ``A`` is in cache, so the block is read from memory once.  With
+    ``inside``, return ``Y^T Y``, the covariance inside the span of ``V``, instead of ``A^T Y``.
     """
     if _outgrows_cache(block, vectors.dtype):
-        # Data of four bytes multiplied in eight: half the rows at a time.
+        # float32 data multiplied in float64 take twice the cache: use half the rows at a time.
         options: Any = {"vectors": vectors, "lift": lift, "columns": columns, "unit": unit}
         options |= {"gather": gather, "inside": inside}
         half = block.shape[0] // 2
@@ -130,6 +142,7 @@ def product(
 
 
 def _outgrows_cache(block: Block, dtype: Any) -> bool:
+    """Whether the prepared block exceeds ``PREPARED_BYTES`` and has enough rows to be halved."""
     if not is_numpy_array(block) or block.shape[0] < 64:
         return False
     itemsize: int = np.dtype(dtype).itemsize
@@ -137,6 +150,7 @@ def _outgrows_cache(block: Block, dtype: Any) -> bool:
 
 
 def _lifted(y: Array, lift: Array | None, root: Array | None) -> Array:
+    """Return ``Y - a lift^T``; ``Y`` itself if ``lift`` is None."""
     if lift is None:
         return y
     return y - (lift if root is None else root[:, None] * lift)
@@ -154,9 +168,9 @@ def forward(
     squares: bool = False,
     offset: Array | None = None,
 ) -> Parts:
-    """``A V``: this block's own rows, or its share of every row where it holds columns.
+    """Return ``A V``: the rows of a block of rows, or the summand from a block of columns.
 
-    With ``squares``, the squared norms of the rows of ``A - a offset^T`` as well.
+    With ``squares``, also return the squared norms of the rows of ``A - a offset^T``.
     """
     columns = own_shift(block, vectors.dtype, columns, unit, root)
     a = prepare(block, vectors.dtype, columns, root, unit)
@@ -168,7 +182,7 @@ def forward(
 def adjoint(
     block: Block, *, left: Array, columns: Columns, root: Array | None, unit: float, axis: int
 ) -> Parts:
-    """``A^T U``, the mirror image of :func:`forward`."""
+    """Return ``A^T U``: the summand from a block of rows, or the rows of a block of columns."""
     z = prepare(block, left.dtype, columns, root, unit).T @ left
     return Parts((z,)) if axis == 0 else Parts((), (z,))
 
@@ -183,9 +197,9 @@ def gram_product(
     root: Array | None,
     unit: float,
 ) -> Parts:
-    """``Z = A^T U - offset lift^T``, then ``A Z - a (offset^T Z)``, of a block of whole columns.
+    """Return ``A Z - a (offset^T Z)`` for ``Z = A^T U - offset lift^T``, of a block of columns.
 
-    ``lift`` is ``a^T U``.
+    ``lift`` is ``a^T U``.  Both corrections together subtract the mean from ``A`` on each side.
     """
     a = prepare(block, left.dtype, columns, root, unit)
     z = a.T @ left
@@ -206,9 +220,10 @@ def covariance(
     axis: int,
     gather: bool = False,
 ) -> Parts:
-    """``A^T A`` of a block of rows, ``A A^T`` of a block of columns (the Gram matrix)."""
+    """Return ``A^T A`` of a block of rows, or the Gram matrix ``A A^T`` of a block of columns."""
     columns = own_shift(block, dtype, columns, unit, root)
-    # A sparse product adds one entry after the other, so it is made in float64.
+    # A sparse product adds one entry after the other, so rounding errors grow with the length
+    # of the sum.  Float64 keeps them small.
     a = prepare(block, np.float64 if is_sparse(block) else dtype, columns, root, unit)
     square = a.T @ a if axis == 0 else a @ a.T
     square = square.toarray() if is_sparse(square) else square
@@ -218,12 +233,14 @@ def covariance(
 def moments(
     block: Block, *, dtype: Any, columns: Columns, root: Array | None, unit: float, axis: int
 ) -> Parts:
-    """Per column, about the shift: weight present, sum, sum of squares; entries stored, missing.
+    """Return six arrays ``(d,)`` of statistics of the columns, relative to the shift.
 
-    Entries stored are those of rows that count.  The last is the sum of the distances from the
-    shift, without weights, where squares may have left the range, else zero.  Missing values count
-    as absent; entries that a sparse block does not store are zeros that are present.  Blocks of
-    columns also hand back the shift that they found for themselves.
+    In this order: the weight of the values that are present, their weighted sum, their weighted
+    sum of squares, the number of entries stored in rows of positive weight, the number of missing
+    values, and the unweighted sum of the distances from the shift.  The distances are summed only
+    where the squares may have overflowed or underflowed, and are zero elsewhere.  Entries that a
+    sparse block does not store are zeros that are present.  A block of columns also returns the
+    shift that it computed from its own entries.
     """
     shift = own_shift(block, dtype, columns, unit, root).shift
     a = prepare(block, dtype, Columns(shift=shift, factor=columns.factor), None, unit)
@@ -234,6 +251,7 @@ def moments(
 def _dense_moments(
     a: Array, root: Array | None, shift: Array, columns: Columns
 ) -> tuple[Array, ...]:
+    """Return the arrays of :func:`moments` for a dense block."""
     xp = namespace(a)
     present = ~xp.isnan(a)
     a = xp.where(present, a, xp.zeros_like(a))
@@ -247,18 +265,20 @@ def _dense_moments(
     if bool(xp.any(root == 0)):
         present = present & (root > 0)[:, None]
         counts = (xp.sum(xp.astype(present, xp.float64), axis=0), absent)
-        a = xp.where(present, a, xp.zeros_like(a))  # also where 0 a^2 would be no number
+        # Not by multiplying with the weight: 0 times an overflowed square would be NaN.
+        a = xp.where(present, a, xp.zeros_like(a))
     weighted, rooted = xp.astype(present, a.dtype).T @ (root * root), a * root[:, None]
     squares = xp.vecdot(rooted, rooted, axis=0)
     return weighted, rooted.T @ root, squares, *counts, _reach(a, squares)
 
 
 def _reach(a: Array, squares: Array) -> Array:
-    """The sum of the distances from the shift ``(d,)`` where squares may have left the range."""
+    """Sum of the distances from the shift, ``(d,)``; zero where the squares are in range."""
     xp = namespace(a)
     ordinary = (squares >= ORDINARY[0]) & (squares <= ORDINARY[1])
     if bool(xp.all(ordinary)):
         return xp.zeros_like(xp.astype(squares, xp.float64))
+    # Magnitudes, not squares: they overflow and underflow much later.
     distances = xp.sum(xp.abs(xp.astype(a, xp.float64, copy=False)), axis=0)
     return xp.where(ordinary, xp.zeros_like(distances), distances)
 
@@ -266,6 +286,7 @@ def _reach(a: Array, squares: Array) -> Array:
 def _sparse_moments(
     a: Block, root: Array | None, shift: Array, given: Columns
 ) -> tuple[np.ndarray, ...]:
+    """Return the arrays of :func:`moments` for a sparse block."""
     rows, columns = positions(a)
     missing = np.isnan(a.data)
     data = np.where(missing, 0, a.data).astype(np.float64)
@@ -279,6 +300,8 @@ def _sparse_moments(
     shift = shift.astype(np.float64)
     shift = shift if given.factor is None else shift * given.factor
     rooted = data if root is None else data * root[rows].astype(np.float64)
+    # An entry that is not stored is zero, so it lies at minus the shift.  Its weight enters the
+    # squares as a root, because the square of the shift alone might underflow or overflow.
     return (
         zeros + total(w * ~missing),
         total(w * data) - zeros * shift,
@@ -290,10 +313,12 @@ def _sparse_moments(
 
 
 def _weight_of_zeros(a: Block, root: Array | None) -> np.ndarray:
-    """The weight ``(d,)`` of the rows in which a sparse block stores nothing of a column.
+    """Total weight ``(d,)`` of the rows in which a sparse block stores no entry of a column.
 
-    It is the weight of all rows less that of those stored, which would cancel beside one large
-    weight: so it is counted among rows of like weight, and is exactly none where all are stored.
+    This is the weight of all rows minus the weight of the rows that are stored.  One large weight
+    would make this difference cancel.  So rows are grouped by the size of their weight, within a
+    factor of 16, and the difference is taken in each group.  It is exactly 0 in a group whose
+    rows are all stored.
     """
     (rows, columns), d = positions(a), a.shape[1]
     found: np.ndarray
@@ -301,12 +326,14 @@ def _weight_of_zeros(a: Block, root: Array | None) -> np.ndarray:
         found = a.shape[0] - np.bincount(columns, minlength=d).astype(np.float64)
         return found
     weight = root.astype(np.float64) ** 2
+    # Four binary exponents to a group: weights in one group differ by less than 2^4.
     _, kind = np.unique(np.frexp(weight)[1] // 4, return_inverse=True)
     kinds = int(kind.max(initial=0)) + 1
     place = kind[rows] * d + columns
     count = np.bincount(place, minlength=kinds * d).reshape(kinds, d)
     stored = np.bincount(place, weight[rows], minlength=kinds * d).reshape(kinds, d)
     whole = np.bincount(kind, weight, minlength=kinds)[:, None]
+    # Rounding may make a difference slightly negative.
     rest = np.where(count == np.bincount(kind, minlength=kinds)[:, None], 0.0, whole - stored)
     found = np.maximum(rest, 0.0).sum(axis=0)
     return found
@@ -322,10 +349,10 @@ def extent(
     missing: bool,
     axis: int,
 ) -> Parts:
-    """How many entries are no finite numbers; the largest size as stored, and as prepared.
+    """Return the number of non-finite values, and the largest magnitudes, stored and prepared.
 
-    Missing values are let pass where ``missing``.  Sizes are those of the whole block, once
-    for each of its rows (columns).
+    With ``missing``, NaN is a missing value and not counted.  Both magnitudes are those of the
+    whole block, repeated for each of its rows (axis 0) or columns (axis 1).
     """
     columns = own_shift(block, dtype, columns, unit, root)
     raw = block.data if is_sparse(block) else block
@@ -342,7 +369,7 @@ def extent(
 
 
 def _peak(values: Array) -> float:
-    """The largest size among the finite entries."""
+    """Largest magnitude of the finite entries; 0 if there are none."""
     if 0 in values.shape:
         return 0.0
     xp = namespace(values)

@@ -1,4 +1,4 @@
-"""Entries that are no finite numbers: where they are, in words."""
+"""Error messages that locate missing and non-finite values."""
 
 from __future__ import annotations
 
@@ -13,28 +13,42 @@ from primedpca.protocols import Array, Operator, is_spread
 
 __all__ = ["check_present", "refuse"]
 
-#: How many places an error names.
+#: Maximum number of places that an error message names.
 SHOWN = 5
 
 
 def check_present(source: Any, there: Array) -> None:
-    """Refuse columns of which no value is there."""
+    """Raise ValueError if every value of a column is missing.
+
+    Parameters
+    ----------
+    source : DataSource
+    there : array of shape (d,)
+        Total weight of the values that are present in each column.
+    """
     empty = np.flatnonzero(to_numpy(there) <= 0)
     if empty.size:
         raise ValueError(
             f"`X` has {empty.size} column(s) in which every value is missing (first: "
-            f"{_column(source, empty[0])}), so that they have no mean; drop them."
+            f"{_column(source, empty[0])}, counted from 0), so they have no mean. Drop them."
         )
 
 
 def _column(source: Any, j: int) -> str:
-    """A column by its number, and by its name if it has one."""
+    """Describe a column by its index, counted from 0, and by its name if it has one."""
     names = source.traits.feature_names()
     return f"column {j}" + ("" if names is None else f" ({str(names[j])!r})")
 
 
 def refuse(data: Operator, count: int) -> None:
-    """Say how many entries are no finite numbers, and name the first few."""
+    """Raise ValueError that states the number of non-finite values and the first few places.
+
+    Parameters
+    ----------
+    data : Operator
+    count : int
+        Number of non-finite values in all blocks.
+    """
     source: Any = data.source
     found: list[tuple[int, int, str]] = []
     for i, block in source.scan():
@@ -44,7 +58,7 @@ def refuse(data: Operator, count: int) -> None:
             found.append((row + start * rows, column + start * (not rows), kind))
         if len(found) == min(SHOWN, count):
             break
-    if is_spread(source):  # the others have the rest
+    if is_spread(source):  # each process has scanned only its own blocks
         found = sorted({place for part in data.engine.collect(found) for place in part})[:SHOWN]
     row, column, kind = found[0]
     where = "row"
@@ -53,21 +67,25 @@ def refuse(data: Operator, count: int) -> None:
     then = ", ".join(str(place[:2]) for place in found[1:])
     more = (f", then at {then}" if then else "") + (" and so on" if len(found) < count else "")
     unfillable = data.missing == "mean" or kind == "infinity"
-    remedy = "drop or replace it" if unfillable else "use `missing`='mean', or drop or replace it"
+    remedy = "Drop or replace it" if unfillable else "Use `missing`='mean', or drop or replace it"
     raise ValueError(
-        f"{_file(source)}Input X contains {kind}: {count} entries are no finite numbers, the first "
-        f"at {where} {row}, {_column(source, column)}{more}; {remedy}."
+        f"{_file(source)}Input X contains {kind}: {count} non-finite value(s), the first at "
+        f"{where} {row}, {_column(source, column)}{more} (rows and columns counted from 0). "
+        f"{remedy}."
     )
 
 
 def _file(source: Any) -> str:
-    """The file that is read, if it is one."""
+    """Path of the file and a colon, if the source is a single file; else an empty string."""
     paths = source.traits.paths
     return f"{paths[0]}: " if len(paths) == 1 else ""
 
 
 def _bad_entries(data: Operator, block: Any, most: int) -> list[tuple[int, int, float]]:
-    """Row and column in the block, and value, of the first entries that are refused."""
+    """Return ``(row, column, value)`` of the first ``most`` non-finite entries of a block.
+
+    Rows and columns are counted from 0 within the block.
+    """
     with np.errstate(over="ignore"):
         values = to_numpy(data.wide(block.data if is_sparse(block) else block))
     bad = np.isinf(values) if data.missing == "mean" else ~np.isfinite(values)

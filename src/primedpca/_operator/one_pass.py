@@ -1,9 +1,9 @@
-"""The rows of a source, each once and in one pass, before their mean is known.
+"""Rows of a source, each visited once in a single pass, before their mean is known.
 
-Rows are handed out as they are seen from a provisional mean, that of the first block, so that a
-large mean costs no digits.  Who visits them centres them by itself (Frequent Directions does so
-batch by batch); what they add up to is kept, so that mean and total variance are known at the
-end and no later pass measures them again.
+Rows are shifted by a provisional mean, that of the first block, so that a large mean costs no
+significant digits.  The consumer of the rows subtracts the remaining difference from the true
+mean; Frequent Directions does so batch by batch.  The sums of the rows and of their squares are
+accumulated on the way, so mean and total variance are known at the end without another pass.
 """
 
 from __future__ import annotations
@@ -29,15 +29,30 @@ __all__ = ["stream"]
 def stream(
     data: Centred, size: int, position: Any = None
 ) -> Iterator[tuple[tuple[Any, ...], Centred]]:
-    """The rows in order, at most ``size`` at a time, as small dense operators: one pass in all.
+    """Yield the rows in order, in batches that are small dense operators, in one pass.
 
-    Before each of them stands the position that the stream is re-entered with to go on behind it.
+    Each batch's ``frame.mean`` is the provisional mean, which is the same for all batches.  Its
+    ``frame.gain`` is the unit, which changes only if later rows would overflow or underflow.
+    Sparse rows are made dense, one batch at a time.
 
-    A part's ``frame.mean`` is the provisional mean, the same for all parts, and its
-    ``frame.gain`` the unit, which changes only where data leave the range of their type midway.
-    Sparse rows are made dense, a batch at a time.  ``scale="std"`` and ``missing="mean"`` need
-    a pass before this one, for their statistics, and so do in a later pass sparse data with
-    full columns far from zero, which are shifted there.
+    ``scale="std"`` and ``missing="mean"`` need one pass before this one, for their statistics.
+    Sparse data with columns that are stored in full and far from zero need a pass after it:
+    those columns are shifted there, which this stream does not do.
+
+    Parameters
+    ----------
+    data : Centred
+    size : int
+        Maximum number of rows in a batch.
+    position : tuple, optional
+        Position from an earlier stream of the same data.  The stream resumes after the batch
+        that the position was yielded with.  By default it starts with the first row.
+
+    Yields
+    ------
+    position : tuple
+    part : Centred
+        Batches whose weights are all zero are skipped.
     """
     view: _View | None = None
     i, seen, n, before = 0, 0, data.shape[0], data.passes
@@ -54,22 +69,32 @@ def stream(
             before = data.passes
         part = view.take(index, block)
         data.count(seen / n, since=before)
-        if seen == n:  # before the last rows are shown, so that nobody has to ask for more
+        if seen == n:  # before the last yield: the consumer need not exhaust the iterator
             view.settle()
-        if part.weight > 0:  # rows of weight zero are not there
+        if part.weight > 0:  # rows of weight zero count as absent
             yield (i, seen, before, view.state()), part
 
 
 def _counts(data: Centred, index: np.ndarray) -> bool:
-    """Whether any of the rows has a weight."""
+    """Whether any of the rows has a positive weight."""
     return data.root is None or bool((data.root[data.like.xp.asarray(index)] > 0).any())
 
 
 class _View:
-    """The provisional frame, and what the rows add up to in it."""
+    """Provisional frame of a stream, and the sums of its rows in that frame.
+
+    Parameters
+    ----------
+    data : Centred
+    index : ndarray of shape (rows,)
+        Indices of the first rows of positive weight, counted from 0.
+    block : block
+        Those rows.
+    """
 
     def __init__(self, data: Centred, index: np.ndarray, block: Block) -> None:
         self.data = data
+        # Open: mean and total variance are still to be found by this stream.
         self.open = data.frame.mean is None and not data.standardise and data.missing == "error"
         self.frame = data.frame if self.open else data.learn()
         self.peak = self.norm = 0.0
@@ -82,38 +107,40 @@ class _View:
         if data.source.axis == 0:
             whole = data.first_block()
             self.far = data.sparse and data.center and statistics.far_from_zero(whole)
-            if data.root is None:  # else some of its rows may not count
+            if data.root is None:  # otherwise some of its rows may have weight zero
                 first = whole.toarray() if data.sparse else whole
                 index = np.arange(first.shape[0])
         root = self._part(index, first).root
         self._look_from(stored_means(first, data.like.dtype, 1.0, root))
         self._keep_in_range(first, self._part(index, first))
-        # In the new unit; a mean that was beyond the range was taken as zero before.
+        # Again, in the new unit: a mean that had overflowed was replaced by zero above.
         self._look_from(stored_means(first, data.like.dtype, self.frame.unit, root))
 
     @classmethod
     def known(cls, data: Centred, state: dict[str, Any]) -> _View:
-        """The view that another one's :meth:`state` describes."""
+        """Restore a view from the result of :meth:`state`."""
         view = cls.__new__(cls)
         vars(view).update(state, data=data)
         return view
 
     def state(self) -> dict[str, Any]:
-        """Everything but the data, as it stands."""
+        """Return all fields except the data, for a checkpoint."""
         return {name: value for name, value in vars(self).items() if name != "data"}
 
     def _look_from(self, shift: Array) -> None:
+        """Use ``shift`` ``(d,)`` as the provisional mean; zero if the data are not centred."""
         data, columns = self.data, self.frame.columns
         shift = shift if data.center else shift * 0
         columns = Columns(shift if data.center else None, columns.fill, columns.factor)
         self.frame = replace(self.frame, columns=columns, offset=None, mean=data.wide(shift))
 
     def _part(self, index: np.ndarray, block: Block) -> Centred:
+        """Return these rows as an operator in the provisional frame."""
         engine = LocalEngine(1)
         return self.data.part(OneBlock(block), index, engine, sparse=False, frame=self.frame)
 
     def take(self, index: np.ndarray, block: Block) -> Centred:
-        """The next rows as a part, and into the sums."""
+        """Return the next rows as an operator, and add them to the sums."""
         part = self._part(index, block)
         if not self.open:
             return part
@@ -127,10 +154,13 @@ class _View:
         return part
 
     def _keep_in_range(self, block: Block, part: Centred) -> bool:
-        """Change the unit if squares of these rows would leave the range of the type."""
+        """Change the unit if squares of these rows would overflow or underflow.
+
+        Returns whether the unit was changed.
+        """
         data, xp = self.data, self.data.like.xp
         low, high, top = statistics.SAFE[dtype_name(data.like.dtype)]
-        with np.errstate(all="ignore"):  # what is no number is named below
+        with np.errstate(all="ignore"):  # non-finite values raise an error below
             self.peak = max(float(xp.max(xp.abs(part.rows()))), self.peak)
         if low <= self.peak <= high:
             return False
@@ -139,14 +169,15 @@ class _View:
             return False
         if not math.isfinite(raw):
             statistics.refuse_non_finite(data, replace(self.frame, mean=None))
-        # Rows that are all alike are at zero here, and their distance from others is not.
+        # Identical rows are zero after the shift, so their peak says nothing about the distance
+        # to other rows: the unit is then chosen by the stored values.
         known = self.peak > 0.0 and math.isfinite(self.peak)
         ready = self.peak if known else raw * self.frame.unit
         power = min(-math.frexp(ready)[1], top - math.frexp(raw * self.frame.unit)[1])
-        highest = 1024 - math.frexp(self.frame.unit)[1]  # of which the unit is still a number
+        highest = 1024 - math.frexp(self.frame.unit)[1]  # beyond it the unit would overflow
         ratio = 2.0 ** max(min(power, highest), -1022)
         self.peak, self.sums = ready * ratio, self.sums * ratio
-        self.norm *= ratio  # twice, as the square of the ratio may not exist
+        self.norm *= ratio  # twice: the square of the ratio itself may overflow
         self.norm *= ratio
         unit = self.frame.unit * ratio
         self.frame = replace(self.frame, unit=unit, gain=unit)
@@ -155,11 +186,11 @@ class _View:
         return True
 
     def _counts(self, part: Centred) -> Any:
-        """1 for rows of positive weight, 0 for others."""
+        """Return 1 for rows of positive weight and 0 for others."""
         return 1.0 if part.root is None else self.data.wide(part.root > 0)[:, None]
 
     def settle(self) -> None:
-        """Tell the data their mean and total variance."""
+        """Store mean and total variance in the data, if they are accurate enough."""
         data, frame = self.data, self.frame
         if not self.open or self.far:
             return
@@ -171,14 +202,15 @@ class _View:
             return
         first, total = total, max(0.0, total - float(away @ away))
         if first > statistics.POOR * total:
-            return  # seen from too far away: whoever needs the mean makes a pass for it
+            return  # the provisional mean was too far off: the total has lost too many digits
         distance = away if factor is None else away / factor
         lost = statistics.astray_by(data, frame.mean, distance, first, factor)
         known = replace(frame, mean=mean, total=total, astray=lost)
         if not data.sparse:
             data.learned(statistics.settle(data, known, frame.columns.shift, away))
             return
-        # Sparse blocks keep their zeros: nothing is shifted, all of the mean is left to correct.
+        # Sparse blocks keep their zeros: they are not shifted, and the whole mean is left as the
+        # offset that every product is corrected by.
         known = replace(known, columns=known.columns._replace(shift=None))
         left = mean if factor is None else mean * factor
         data.learned(statistics.settle(data, known, None, left))

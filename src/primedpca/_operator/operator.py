@@ -1,7 +1,8 @@
-"""The data as an operator: centred, weighted, scaled, missing values filled; never formed.
+"""The data as a linear operator ``M``: centred, weighted, scaled, with missing values filled.
 
 ``M = W^(1/2) (X - 1 mean^T) S^-1`` with ``W`` the row weights, ``mean`` the weighted mean and
-``S`` the column scale.  Primings, refining and certifiers see only this.
+``S`` the column scale.  ``M`` is never formed.  Primings, refinement and certifiers access the
+data only through products with it.
 """
 
 from __future__ import annotations
@@ -35,18 +36,19 @@ OPTIONS = ("center", "engine", "float64", "missing", "sample_weight", "scale")
 
 
 class Ledger:
-    """Passes made so far and what the first of them found; all that changes about an operator.
+    """Number of passes so far and the statistics of the first one: the mutable part of an operator.
 
-    Views of one operator share it: what one of them learns, the others know.
+    Views of one operator share a ledger, so statistics that one view finds are known to all.
 
     Attributes
     ----------
     frame : Frame
         Mean, scale and unit; incomplete until the first pass has ended.
     meter : Meter
+        Counter of the passes.
     first : block or None
-        The first block, kept from the look at its type until the first pass has used it for its
-        guess of the mean, so that it is read once.
+        The first block.  It is read once to find its type, and kept until the first pass has
+        guessed the mean from it.
     """
 
     __slots__ = ("first", "frame", "meter")
@@ -56,7 +58,7 @@ class Ledger:
 
 
 class Meter:
-    """Counter of the readings of the data, shared by the float32 and the float64 operator."""
+    """Counter of the passes over the data, shared by the float32 and the float64 operator."""
 
     __slots__ = ("passes",)
 
@@ -65,32 +67,39 @@ class Meter:
 
 
 class Centred:
-    """A source as the matrix ``M``, ready to be multiplied; immutable.
+    """A source of data as the matrix ``M``; immutable.
 
     Parameters
     ----------
-    x : anything that :func:`~primedpca.as_source` reads
+    x : data of shape (n, d)
+        Anything that :func:`~primedpca.as_source` reads.
     engine : Engine, optional
+        Engine that sweeps over the blocks.  By default this machine, or for a Dask array the Dask
+        client in scope.
     sample_weight : array of shape (n,), optional
-        Frequencies: a row of weight 2 is that row twice.
+        Frequencies: a row of weight 2 counts as that row twice.  By default every weight is 1.
     center : bool, default=True
+        Whether to subtract the weighted mean of each column.
     scale : None, "std" or array of shape (d,), default=None
-        Divisors of the centred columns; ``"std"`` as scikit-learn's StandardScaler.
+        Divisors of the centred columns.  ``"std"`` uses standard deviations, as scikit-learn's
+        StandardScaler.  ``None`` uses the scale of the source, if it has one.
     missing : {"error", "mean"}, default="error"
+        Whether NaN raises an error or is replaced by the mean of its column.  A source that has
+        missing values by convention sets this to ``"mean"``.
     float64 : bool, default=False
-        Multiply in float64 whatever the type of the data.
+        Whether to multiply in float64 even if the data are stored in float32.
 
     Attributes
     ----------
-    shape : (n, d)
+    shape : tuple of int, (n, d)
     weight : float
-        The number of rows, or the sum of the weights divided by ``weight_unit``.
+        Number of rows, or the sum of the weights divided by ``weight_unit``.
     weight_unit : float
-        A power of four, other than 1 only where the weights add up to more than 2^64.
+        A power of four; 1 unless the weights add up to more than 2^64.
     passes : float
-        Number of readings of the data so far.
+        Number of passes over the data so far.
     room : float
-        Bytes of rows that may be held at a time where wide data are read in rows.
+        Maximum number of bytes of rows held in memory at a time, for wide data read by rows.
     """
 
     source: DataSource
@@ -127,9 +136,9 @@ class Centred:
         engine = as_engine(engine, source)
         source = engine.view(source)
         if missing == "error" and source.traits.missing == "mean":
-            missing = "mean"  # the custom of this kind of data
+            missing = "mean"  # the convention of this kind of data
         scale = source.traits.scale if scale is None else scale
-        block = next(iter(source.scan()))[1]
+        block = next(iter(source.scan()))[1]  # for its type; the ledger keeps it for the first pass
         like = like_block(block, source.shape[1], float64)
         root, weight, unit = statistics.roots_of(sample_weight, source.shape[0], like)
         vars(self).update(
@@ -139,7 +148,7 @@ class Centred:
             missing=missing,
             shape=source.shape,
             room=HELD_BYTES,
-            own_mean=True,  # not that of an earlier fit, or of more rows than these
+            own_mean=True,  # False where the mean is that of an earlier fit or of more rows
             like=like,
             sparse=is_sparse(block),
             root=root,
@@ -152,24 +161,30 @@ class Centred:
         )
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"`{name}` of an operator cannot be set; make another with `view`.")
+        raise AttributeError(f"`{name}` of an operator cannot be set. Use `view` to get a copy.")
 
     @classmethod
     def of(cls, x: Any, **preparation: Any) -> Centred:
-        """``x`` itself if it is a Centred, which brings its own preparation; else a new one."""
+        """Return ``x`` if it is a Centred already, otherwise ``Centred(x, **preparation)``.
+
+        A Centred has its own preparation, so other options beside it raise TypeError.
+        """
         unknown = preparation.keys() - OPTIONS
         if unknown:
-            raise TypeError(f"`{min(unknown)}` is an unknown option; use {', '.join(OPTIONS)}.")
+            raise TypeError(f"Unknown option `{min(unknown)}`. Use one of {', '.join(OPTIONS)}.")
         if not isinstance(x, Centred):
             return cls(x, **preparation)
         asked = [name for name, value in preparation.items() if value is not None]
         if asked:
-            raise TypeError(f"`{asked[0]}` cannot be changed for data that are prepared already.")
+            raise TypeError(
+                f"`{asked[0]}` cannot be changed for data that are prepared already. Set it when "
+                "the data are prepared."
+            )
         return x
 
     @classmethod
     def given(cls, x: Any, mean: Any, scale: Any = None, missing: str = "error") -> Centred:
-        """New rows, seen with the mean and scale of an earlier fit."""
+        """Return new rows as an operator with the mean and scale of an earlier fit."""
         self = cls(x, scale=scale, missing=missing)
         known = None if scale is None else self.frame.scale
         return self.view(frame=statistics.given(self, mean, known), own_mean=False)
@@ -177,7 +192,7 @@ class Centred:
     # -- views -------------------------------------------------------------------------------
 
     def view(self, *, frame: Frame | None = None, **changes: Any) -> Centred:
-        """The same operator with other fields; with a ``frame``, what it learns is its own."""
+        """Return a copy with other fields; with a ``frame``, the copy has a ledger of its own."""
         other = copy(self)
         vars(other).update(changes)
         if frame is not None:
@@ -185,9 +200,10 @@ class Centred:
         return other
 
     def in_float64(self) -> Centred:
-        """The same data before any pass, multiplied in float64; passes are counted together.
+        """Return the same data before any pass, multiplied in float64.
 
-        Mean and scale are found anew: those of float32 passes are not accurate enough for proofs.
+        Both operators count their passes together.  Mean and scale are computed again, because
+        those of float32 passes are not accurate enough for proofs.
         """
         like, ledger = self._wide_like(), self._ledger
         if like == self.like:
@@ -197,64 +213,68 @@ class Centred:
         return self.view(like=like, root=root, _ledger=fresh)
 
     def _wide_like(self) -> Like:
+        """Return ``like`` with the dtype float64."""
         return dataclasses.replace(self.like, dtype=self.wide(self.like.asarray([])).dtype)
 
     @property
     def frame(self) -> Frame:
-        """Mean, scale and unit, as far as they are known."""
+        """Mean, scale and unit as far as they are known."""
         return self._ledger.frame
 
     @property
     def passes(self) -> float:
-        """Number of readings of the data so far."""
+        """Number of passes over the data so far."""
         return self._ledger.meter.passes
 
     def count(self, passes: float, since: float | None = None) -> None:
-        """Add readings of the data, to those so far or to those ``since`` when they began."""
+        """Set the number of passes to ``since + passes``; ``since`` defaults to those so far."""
         meter = self._ledger.meter
         meter.passes = passes + (meter.passes if since is None else since)
 
     def learned(self, frame: Frame) -> None:
-        """Keep what a first pass, or a checkpoint of one, has found."""
+        """Store the frame that a first pass, or a checkpoint of one, has found."""
         self._ledger.frame = frame
         if frame.mean is not None:
             self._ledger.first = None
 
     def resume(self, frame: Frame, passes: float) -> None:
-        """Go to where a checkpoint of the same operator was written."""
+        """Restore the frame and the number of passes from a checkpoint of the same operator."""
         self.learned(frame)
         self._ledger.meter.passes = passes
 
     def first_block(self) -> Block:
-        """The block that the mean is guessed from."""
+        """Return the first block, from which the mean is guessed."""
         held = self._ledger.first
         return next(iter(self.source.scan()))[1] if held is None else held
 
     # -- products ----------------------------------------------------------------------------
 
     def covariance_product(self, vectors: Array) -> Array:
-        """``M^T M V / weight``, ``(d, p)``: one pass over rows, two over columns."""
+        """Return ``M^T M V / weight``, ``(d, p)``: one pass over rows, two over columns."""
         if self.source.axis == 1:
             return self.adjoint(self.forward(vectors) / self.weight)
         parts, away = self._pass(kernels.product, vectors=vectors)
         z, t = parts.sums
+        # M = A - a away^T, so M^T Y = A^T Y - away (a^T Y).  In the first pass Y is A V instead
+        # of M V, with the same result, because a^T A = weight away^T.
         if away is not None:
             subtract_outer(z, away, t)
-        z /= self.weight  # sums are ours
+        z /= self.weight  # in place: the engine does not use the sums again
         return self.narrow(z)
 
     def projected_covariance(self, basis: Array) -> np.ndarray:
-        """``V^T M^T M V / weight``, ``(p, p)`` in float64 on the host: one pass."""
+        """Return ``V^T M^T M V / weight``, ``(p, p)`` in float64 on the host: one pass."""
         if self.source.axis == 1:
             y = self.wide(self.forward(basis))
             return to_numpy(y.T @ y) / self.weight
         about_a_guess = self.center and self.frame.mean is None
         parts, _ = self._pass(kernels.product, vectors=basis, inside=True)
         square, t = (to_numpy(part) / self.weight for part in parts.sums)
+        # Products relative to a guess of the mean: subtract the outer product of their own mean.
         return square - np.outer(t, t) if about_a_guess else square
 
     def forward(self, vectors: Array) -> Array:
-        """``M V``, ``(n, p)``: one pass."""
+        """Return ``M V``, ``(n, p)``: one pass."""
         parts, away = self._pass(kernels.forward, vectors=vectors, axis=self.source.axis)
         y = (parts.stacks or parts.sums)[0]
         if away is not None:
@@ -263,7 +283,7 @@ class Centred:
         return self.narrow(y)
 
     def scores_and_squares(self, vectors: Array) -> tuple[Array, Array]:
-        """``M V``, ``(n, p)``, and the squared norms of the rows of ``M``, ``(n,)``: one pass."""
+        """Return ``M V``, ``(n, p)``, and the squared row norms of ``M``, ``(n,)``: one pass."""
         offset = self.learn().offset
         operands = {"vectors": vectors, "axis": self.source.axis, "squares": True}
         parts, _ = self._pass(kernels.forward, **operands)
@@ -273,7 +293,7 @@ class Centred:
         return self.narrow(y), squares
 
     def adjoint(self, left: Array) -> Array:
-        """``M^T U``, ``(d, p)``: one pass."""
+        """Return ``M^T U``, ``(d, p)``: one pass."""
         if are_wide_rows(self):
             return adjoint_of_rows(self, left)
         self.learn()
@@ -284,7 +304,7 @@ class Centred:
         return self.narrow(z)
 
     def gram_product(self, left: Array) -> Array:
-        """``M M^T U / weight``, ``(n, p)``: one pass over columns, two over rows."""
+        """Return ``M M^T U / weight``, ``(n, p)``: one pass over columns, two over rows."""
         frame = self.learn()
         if self.source.axis == 0:
             y = self.forward(self.adjoint(left))
@@ -296,7 +316,7 @@ class Centred:
         return self.narrow(y)
 
     def covariance(self) -> Array:
-        """``M^T M / weight``, ``(d, d)`` in float64: one pass over rows."""
+        """Return ``M^T M / weight``, ``(d, d)`` in float64: one pass over rows."""
         if self.source.axis == 1 or self._off_centre:
             return by_slices(self, 1)
         parts, away = self._pass(kernels.covariance, dtype=self.like.dtype, axis=0)
@@ -304,7 +324,10 @@ class Centred:
         return square if away is None else square - away[:, None] * away
 
     def gram(self) -> Array:
-        """``M M^T / weight``, ``(n, n)`` in float64: one pass over columns, or over held rows."""
+        """Return ``M M^T / weight``, ``(n, n)`` in float64.
+
+        One pass over columns, or over rows that all fit into memory.
+        """
         if self.source.axis == 0 or self._off_centre:
             return gram_of_rows(self) if are_wide_rows(self) else by_slices(self, 0)
         parts, away = self._pass(kernels.covariance, dtype=self.like.dtype, axis=1)
@@ -320,37 +343,53 @@ class Centred:
     def batches(
         self, size: int, seed: int | None, epoch: int = 0, start: int = 0
     ) -> Iterator[Centred]:
-        """Mini-batches as small operators that share mean and scale; every row once an epoch."""
+        """Yield mini-batches as small operators with the mean and scale of all rows.
+
+        Parameters
+        ----------
+        size : int
+            Maximum number of rows in a batch.
+        seed : int or None
+            Seed of the random order; ``None`` keeps the order of the rows.
+        epoch : int, default=0
+            Number of the epoch, counted from 0.  Each row is visited once per epoch.
+        start : int, default=0
+            Number of batches of the epoch to skip.
+        """
         return (part for _, part in self.numbered_batches(size, seed, epoch, start))
 
     def numbered_batches(
         self, size: int, seed: int | None, epoch: int = 0, start: int = 0
     ) -> Iterator[tuple[int, Centred]]:
-        """Mini-batches after the number that an epoch is re-entered with to go on behind each."""
+        """Yield ``(start, batch)``, where ``start`` resumes the epoch after this batch.
+
+        Parameters are those of :meth:`batches`.
+        """
         self.learn()
         found = self.source.batches(size, seed, epoch, start)
         for i, (index, block) in enumerate(found, start + 1):
             self.count(len(index) / self.shape[0])
             part = self.part(OneBlock(block), index, LocalEngine(1))
-            if part.weight > 0:  # rows of weight zero are not there
+            if part.weight > 0:  # rows of weight zero count as absent
                 yield i, part
 
     def sample(self, share: float, seed: int) -> Centred:
-        """A random share of the rows, with the mean and scale of all of them."""
+        """Return a random share of the rows as an operator with the mean and scale of all rows."""
         self.learn()
         source: Any = self.source.sample(share, seed)
         part = self.part(source, source.index, self.engine)
         if part.weight <= 1:
             raise ValueError(
                 f"`sample_weight` of the {part.shape[0]} rows drawn adds up to {part.weight:g}, "
-                "but must exceed 1; draw a larger share of the rows."
+                "but must exceed 1. Draw a larger share of the rows."
             )
         return part
 
     def widened(self) -> Centred:
-        """The same operator with the mean that it knows, multiplied in float64."""
+        """Return the same operator with the mean found so far, multiplied in float64."""
         frame = self.learn()
         shift, fill, factor, _ = (self.wide(part) for part in frame.columns)
+        # The float64 mean itself: the shift of a float32 operator was rounded, or left out.
         shift = frame.mean if self.center and not self.sparse else shift
         columns, offset = Columns(shift, fill, factor), self.wide(frame.offset)
         return self.view(
@@ -360,7 +399,7 @@ class Centred:
         )
 
     def rows(self) -> Array:
-        """All rows of ``M``, dense: for mini-batches, which are one block."""
+        """Return all rows of ``M`` as a dense array, for mini-batches, which are one block."""
         self.learn()
         block = self.first_block()
         a = prepare(block, self.like.dtype, self.frame.columns, self.root, self.frame.unit)
@@ -372,7 +411,18 @@ class Centred:
         return dense - np.outer(self.narrow(self._row_roots()), self.frame.offset)
 
     def part(self, source: Any, index: np.ndarray, engine: Engine, **changes: Any) -> Centred:
-        """The rows with these numbers, read from ``source``, as an operator of their own."""
+        """Return a subset of the rows as an operator with the same frame.
+
+        Parameters
+        ----------
+        source : DataSource
+            Source that holds only these rows.
+        index : ndarray of shape (rows,)
+            Indices of the rows, counted from 0, by which their weights are found.
+        engine : Engine
+        **changes
+            Other fields, as for :meth:`view`.
+        """
         root, weight = self.root, float(len(index))
         if root is not None:
             xp = self.like.xp
@@ -382,14 +432,15 @@ class Centred:
         fields |= {"root": root, "weight": weight, "frame": self.frame}
         return self.view(**fields | changes)
 
-    # -- what a first pass learns ------------------------------------------------------------
+    # -- statistics of the first pass --------------------------------------------------------
 
     def learn(self) -> Frame:
-        """The frame with its mean known; costs a pass unless one was made before."""
+        """Return the frame with its mean known; costs a pass unless one was made before."""
         if self.frame.mean is None and (self.sparse or self.standardise or self.missing == "mean"):
             self.learned(statistics.measure(self, self.frame))
         elif self.frame.mean is None:
-            # Sums alone: the moments of very wide rows would be several times as long.
+            # A product with no columns computes only the sums: one vector as long as a row, where
+            # the moments are six.
             self._pass(
                 kernels.forward,
                 vectors=self.like.asarray(np.empty((self.shape[1], 0))),
@@ -399,25 +450,25 @@ class Centred:
 
     @property
     def mean(self) -> Array:
-        """The weighted mean of the columns ``(d,)``; zero where nothing is centred."""
+        """Weighted mean of the columns ``(d,)``; zero if ``center`` is False."""
         mean: Any = self.learn().mean
         return self.narrow(mean / self.frame.unit if self.center else mean * 0)
 
     @property
     def total(self) -> float:
-        """The mean squared norm of the rows of ``M``: the sum of all variances."""
+        """Total variance: the mean squared norm of the rows of ``M``, with divisor ``n``."""
         return self.learn().total
 
     def check_finite(self, result: Array) -> None:
-        """Refuse data whose products are not finite, and say why they are not."""
+        """Raise ValueError that names the cause if ``result`` has non-finite values."""
         if not bool(self.like.xp.all(self.like.xp.isfinite(result))):
             statistics.refuse_non_finite(self, self.frame)
 
     def _pass(self, kernel: Any, **operands: Any) -> tuple[Parts, Array | None]:
-        """One pass, and the offset by which its results are still to be corrected.
+        """Make one pass; return its results and the offset that is still to be subtracted.
 
-        The first pass of all finds the mean on the way.  It is repeated where its guess of the
-        mean, or the unit, proves too poor.
+        The first pass also finds the mean.  It is repeated if its guess of the mean was too far
+        off, or if its squares left the range of the dtype.
         """
         again: Frame | None = self.frame
         while again is not None:
@@ -429,7 +480,7 @@ class Centred:
                 more["gather"] = first
             parts = self.run(kernel, operands | more, frame)
             if not first:
-                self.learned(frame)  # from a pass for the moments alone, if it is new
+                self.learned(frame)  # it is new if guess() needed a pass for the moments
                 return parts, offset
             sums, stacks = [*parts.sums], [*parts.stacks]
             if self.source.axis == 0:
@@ -441,7 +492,11 @@ class Centred:
         return Parts(tuple(sums), tuple(stacks)), away
 
     def run(self, kernel: Any, operands: dict[str, Any], frame: Frame | None = None) -> Parts:
-        """One sweep of the engine, every operand cut along the axis that it belongs to."""
+        """Sweep the engine once over the blocks with a kernel.
+
+        Operands that belong to rows or to columns are sorted by axis, so that the engine can
+        cut those that run along the blocks.
+        """
         frame = self.frame if frame is None else frame
         by_column: dict[str, Any] = {"columns": frame.columns}
         if kernel is kernels.gram_product or operands.get("squares"):
@@ -455,21 +510,25 @@ class Centred:
         return self.engine.sweep(self.source, kernel, whole | others, mine)
 
     def narrow(self, x: Array) -> Array:
-        """``x`` in the dtype that blocks are multiplied in."""
+        """Return ``x`` in the dtype in which blocks are multiplied."""
         return self.like.xp.astype(x, self.like.dtype, copy=False)
 
     def wide(self, x: Array) -> Array:
-        """``x`` in float64; ``None`` and flags are left as they are."""
+        """Return ``x`` in float64; ``None`` and bools are returned unchanged."""
         if x is None or isinstance(x, bool):
             return x
         return self.like.xp.astype(x, self.like.xp.float64, copy=False)
 
     @property
     def _off_centre(self) -> bool:
-        """Whether the offset of sparse rows is not their own mean, as shortcuts take it to be."""
+        """Whether the offset of sparse rows is not their own mean.
+
+        The shortcuts of :meth:`covariance` and :meth:`gram` hold only for the rows' own mean.
+        """
         return not self.own_mean and self.frame.offset is not None
 
     def _row_roots(self) -> Array:
+        """Square roots of the row weights, ``(n,)`` in float64."""
         if self.root is not None:
             return self.wide(self.root)
         xp = self.like.xp

@@ -1,9 +1,9 @@
-"""How a block is made ready: shifted, filled, scaled and weighted, in cache.
+"""Preparation of a block: shifted, filled, scaled and weighted while it is in cache.
 
 ``prepare`` turns a block ``B`` into ``A`` so that the block's part of
 ``M = W^(1/2) (X - 1 mean^T) S^-1`` is ``A - a offset^T``, with ``a`` the square roots of the
-weights.  Dense blocks are shifted by the mean in cache, and then ``offset`` is zero; sparse
-blocks keep their zeros, and the caller corrects by ``offset``.
+weights.  Dense blocks are shifted by the mean, and ``offset`` is zero.  Sparse blocks keep their
+zeros, and the caller subtracts ``a offset^T`` from the product.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ __all__ = [
 
 
 class Columns(NamedTuple):
-    """What happens to the columns of a block before it is multiplied; ``None`` is nothing.
+    """Operations on the columns of a block before it is multiplied; ``None`` omits one.
 
     Attributes
     ----------
-    shift : array of shape (d,)
-        Subtracted: from every entry of dense blocks, from the stored entries of sparse ones.
-    fill : array of shape (d,)
-        What a missing value becomes before the shift.  ``None`` where none is looked for.
-    factor : array of shape (d,)
-        Multiplied after the shift: the reciprocal of the scale.
-    own : bool
-        Shift by the block's own means, for a first pass over blocks of whole columns.
+    shift : array of shape (d,) or None
+        Subtracted from every entry of a dense block, and from the stored entries of a sparse one.
+    fill : array of shape (d,) or None
+        Replaces missing values before the shift.  ``None`` does not look for missing values.
+    factor : array of shape (d,) or None
+        Reciprocal of the scale; multiplied after the shift.
+    own : bool, default=False
+        Whether to shift by the block's own means, in a first pass over blocks of columns.
     """
 
     shift: Array | None = None
@@ -57,11 +57,14 @@ class Columns(NamedTuple):
 
 
 _scratch = threading.local()
-_KEPT_BYTES = 2**26
+_KEPT_BYTES = 2**26  # largest buffer that a thread keeps between blocks
 
 
 def _buffer(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-    """A buffer of this thread's own, reused from block to block unless it is very large."""
+    """Return this thread's own buffer, which is reused for each block unless it is very large.
+
+    Reuse keeps the prepared block in cache.
+    """
     size = int(np.prod(shape))
     if size * dtype.itemsize > _KEPT_BYTES:
         return np.empty(shape, dtype)
@@ -75,18 +78,20 @@ def _buffer(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
 def prepare(
     block: Block, dtype: Any, columns: Columns, root: Array | None = None, unit: float = 1.0
 ) -> Block:
-    """The block as it is multiplied; valid until this thread prepares its next block.
+    """Return the prepared block ``A``, valid until this thread prepares its next block.
 
     Parameters
     ----------
     block : dense or sparse block
-    dtype : dtype of the result
+    dtype : dtype
+        Of the result.
     columns : Columns
-        This block's columns only.
+        Operations on the columns of this block.
     root : array of shape (rows,), optional
-        Square roots of the weights.  Finite rows of weight zero become zero, however large.
-    unit : float
-        A power of two that everything is multiplied with first, so that squares stay in range.
+        Square roots of the weights.  Finite rows of weight zero become exactly zero, even if
+        their entries would overflow.  By default every weight is 1.
+    unit : float, default=1.0
+        A power of two by which every entry is multiplied first, so that squares stay in range.
     """
     if is_sparse(block):
         return _prepare_sparse(block, dtype, columns, root, unit)
@@ -111,18 +116,19 @@ def prepare(
 def _prepare_numpy(
     block: Block, dtype: np.dtype[Any], columns: Columns, root: Array | None, unit: float
 ) -> Block:
+    """Return a dense NumPy block, prepared in this thread's buffer; itself if nothing is to do."""
     asked = any(value is not None for value in (*columns[:3], root)) or unit != 1.0
-    if not asked and block.dtype == dtype and block.flags.c_contiguous:
+    if not asked and block.dtype == dtype and block.flags.c_contiguous:  # no copy is needed
         return np.asarray(block)
     out = _buffer(block.shape, dtype)
-    if block.dtype.itemsize > 8:  # wider than float64: subtracted from before it is rounded
+    if block.dtype.itemsize > 8:  # wider than float64: subtract the shift before rounding
         wide = block * block.dtype.type(unit)
         wide = wide if columns.fill is None else np.where(np.isnan(wide), columns.fill, wide)
         out[...] = wide if columns.shift is None else wide - columns.shift
     elif unit == 1.0 and _is_far(block, columns.shift):
         out[...] = whole_difference(block, columns.shift)
     elif unit == 1.0 and columns.shift is not None and columns.fill is None:
-        # Straight from the block's own type into the buffer: one reading, one writing.
+        # One operation from the block's dtype into the buffer: one read and one write of memory.
         np.subtract(block, columns.shift, out=out, dtype=dtype, casting="unsafe")
     else:
         if unit == 1.0:
@@ -138,13 +144,17 @@ def _prepare_numpy(
     if root is not None:
         out *= root[:, None]
         absent = np.flatnonzero(root == 0)
-        if absent.size:  # where numbers far beyond the others may have left the range
+        if absent.size:  # 0 times an entry that has overflowed would be NaN
             out[absent] = _absent(block[absent], columns)
     return out
 
 
 def _absent(rows: Array, columns: Columns) -> Array:
-    """Rows of weight zero: zero where they are finite, or missing and filled; else no number."""
+    """Return the prepared rows of weight zero.
+
+    Entries are zero if they are finite, or missing and to be filled.  Others stay NaN, so that
+    non-finite values are found in these rows, too.
+    """
     xp = namespace(rows)
     kind = xp.float32 if dtype_name(rows.dtype) == "float32" else xp.float64
     nothing = xp.astype(rows, kind) * 0
@@ -154,7 +164,7 @@ def _absent(rows: Array, columns: Columns) -> Array:
 
 
 def _is_far(block: Block, shift: Array | None) -> bool:
-    """Whether whole numbers are shifted by so much that they must not be rounded before."""
+    """Whether 64-bit integers are so large that the shift must be subtracted before rounding."""
     if shift is None or dtype_name(block.dtype) not in ("int64", "uint64"):
         return False
     xp = namespace(shift)
@@ -164,6 +174,7 @@ def _is_far(block: Block, shift: Array | None) -> bool:
 def _prepare_sparse(
     block: Block, dtype: Any, columns: Columns, root: Array | None, unit: float
 ) -> Block:
+    """Return a sparse block with the same pattern, its stored entries prepared."""
     data = block.data.astype(dtype, copy=False)
     data = data * np.dtype(dtype).type(unit) if unit != 1.0 else data
     if any(value is not None for value in columns[:3]):
@@ -178,18 +189,18 @@ def _prepare_sparse(
         here = root[_spread(block, 0)]
         data = np.where(here == 0, _absent(block.data, columns), data * here)
         data = data.astype(dtype, copy=False)
-    prepared = copy(block)  # shallow: the constructor would copy the indices
+    prepared = copy(block)  # shallow: SciPy's constructor would copy the indices
     prepared.data = data
     return prepared
 
 
 def positions(block: Block) -> tuple[np.ndarray, np.ndarray]:
-    """Row and column number of every stored entry."""
+    """Return the row and the column index, counted from 0, of each stored entry."""
     return _spread(block, 0), _spread(block, 1)
 
 
 def _spread(block: Block, axis: int) -> np.ndarray:
-    """Row or column number of every stored entry."""
+    """Row index (axis 0) or column index (axis 1) of each stored entry, counted from 0."""
     if (block.format == "csr") == (axis == 1):
         indices: np.ndarray = block.indices
         return indices
@@ -199,47 +210,60 @@ def _spread(block: Block, axis: int) -> np.ndarray:
 def own_shift(
     block: Block, dtype: Any, columns: Columns, unit: float, root: Array | None
 ) -> Columns:
-    """``columns`` with the shift that a block of whole columns finds in itself."""
+    """Return ``columns`` with the means of this block as the shift, if ``columns.own`` is set."""
     if not columns.own:
         return columns
     shift = stored_means(block, dtype, unit, root)
     if is_sparse(block):
-        # An entry that is not stored would have to become minus the shift: only full columns.
+        # Only columns that are stored in full: elsewhere the shift would make zeros non-zero.
         full = stored_counts(block, root) == present_rows(block, root)
         shift = np.where(full, shift, 0)
     return columns._replace(shift=shift, own=False)
 
 
 def present_rows(block: Block, root: Array | None) -> float:
-    """How many rows of a block count: those of positive weight."""
+    """Return the number of rows of positive weight in a block."""
     return float(block.shape[0]) if root is None else float((root > 0).sum())
 
 
 def stored_counts(block: Block, root: Array | None) -> np.ndarray:
-    """How many entries ``(d,)`` of each column a sparse block stores, in rows that count."""
+    """Return the number of stored entries ``(d,)`` per column, in rows of positive weight."""
     rows, columns = positions(block)
     columns = columns if root is None else columns[root[rows] > 0]
     return np.bincount(columns, minlength=block.shape[1])
 
 
 def stored_means(block: Block, dtype: Any, unit: float = 1.0, root: Array | None = None) -> Array:
-    """The weighted mean ``(d,)`` of the finite entries that are stored of every column, else zero.
+    """Return the weighted mean ``(d,)`` of the finite stored entries of each column.
 
-    Rows of weight zero are not looked at unless there are no others.  The mean of a dense column
-    that is constant is exactly that constant, so that nothing of it is left once it is shifted.
+    Columns without such entries have mean zero.  Rows of weight zero are ignored unless there are
+    no others.  The mean of a constant dense column is exactly that constant, so that the shifted
+    column is exactly zero.
+
+    Parameters
+    ----------
+    block : dense or sparse block
+    dtype : dtype
+        Of the result.
+    unit : float, default=1.0
+        A power of two by which entries are multiplied first.
+    root : array of shape (rows,), optional
+        Square roots of the weights.  By default every weight is 1.
     """
     if root is not None:
         root = root if bool((root > 0).any()) else None
     with np.errstate(all="ignore"):
         means = (_sparse_means if is_sparse(block) else _dense_means)(block, unit, root)
     xp = namespace(means)
-    # Zero where the sum overflowed, so that what is no number in the results comes from the data.
+    # Zero if the sum overflowed, so that non-finite results can only come from the data.
     return xp.astype(xp.where(xp.isfinite(means), means, xp.zeros_like(means)), dtype)
 
 
 def _sparse_means(block: Block, unit: float, root: Array | None) -> np.ndarray:
+    """Return the means of :func:`stored_means` for a sparse block, in float64."""
     rows, columns = positions(block)
     data = block.data.astype(np.float64) * unit
+    # Relative to the largest weight, so that weighted sums stay in range.
     weight = np.ones(data.size) if root is None else (root[rows] / root.max()) ** 2
     there = np.isfinite(data) & (weight > 0)
     columns, data, weight = columns[there], data[there], weight[there]
@@ -249,6 +273,7 @@ def _sparse_means(block: Block, unit: float, root: Array | None) -> np.ndarray:
 
 
 def _dense_means(block: Block, unit: float, root: Array | None) -> Array:
+    """Return the means of :func:`stored_means` for a dense block, in float64."""
     xp = namespace(block)
     wide = xp.astype(block, xp.float64, copy=False)
     wide = wide * unit if unit != 1.0 else wide
@@ -266,7 +291,8 @@ def _dense_means(block: Block, unit: float, root: Array | None) -> Array:
         weight = xp.ones_like(kept[:, 0]) if weight is None else weight
         counts = weight @ counted
         means = (weight @ kept) / xp.where(counts > 0, counts, xp.ones_like(counts))
-    # Of a constant column exactly the constant; few others have means so near to one entry.
+    # The rounded mean of a constant column may differ from the constant.  Comparing all entries
+    # is expensive, so only columns whose mean is this near to one entry are compared.
     near = xp.abs(means - some) <= 2.0**-40 * xp.abs(some)
     if bool(xp.any(near)):
         same = wide == some if there is None else (wide == some) | ~there

@@ -1,7 +1,7 @@
-"""Components and variances in the unit of the data, divided by ``n - 1`` here and nowhere else.
+"""Conversion of variances to the unit of the data and to the divisor ``n - 1``.
 
-Inside the library products are divided by the weight, so that batches average cleanly, and are
-in the unit of the operator.
+Inside the library, products are divided by the weight ``n``, so that batches can be averaged, and
+are in the unit of the operator.  Only this module converts them.
 """
 
 from __future__ import annotations
@@ -20,46 +20,70 @@ __all__ = ["bounds_in_unit_of_data", "decomposition", "grown", "in_unit_of_data"
 
 
 def in_unit_of_data(data: Centred, variances: Any) -> Any:
-    """The one place where variances are rescaled from ``n`` to ``n - 1`` and to the data's unit."""
-    # By one gain at a time: its square may leave the range of float64.
+    """Return variances with divisor ``n - 1`` instead of ``n``, in the unit of the data."""
+    # Divide by the gain twice: its square may overflow or underflow in float64.
     with np.errstate(over="ignore", under="ignore"):
         return variances * (data.weight / (data.weight - 1)) / data.frame.gain / data.frame.gain
 
 
 def widened(weight: float, steps: float) -> np.ndarray:
-    """What bounds from below and above are multiplied with, as ``weight`` is a sum, rounded.
+    """Factors ``(2,)`` for lower and upper bounds that cover the rounding error of ``weight``.
 
-    It is off by ``steps`` times ``2^-53`` of itself at most, less 1 by more where it is near 1.
+    ``weight`` is a rounded sum with a relative error of at most ``steps`` times ``2^-53``.  The
+    relative error of ``weight - 1`` is larger if the weight is near 1.
+
+    Parameters
+    ----------
+    weight : float
+        Sum of the weights, above 1.
+    steps : float
+        Number of roundings to cover.
     """
     slip = steps * 2.0**-53 * weight / (weight - 1)
-    largest = np.finfo(np.float64).max  # times zero it is zero, unlike infinity
+    largest = np.finfo(np.float64).max  # not infinity, which times a bound of 0 would be NaN
     return np.array([max(0.0, 1 - slip), 1 + 2 * slip if slip < 0.5 else largest])
 
 
 def bounds_in_unit_of_data(data: Centred, bounds: np.ndarray) -> np.ndarray:
-    """Intervals ``(k, 2)`` in the data's unit, rounded outward."""
+    """Return intervals ``(k, 2)`` in the unit of the data, rounded outward."""
     with np.errstate(over="ignore", under="ignore"):
         return grown(in_unit_of_data(data, bounds) * widened(data.weight, 4), bounds)
 
 
 def grown(scaled: np.ndarray, bounds: np.ndarray) -> np.ndarray:
-    """What became of intervals ``(k, 2)`` in another unit, rounded outward if it is subnormal.
+    """Widen intervals ``(k, 2)`` by the rounding errors of subnormal numbers.
 
-    There each of up to four operations is off by half of the least number there is; nothing
-    that was not zero before is zero.
+    Among subnormal numbers, each of up to four operations is off by at most half of the smallest
+    positive number.  A positive upper bound therefore stays positive.
+
+    Parameters
+    ----------
+    scaled : ndarray of shape (k, 2)
+        Intervals after the change of unit.
+    bounds : ndarray of shape (k, 2)
+        The same intervals before it.  Bounds of exactly 0 are not widened.
     """
     steps = np.array([-2, 2]) * np.finfo(np.float64).smallest_subnormal
     return np.where(bounds > 0, np.maximum(scaled + steps, 0.0), scaled)
 
 
 def decomposition(data: Centred, basis: Array, variances: np.ndarray) -> Decomposition:
-    """What belongs to the principal directions ``basis`` ``(d, k)`` of these ``variances``."""
+    """Return the decomposition with the principal directions ``basis`` and their variances.
+
+    Parameters
+    ----------
+    data : Centred
+    basis : array of shape (d, k)
+        Orthonormal columns.
+    variances : ndarray of shape (>= k,)
+        Variances with divisor ``n`` in the unit of the operator, largest first.
+    """
     with np.errstate(over="ignore"):
         scaled = in_unit_of_data(data, variances[: basis.shape[1]])
         total = in_unit_of_data(data, np.float64(data.total))
     if not (np.isfinite(scaled).all() and (math.isnan(total) or np.isfinite(total))):
         raise ValueError(
-            "the variances of `X` exceed the range of float64; divide `X` by a large number."
+            "The variances of `X` exceed the range of float64. Divide `X` by a large number."
         )
     return Decomposition(
         components=as_components(basis),

@@ -1,11 +1,11 @@
-"""Where the data are seen from: shift, scale, fill and unit, and how a first pass finds them.
+"""Statistics of the columns (mean, scale, fill values, unit) and the first pass that finds them.
 
-The first pass of any kind also learns the mean: its blocks are shifted by a guess (the weighted
-mean of the first block, or of each block of whole columns), the distance from the guess to the
-mean is summed beside the product, and the product is corrected by it.  A pass whose guess was so
-poor that the distance dwarfs the spread is made again, about the mean that it found.  After that
-dense blocks are shifted by the mean itself; sparse blocks keep their zeros and are corrected in
-every pass.
+The first pass of any kind also finds the mean.  Its blocks are shifted by a guess: the weighted
+mean of the first block, or of each block of columns.  The pass sums the distance from the guess to
+the mean beside the product, and the product is corrected by this distance.  If the distance is
+much larger than the standard deviation, too many digits have cancelled, and the pass is repeated
+with the mean just found as the guess.  Later passes shift dense blocks by the mean itself; sparse
+blocks keep their zeros, and each product is corrected.
 """
 
 from __future__ import annotations
@@ -35,45 +35,50 @@ __all__ = [
     "settle",
 ]
 
-#: Sizes of entries within which fourth powers (squared residuals) stay in the range of the type,
-#: and its largest exponent.
+#: Smallest and largest magnitude of entries whose fourth powers (squared residuals) neither
+#: underflow nor overflow in the dtype, and the largest binary exponent that is used.
 SAFE = {"float32": (2.0**-30, 2.0**30, 120), "float64": (2.0**-100, 2.0**100, 1000)}
-#: Stored entries of a full sparse column are shifted where its mean exceeds its spread so often.
+#: A sparse column that is stored in full is shifted if its mean exceeds its standard deviation by
+#: this factor.
 FAR = 8.0
-#: Squares about a guess, in those about the mean, beyond which a pass is made again: they are what
-#: its rounding is relative to.
+#: A pass is repeated if the sum of squares about its guess exceeds that about the mean by this
+#: factor: rounding errors are relative to the former.
 POOR = 64.0
+#: Unit roundoff of float64.
 UNIT = 2.0**-53
-#: Times that the columns are looked at for a shift and a scale in range, at most.
+#: Maximum number of passes that look for a shift and a scale in range.
 LOOKS = 12
 
 
 @dataclass(frozen=True)
 class Frame:
-    """How a block becomes its part of ``M``.
+    """Mean, scale and unit: the parameters that turn a block into its part of ``M``.
 
     Attributes
     ----------
     columns : Columns
-        What is done to the block itself.
+        Operations on the block itself.
     offset : array of shape (d,), optional
-        What of the mean is left to subtract, in the scale of ``M``: of sparse data.
-    unit : float
-        A power of two that blocks are multiplied with first, other than 1 only where squares
-        of the data would leave the range of their type.
-    gain : float
-        What ``M`` is multiplied with in the end.
+        For sparse data, the part of the mean that products are still to be corrected by, in the
+        scale of ``M``.
+    unit : float, default=1.0
+        A power of two by which blocks are multiplied first; 1 unless squares of the data would
+        overflow or underflow in their dtype.
+    gain : float, default=1.0
+        Factor by which ``M`` as computed exceeds ``M`` in the unit of the data.
     scale : array of shape (d,), optional
+        Divisors of the columns.
     mean : array of shape (d,), optional
-        In float64 and multiplied by ``unit``; ``None`` until a first pass is over.
+        In float64 and multiplied by ``unit``; ``None`` until the first pass is over.
     total : float
-        The mean squared norm of the rows of ``M``.
+        Mean squared norm of the rows of ``M``.
     first : float
-        That of the rows as the first pass multiplied them, about a guess of the mean.
+        Mean squared norm of the rows in the first pass, relative to its guess of the mean.
     slip : float
-        The largest relative error of the numbers that columns are multiplied with.
+        Largest relative error of the factors by which columns are multiplied.
     astray : float
-        How far, in the scale of ``M``, what is subtracted may be from the mean.
+        Bound on the distance between the vector that is subtracted and the mean, in the scale
+        of ``M``.
     near : array of shape (d,), optional
         A better guess of the mean than the first block's, in the unit of the data.
     """
@@ -92,23 +97,26 @@ class Frame:
 
 
 def before_any_pass(like: Like, scale: Any) -> Frame:
-    """The frame with nothing known but a scale that the user gave."""
+    """Return the frame before any pass, in which at most a scale given by the user is known."""
     if scale is None or isinstance(scale, str):
         if scale not in (None, "std"):
-            raise ValueError(f"`scale`={scale!r} must be None, 'std' or one number a column.")
+            raise ValueError(
+                f"`scale`={scale!r} must be None, 'std' or an array with one number per column."
+            )
         return Frame()
     given = to_numpy(scale).astype(np.float64)
     with np.errstate(over="ignore", under="ignore"):
         values = like.asarray(given)
     if values.shape != (like.n_features,):
         raise ValueError(
-            f"`scale` has shape {tuple(values.shape)}, but `X` has {like.n_features} columns; "
-            "give one number for each column."
+            f"`scale` has shape {tuple(values.shape)}, but `X` has {like.n_features} columns. "
+            "Give one number for each column."
         )
     bad = np.flatnonzero(~(np.isfinite(given) & (given > 0)))
     if bad.size:
         raise ValueError(
-            f"`scale`[{bad[0]}]={given[bad[0]]} must be finite and positive, as every entry."
+            f"`scale`[{bad[0]}]={given[bad[0]]} must be finite and positive. Use 1 for a column "
+            "that is not to be scaled."
         )
     kept = to_numpy(values)
     tiny, most = np.finfo(kept.dtype).tiny, np.finfo(kept.dtype).max
@@ -116,50 +124,53 @@ def before_any_pass(like: Like, scale: Any) -> Frame:
     if far.size:
         raise ValueError(
             f"`scale`[{far[0]}]={given[far[0]]:g} is beyond the range of {kept.dtype}, in which "
-            "`X` is computed; give `X` in float64, or in another unit."
+            "`X` is multiplied. Give `X` in float64, or in another unit."
         )
     return Frame(Columns(factor=1 / values), scale=values)
 
 
 def roots_of(weight: Any, n: int, like: Like) -> tuple[Array | None, float, float]:
-    """The square roots of the row weights ``(n,)``, the sum of the weights, and their unit.
+    """Return the square roots of the row weights ``(n,)``, the sum of the weights, and their unit.
 
-    Weights so large that one row more or less makes no difference are divided by a power of
-    four, the unit, so that weighted squares stay in range.
+    Weights and their sum are divided by the unit, a power of four.  The unit is 1 unless the sum
+    is so large that subtracting 1 does not change it; then weighted squares might overflow.
     """
     if weight is None:
         return None, float(n), 1.0
     values = to_numpy(weight).astype(np.float64)
     if values.shape != (n,):
         raise ValueError(
-            f"`sample_weight` has shape {values.shape}, but `X` has {n} rows; give one weight "
+            f"`sample_weight` has shape {values.shape}, but `X` has {n} rows. Give one weight "
             "for each row."
         )
     bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
     if bad.size:
         raise ValueError(
-            f"`sample_weight`[{bad[0]}]={values[bad[0]]} must be finite and not negative."
+            f"`sample_weight`[{bad[0]}]={values[bad[0]]} must be finite and not negative. Use 0 to "
+            "leave a row out."
         )
     largest = float(values.max(initial=0.0))
     if largest > np.finfo(np.float64).max / n:
         raise ValueError(
             f"`sample_weight` is as large as {largest:g}, and the sum of the {n} weights exceeds "
-            "the range of float64; divide the weights by a large number."
+            "the range of float64. Divide the weights by a large number."
         )
-    total = math.fsum(values)  # off by one rounding, however many there are
-    # Weights that were divided by their sum add up to 1, give or take what that rounds by.
+    total = math.fsum(values)  # exact up to one rounding, for any number of weights
+    # Weights that were divided by their sum add up to 1, up to the rounding of the divisions.
+    # scikit-learn's checks of estimators look for the word "zero" in the message.
     if total <= 1.0 + n * 2.0**-49:
         raise ValueError(
-            f"`sample_weight` adds up to {total:g}; weights count rows, so their sum must "
-            "exceed 1, not be near zero."
+            f"`sample_weight` adds up to {total:g}; weights count rows, so their sum must exceed "
+            "1, and not be near zero. Multiply the weights by a number so that they count rows."
         )
-    # From 2^64 on, to divide by the sum less 1 or by the sum is the same.
+    # From 2^64 on, the sum and the sum minus 1 are the same number in float64.  A power of four
+    # has an exact square root, so the division does not change the digits of the roots.
     unit = 4.0 ** max(0, (math.frexp(total)[1] - 64) // 2)
     return like.asarray(np.sqrt(values / unit)), total / unit, unit
 
 
 def given(data: Operator, mean: Array, scale: Array | None) -> Frame:
-    """The frame of an earlier fit, for new rows."""
+    """Return the frame with the mean and scale of an earlier fit, for new rows."""
     shift, wide = data.like.asarray(mean), data.wide(data.like.asarray(mean))
     fill = shift if data.missing == "mean" else None
     factor = None if scale is None else 1 / scale
@@ -170,9 +181,10 @@ def given(data: Operator, mean: Array, scale: Array | None) -> Frame:
 
 
 def guess(data: Operator, frame: Frame) -> Frame:
-    """The frame of the first pass, shifted by a guess of the mean.
+    """Return the frame of the first pass, shifted by a guess of the mean.
 
-    Some data need a pass for their moments alone; then the frame is complete.
+    Data with missing values or ``scale="std"``, and sparse data far from zero, need a pass for
+    their moments first.  Then the frame that comes back is complete.
     """
     if data.standardise or data.missing == "mean":
         return measure(data, frame)
@@ -188,29 +200,30 @@ def guess(data: Operator, frame: Frame) -> Frame:
 
 
 def _first_shift(data: Operator, frame: Frame) -> Array:
-    """The best guess of the mean so far: from an earlier pass, or the mean of the first block."""
+    """Return the best guess of the mean: from an earlier pass, or the mean of the first block."""
     if frame.near is not None:
         return data.narrow(data.wide(frame.near) * frame.unit)
     block, root = data.first_block(), data.root
     if root is not None:
         start, stop = data.source.blocks[0]
         if not is_spread(data.source) and not bool((root[:stop] > 0).any()):
-            # Rows of weight zero may be anything: guess from the first block with others.
+            # Rows of weight zero may be far from the others: use the first block that has
+            # rows of positive weight.
             first = int(np.argmax(to_numpy(root) > 0))
             i = next(i for i, (_, end) in enumerate(data.source.blocks) if first < end)
             start, stop = data.source.blocks[i]
             block = next(iter(data.source.scan(i)))[1]
         root = root[start:stop]
-    own = Columns(own=True)  # of sparse columns, those that are full
+    own = Columns(own=True)  # in sparse blocks, this shifts only columns that are stored in full
     return own_shift(block, data.like.dtype, own, frame.unit, root).shift
 
 
 def far_from_zero(block: Any, unit: float = 1.0) -> bool:
-    """Whether some column of a first sparse block is full and far from zero."""
+    """Whether a sparse block has a column that is stored in full and far from zero."""
     full = np.flatnonzero(np.bincount(block.indices, minlength=block.shape[1]) == block.shape[0])
     if not full.size:
         return False
-    with np.errstate(all="ignore"):  # what is no number is named after the pass
+    with np.errstate(all="ignore"):  # non-finite values raise an error after the pass
         columns = block[:, full].toarray().astype(np.float64) * unit
         means = columns.mean(axis=0)
         return bool((means**2 > FAR**2 * columns.var(axis=0)).any())
@@ -219,26 +232,28 @@ def far_from_zero(block: Any, unit: float = 1.0) -> bool:
 def learn(
     data: Operator, frame: Frame, norm: float, sums: Array, shift: Array | None
 ) -> tuple[Frame, Array | None, Frame | None]:
-    """The frame after a first pass, the distance of its guess from the mean, and a better start.
+    """Return the frame after a first pass, and whether the pass must be repeated.
 
     Parameters
     ----------
     data : Operator
     frame : Frame
-        That of the pass.
+        Frame of the pass.
     norm : float
-        The sum of all squares that were multiplied.
+        Sum of the squares of all prepared entries.
     sums : array of shape (d,)
-        The weighted sums of the columns about the guess.
+        Weighted sums of the columns, relative to the guess of the mean.
     shift : array of shape (d,), optional
-        The guess.
+        The guess of the mean.  By default zero.
 
     Returns
     -------
     found : Frame
     away : array of shape (d,), optional
+        Mean minus guess in the scale of ``M``; ``None`` if there is nothing to correct.
     again : Frame, optional
-        To be begun with again if unit or guess were so poor that rounding spoilt the pass.
+        Frame with which to repeat the pass, if its unit or its guess were so poor that rounding
+        errors dominate; otherwise ``None``.
     """
     unit = in_range(data, frame, norm)
     if unit is not None:
@@ -250,6 +265,7 @@ def learn(
     found = replace(frame, first=total, mean=mean, total=total)
     if not data.center:
         return found, None, None
+    # Mean square about the mean = mean square about the guess - squared distance of the two.
     found = replace(found, total=max(0.0, total - float(away @ away)))
     start = 0 * distance if shift is None else data.wide(shift)
     lost = astray_by(data, start, distance, total, data.wide(frame.columns.factor))
@@ -260,13 +276,13 @@ def learn(
 def astray_by(
     data: Operator, shift: Array, distance: Array, square: float, factor: Array | None
 ) -> float:
-    """How far the rounded ``shift + distance`` may be from the mean, in the scale of ``M``.
+    """Bound on the error of the rounded ``shift + distance`` as the mean, in the scale of ``M``.
 
-    What that addition rounds off is known exactly (Knuth's two-sum), so that a constant column,
-    however large, is off by nothing; ``distance`` itself is off by what sums of rows are whose
-    mean square is ``square``.
+    The rounding error of this addition is computed exactly (Knuth's two-sum), so a constant
+    column, however large, adds no error.  To this the bound adds the error of ``distance``
+    itself, a sum over rows with mean squared norm ``square``.
     """
-    lost, step = 0.0, 2**16  # a slice at a time: of very wide rows each of these is long
+    lost, step = 0.0, 2**16  # in slices: for very wide rows, each temporary array is large
     for a in range(0, shift.shape[0], step):
         near, far = shift[a : a + step], distance[a : a + step]
         whole = near + far
@@ -278,14 +294,14 @@ def astray_by(
 
 
 def nearer(data: Operator, before: Frame, found: Frame) -> Frame | None:
-    """A start nearer to the mean, if the pass that ``found`` this is to be made again.
+    """Return a frame with a better guess of the mean, or None if the pass was good enough.
 
-    The distance to the mean falls by the unit roundoff each time, until it is lost in the spread
-    or in the rounding of the mean itself.
+    Each repetition reduces the distance to the mean by about the unit roundoff, until it is small
+    beside the standard deviation or beside the rounding error of the mean itself.
     """
     if found.first <= POOR * found.total:
         return None
-    if data.sparse:  # only full columns far from zero can be shifted
+    if data.sparse:  # only columns stored in full and far from zero can be shifted
         return measure(data, before) if data.source.axis == 0 else None
     if before.near is not None and found.first > before.first / POOR:
         return None
@@ -293,7 +309,11 @@ def nearer(data: Operator, before: Frame, found: Frame) -> Frame | None:
 
 
 def settle(data: Operator, frame: Frame, shift: Array | None, away: Array) -> Frame:
-    """What later passes subtract: the mean itself, or what sparse columns allow."""
+    """Return the frame for later passes.
+
+    Dense blocks are shifted by the mean.  Sparse blocks keep the shift of the first pass, and the
+    distance ``away`` from it to the mean becomes the offset.
+    """
     if not data.sparse:
         mean = None if _is_centred(data, frame) else data.narrow(frame.mean)
         return replace(frame, columns=frame.columns._replace(shift=mean, own=False))
@@ -303,9 +323,9 @@ def settle(data: Operator, frame: Frame, shift: Array | None, away: Array) -> Fr
 
 
 def _is_centred(data: Operator, frame: Frame) -> bool:
-    """Whether to subtract the mean would change no more than float32 rounds off.
+    """Whether the mean is so small that subtracting it is below the rounding of float32.
 
-    Products in float64, where proofs are made, are always shifted.
+    Products in float64, from which proofs are made, are always shifted.
     """
     if dtype_name(data.like.dtype) != "float32":
         return False
@@ -315,7 +335,25 @@ def _is_centred(data: Operator, frame: Frame) -> bool:
 
 
 class _Moments(NamedTuple):
-    """Per column, in powers of two ``gain`` of the unit and about ``shift``."""
+    """Moments of each column, all of shape (d,).
+
+    Attributes
+    ----------
+    gain : array
+        Powers of two by which the columns were multiplied, beside the unit.
+    shift : array
+        Guess of the mean, relative to which the sums were taken, in the unit.
+    there : array
+        Total weight of the values that are present.
+    stored : array
+        Number of entries stored in rows of positive weight.
+    away : array
+        Mean minus shift, multiplied by the gain.
+    square : array
+        Mean square about the shift, multiplied by the squared gain.
+    variance : array
+        Variance with divisor ``n``, multiplied by the squared gain.
+    """
 
     gain: Array
     shift: Array
@@ -327,22 +365,22 @@ class _Moments(NamedTuple):
 
     @property
     def mean(self) -> Array:
-        """The weighted mean, in the unit."""
+        """Weighted mean in the unit."""
         return self.shift + self.away / self.gain
 
     def is_constant(self, eps: float) -> Array:
-        """Which columns do not differ by more than the rounding of their mean."""
+        """Mask of the columns whose standard deviation is below the rounding of their mean."""
         xp = namespace(self.away)
         return xp.sqrt(self.variance) <= 10 * eps * xp.abs(self.mean * self.gain)
 
     @property
     def is_poor(self) -> Array:
-        """Which columns were looked at from too far away to know their variance well."""
+        """Mask of the columns whose shift was too far from the mean for an accurate variance."""
         return self.square > POOR * self.variance
 
 
 def measure(data: Operator, frame: Frame) -> Frame:
-    """Mean, spread and missing values, in a pass of their own."""
+    """Return the frame with mean, scale and fill values, found in a pass of their own."""
     found, frame = _moments(data, frame)
     frame, xp = replace(frame, mean=found.mean), data.like.xp
     mean = found.mean
@@ -353,18 +391,18 @@ def measure(data: Operator, frame: Frame) -> Frame:
         factor = factor / found.gain
     whole = None if frame.scale is None else data.narrow(factor * found.gain)
     fill = data.narrow(mean) if data.missing == "mean" else None
-    with np.errstate(over="ignore"):  # refused below
-        # What is missing becomes the mean: nothing when centred, mean**2 when not.
+    with np.errstate(over="ignore"):  # overflow raises an error below
+        # A missing value becomes the mean: it adds nothing when centred, mean**2 when not.
         squared = found.variance * found.there
         if not data.center:
             squared = squared + (mean * found.gain) ** 2 * data.weight
         total = float(xp.sum(squared * factor**2)) / data.weight
-        # About the guess, whose square has cancelled in the variances.
+        # About the guess: rounding errors are relative to these squares, not to the variances.
         first = float(xp.sum(found.square * found.there * factor**2)) / data.weight
         around = float(xp.sum(found.square * factor**2))
     if not math.isfinite(total + first + around):
         refuse_non_finite(data, frame)
-    # Of sparse rows the distance from the guess is subtracted, and no mean that was rounded.
+    # Sparse rows are corrected by the distance from the guess, which no addition has rounded.
     start = 0 * found.shift if data.sparse and fill is None else found.shift
     lost = astray_by(data, start, found.away / found.gain, around, factor * found.gain)
     columns = Columns(None, fill, whole)
@@ -376,18 +414,18 @@ def measure(data: Operator, frame: Frame) -> Frame:
         return settle(data, frame, None, found.away)
     rows = data.shape[0] if data.root is None else float(xp.sum(data.root > 0))
     far = (found.stored == rows) & (xp.abs(mean * found.gain) > FAR * xp.sqrt(found.variance))
-    # The guess itself is subtracted from stored entries, so that what is left of the mean is
-    # as exact as the sums about it: the mean as a whole would be rounded.
+    # Subtract the guess, not the mean, from stored entries: the distance that is left is then as
+    # accurate as the sums about the guess, where the whole mean would be rounded.
     shift = data.narrow(xp.where(far, found.shift, xp.zeros_like(mean)))
     left = xp.where(far, found.away, found.away + found.shift * found.gain)
     return settle(data, frame, shift, left * factor)
 
 
 def _standard(data: Operator, frame: Frame, found: _Moments) -> tuple[Frame, Array]:
-    """The frame with standard deviations as its scale, and what ``found`` is multiplied with.
+    """Return the frame with standard deviations as its scale, and the factors for ``found``.
 
-    Centred columns that are constant up to the rounding of their mean are taken as constant:
-    their scale is 1, and what rounding left of them is multiplied by zero.
+    Columns that are constant up to the rounding of their mean have scale 1.  If the data are
+    centred, such columns are multiplied by zero, so that no rounding errors are left of them.
     """
     xp, ones = data.like.xp, namespace(found.away).ones_like(found.away)
     constant = found.is_constant(float(xp.finfo(data.like.dtype).eps))
@@ -399,12 +437,14 @@ def _standard(data: Operator, frame: Frame, found: _Moments) -> tuple[Frame, Arr
     beyond = np.flatnonzero(to_numpy((scale < 2 * info.tiny) | (scale > info.max / 2)))
     if beyond.size:
         raise ValueError(
-            f"column {beyond[0]} of `X` has a standard deviation of "
-            f"{float(scale[int(beyond[0])]):.3g}, by which {info.dtype} cannot divide; give the "
-            "column in another unit."
+            f"Column {beyond[0]} of `X` (counted from 0) has a standard deviation of "
+            f"{float(scale[int(beyond[0])]):.3g}, which is beyond the range of {info.dtype}. Give "
+            "the column in another unit."
         )
+    # The rounding error of a variance is relative to the mean square about the shift.
     ratio = xp.where(constant, 0 * ones, found.square / variance)
-    # The weight of the zeros of sparse columns is a difference of weights within a factor of 16.
+    # The weight of the zeros of a sparse column is a difference of weights that lie within a
+    # factor of 16 of each other, so its relative error is up to 16 times larger.
     chain = chain_of(data) * (16 if data.sparse and data.root is not None else 1)
     slip = 2 * chain * UNIT * float(xp.max(ratio)) + 4 * UNIT
     frame = replace(frame, scale=data.narrow(scale), gain=1.0, slip=slip)
@@ -412,7 +452,11 @@ def _standard(data: Operator, frame: Frame, found: _Moments) -> tuple[Frame, Arr
 
 
 def _moments(data: Operator, frame: Frame) -> tuple[_Moments, Frame]:
-    """Moments about a guess near the mean, and the frame in whose unit squares stay in range."""
+    """Return moments about a guess near the mean, and a frame whose unit keeps squares in range.
+
+    The pass is repeated, at most ``LOOKS`` times in all, with another gain, unit or guess if
+    squares left the range of the dtype or the guess was too far from the mean.
+    """
     xp, axis, gain = data.like.xp, data.source.axis, _first_gain(data, frame)
     shift = _first_shift(data, frame) if axis == 0 else None
     worst = math.inf
@@ -439,7 +483,7 @@ def _moments(data: Operator, frame: Frame) -> tuple[_Moments, Frame]:
         check_present(data.source, there)
         away = sums / there
         seen_from = data.wide(shift) if shift is not None else own[0]
-        variance = xp.clip(squares / there - away**2, min=0.0)
+        variance = xp.clip(squares / there - away**2, min=0.0)  # rounding may go below zero
         found = _Moments(gain, seen_from, there, stored, away, squares / there, variance)
         poor = found.is_poor
         distance = float(xp.max(xp.where(poor, xp.abs(away / gain), xp.zeros_like(away))))
@@ -450,7 +494,10 @@ def _moments(data: Operator, frame: Frame) -> tuple[_Moments, Frame]:
 
 
 def _first_gain(data: Operator, frame: Frame) -> Array:
-    """Powers of two that columns are multiplied with: those next to a scale that was given."""
+    """Return powers of two ``(d,)``: 1, or the nearest to the reciprocal of a given scale.
+
+    Multiplying by a power of two causes no rounding error.
+    """
     xp, scale = data.like.xp, frame.scale
     if scale is None or data.standardise:
         return xp.ones(data.shape[1], dtype=xp.float64, device=data.like.device)
@@ -458,7 +505,7 @@ def _first_gain(data: Operator, frame: Frame) -> Array:
 
 
 def _fitting_gain(data: Operator, gain: Array, squares: Array, reach: Array) -> Array | None:
-    """Other gains where squares of columns that are to be standardised are not in range."""
+    """Return other gains if squares of columns to be standardised left the range, else None."""
     if not data.standardise:
         return None
     xp, n = data.like.xp, data.shape[0]
@@ -467,6 +514,7 @@ def _fitting_gain(data: Operator, gain: Array, squares: Array, reach: Array) -> 
     bad = (reach > 0) & ~((squares >= n * low**2) & (squares <= n * high**2))
     if not bool(xp.any(bad)):
         return None
+    # If even the magnitudes have overflowed, assume the largest size.
     size = xp.where(xp.isfinite(typical) & (typical > 0), typical, xp.full_like(typical, 2.0**top))
     power = xp.clip(xp.round(xp.log2(gain) - xp.log2(size)), min=-top, max=top)
     fitting = xp.where(bad, 2.0**power, gain)
@@ -474,45 +522,46 @@ def _fitting_gain(data: Operator, gain: Array, squares: Array, reach: Array) -> 
 
 
 def chain_of(data: Operator) -> float:
-    """How many roundings a sum over the rows goes through, one after the other, at most."""
+    """Return the maximum number of successive roundings in a sum over the rows."""
+    # One per row of a block, then those of the tree in which the blocks are added up.
     blocks = data.source.blocks
     longest = max(stop - start for start, stop in blocks)
     return (longest if data.source.axis == 0 else data.shape[0]) + math.log2(len(blocks)) + 10
 
 
 def in_range(data: Operator, frame: Frame, norm: float) -> float | None:
-    """The unit in which a pass is to be made again, if its sum of squares left the range."""
+    """Return another unit if the sum of squares of a pass left the range, else None."""
     low, high, top = SAFE[dtype_name(data.like.dtype)]
     count = data.weight * data.shape[1]
     typical = norm / count
     if math.isfinite(norm) and low**2 <= typical <= high**2:
         return None
     size = math.sqrt(typical) if math.isfinite(norm) and typical > low**4 else 0.0
-    if size == 0.0:  # squares beyond the range, or below it, or none
+    if size == 0.0:  # squares have overflowed or underflowed, or all entries are zero
         raw, ready = _extent(data, frame)
         size = ready / math.sqrt(count) if math.isfinite(norm) else max(raw * frame.unit, ready)
     if size == 0.0:
         return None
     power = -math.frexp(size)[1]
-    if power > 0:  # as far as the largest entry allows, which may be shifted by as much
+    if power > 0:  # limited by the largest stored entry, which must not overflow before the shift
         power = min(power, top - math.frexp(_extent(data, frame)[0] * frame.unit)[1])
-    info = np.finfo(dtype_name(data.like.dtype))  # in which the unit must be a number, too
+    info = np.finfo(dtype_name(data.like.dtype))  # the unit itself must be representable, too
     unit = math.ldexp(frame.unit, max(power, -top))
     unit = min(max(unit, float(info.tiny)), 2.0 ** (info.maxexp - 1))
     return None if unit == frame.unit else unit
 
 
 def refuse_non_finite(data: Operator, frame: Frame) -> None:
-    """Raise for products that are not finite: bad entries, or numbers beyond the type's range."""
+    """Raise ValueError for non-finite values in the data, or for products that overflow."""
     raw, _ = _extent(data, frame)
     raise ValueError(
         f"`X` has entries as large as {raw:.3g}, whose products exceed the range of "
-        f"{dtype_name(data.like.dtype)}; divide them by a large number."
+        f"{dtype_name(data.like.dtype)}. Divide `X` by a large number."
     )
 
 
 def _extent(data: Operator, frame: Frame) -> tuple[float, float]:
-    """The largest entry as stored and as prepared; refuses non-finite values."""
+    """Return the largest magnitudes, stored and prepared; raise for non-finite values."""
     skip = data.missing == "mean"
     operands = {"dtype": data.like.dtype, "missing": skip, "axis": data.source.axis}
     parts = data.run(kernels.extent, operands, frame)
@@ -523,7 +572,7 @@ def _extent(data: Operator, frame: Frame) -> tuple[float, float]:
 
 
 def _before(frame: Frame, unit: float) -> Frame:
-    """The frame before a first pass, in another unit."""
+    """Return the frame before a first pass, in another unit."""
     factor = None if frame.scale is None else 1 / frame.scale
     columns = Columns(factor=factor)
     return Frame(columns, unit=unit, gain=unit, scale=frame.scale, near=frame.near)

@@ -1,9 +1,9 @@
-"""Square matrices across the blocks, and the adjoint of wide data that are read in rows.
+"""Gram matrix and adjoint of wide data (``n < d``) that are read by rows.
 
-Of wide rows (``n < d``) a Gram matrix is small, but every entry of it needs two whole rows, and a
-product ``M^T U`` is as long as a row.  So rows are held in memory as they are stored, a group at
-a time or all of them if they fit, and worked on in strips of columns: no block's part of a result
-is longer than a strip.
+The Gram matrix is small, but each of its entries needs two whole rows.  A product ``M^T U`` has
+columns as long as a row.  So rows are held in memory as they are stored, all of them if they fit
+and otherwise one group at a time.  They are processed in strips of columns, so that no block's
+part of a result is longer than a strip.
 """
 
 from __future__ import annotations
@@ -24,21 +24,23 @@ from primedpca.sources.memory.dense import block_length
 
 __all__ = ["HELD_BYTES", "adjoint_of_rows", "are_wide_rows", "by_slices", "gram_of_rows", "groups"]
 
-HELD_BYTES = 2.0**31  # of rows, where no budget says otherwise
-PIECE_BYTES = 2**26  # of a long result that is added to
+#: Default maximum of bytes of rows held in memory at a time.
+HELD_BYTES = 2.0**31
+#: Size in bytes of the pieces in which a long result is summed.
+PIECE_BYTES = 2**26
 
 
 def are_wide_rows(data: Operator) -> bool:
-    """Whether the data are dense, wide and read in rows that this process can hold."""
+    """Whether the data are dense, wide and read by rows in this process."""
     near = not data.engine.traits.remote
     return near and data.source.axis == 0 and not data.sparse and data.shape[0] < data.shape[1]
 
 
 def gram_of_rows(data: Operator) -> Array:
-    """``M M^T / weight``, ``(n, n)`` in float64.
+    """Return ``M M^T / weight``, ``(n, n)`` in float64.
 
-    If all rows fit into ``data.room`` they are read once.  Otherwise the mean is learnt in a
-    pass, and every two of ``g`` groups are held together: ``(g + 1) / 2`` passes.
+    If all rows fit into ``data.room``, they are read once.  Otherwise one pass finds the mean, and
+    then each pair of the ``g`` groups is held in memory once: ``(g + 1) / 2`` passes more.
     """
     found = groups(data.source, data.room)
     if len(found) == 1:
@@ -55,11 +57,13 @@ def gram_of_rows(data: Operator) -> Array:
 
 
 def _gram_at_once(data: Operator, everything: tuple[int, int]) -> tuple[Array, Frame]:
+    """Return the Gram matrix of rows that are all held in memory, and the frame found with it."""
     inner = data.view(source=Strips([_held(data, *everything)]), frame=data.frame)
     return inner.gram(), inner.frame
 
 
 def _gram_by_groups(data: Operator, found: list[tuple[int, int]]) -> Array:
+    """Return the Gram matrix times the weight, from each pair of groups in turn."""
     xp, n = data.like.xp, data.shape[0]
     square = xp.zeros((n, n), dtype=xp.float64, device=data.like.device)
     for i, first in enumerate(found[:-1]):
@@ -69,13 +73,13 @@ def _gram_by_groups(data: Operator, found: list[tuple[int, int]]) -> Array:
             options = {"dtype": data.like.dtype, "axis": 1, "gather": False}
             index = xp.asarray(rows, device=data.like.device)
             square[index[:, None], index] = part.run(kernels.covariance, options).sums[0]
-            del part  # before the next rows are read
+            del part  # release the rows before the next ones are read
         del above
     return square
 
 
 def adjoint_of_rows(data: Operator, left: Array) -> Array:
-    """``M^T U``, ``(d, p)``: one pass, summed over groups in place."""
+    """Return ``M^T U``, ``(d, p)``: one pass, summed over groups in place."""
     asked = {"frame": data.learn(), "left": left}
     total = data.engine.once("adjoint", asked, lambda: _adjoint_by_groups(data, left))
     data.count(1)
@@ -83,6 +87,7 @@ def adjoint_of_rows(data: Operator, left: Array) -> Array:
 
 
 def _adjoint_by_groups(data: Operator, left: Array) -> Array:
+    """Return ``M^T U`` in float64, summed over groups of rows and pieces of columns."""
     frame, xp = data.frame, data.like.xp
     (d, p), found = (data.shape[1], left.shape[1]), groups(data.source, data.room)
     total = xp.zeros((d, p), dtype=xp.float64, device=data.like.device)
@@ -93,27 +98,36 @@ def _adjoint_by_groups(data: Operator, left: Array) -> Array:
             here = replace(frame, columns=cut(frame.columns, start, stop))
             operands = {"left": left[rows[0] : rows[-1] + 1], "axis": 1}
             total[start:stop] += part.run(kernels.adjoint, operands, here).stacks[0]
-        del held, part  # before the next rows are read
+        del held, part  # release the rows before the next ones are read
     return total
 
 
 def by_slices(data: Operator, axis: int) -> Array:
-    """The square matrix on the side across the blocks: two passes per slice of it."""
+    """Return the Gram matrix (axis 0) or the covariance (axis 1), a slice of columns at a time.
+
+    This is the way for the side across the blocks, where each slice costs up to two passes.
+    """
     data.learn()
     length, across = data.shape[axis], data.shape[1 - axis]
     columns = []
     for a, b in cut_evenly(length, max(64, 2**22 // across)):
+        # A slice of the matrix is its product with columns of the identity.
         unit = np.zeros((length, b - a))
         unit[np.arange(a, b), np.arange(b - a)] = 1.0
         piece = data.like.asarray(unit)
         multiply = data.gram_product if axis == 0 else data.covariance_product
         columns.append(data.wide(multiply(piece)))
     square = data.like.xp.concat(columns, axis=1)
+    # Rounding makes the slices slightly unsymmetric, and eigensolvers read one triangle only.
     return (square + square.T) / 2
 
 
 def groups(source: Any, room: float) -> list[tuple[int, int]]:
-    """Neighbouring blocks, as ``(first, last + 1)``: one group if all fit, else two at a time."""
+    """Return groups of adjacent blocks as ``(first, last + 1)``, counted from 0.
+
+    One group if all rows fit into ``room`` bytes; otherwise groups of which two fit at a time,
+    unless a single block is larger.
+    """
     size = source.shape[1] * int(source.dtype.itemsize)
     if source.shape[0] * size <= room:
         return [(0, len(source.blocks))]
@@ -127,7 +141,7 @@ def groups(source: Any, room: float) -> list[tuple[int, int]]:
 
 
 def _held(data: Operator, first: int, last: int) -> Array:
-    """The rows of some blocks, as they are stored."""
+    """Read the rows of the blocks ``first`` to ``last - 1`` as they are stored."""
     if last == first + 1 and not is_spread(data.source):
         return data.source.read(first)
     return data.engine.sweep(Span(data.source, first, last), kernels.stored, {}, {}).stacks[0]
@@ -136,14 +150,21 @@ def _held(data: Operator, first: int, last: int) -> Array:
 def _part(
     data: Operator, held: list[Array], which: list[tuple[int, int]]
 ) -> tuple[Operator, np.ndarray]:
-    """Held rows as an operator with the mean of all of them, and their numbers."""
+    """Return held rows as an operator with the mean of all rows, and their indices from 0."""
     blocks = data.source.blocks
     rows = np.concatenate([np.arange(blocks[a][0], blocks[b - 1][1]) for a, b in which])
     return data.part(Strips(held), rows, data.engine), rows
 
 
 class Span(BlockSource):
-    """Some neighbouring blocks of another source, numbered from 0."""
+    """Adjacent blocks of another source, counted from 0.
+
+    Parameters
+    ----------
+    source : DataSource
+    first, last : int
+        Index of the first block, and that after the last one.
+    """
 
     def __init__(self, source: Any, first: int, last: int) -> None:
         self.source, self.first = source, first
@@ -155,21 +176,26 @@ class Span(BlockSource):
 
     @property
     def local(self) -> tuple[int, ...]:
-        """Those of its blocks that this process can read."""
+        """Indices of the blocks that this process can read."""
         last = self.first + len(self.blocks)
         return tuple(i - self.first for i in self.source.local if self.first <= i < last)
 
     def below(self, i: int) -> int:
-        """The block of the source below that block ``i`` is."""
+        """Return the index that block ``i`` has in the underlying source."""
         return self.first + i
 
     def read(self, i: int) -> Block:
-        """A block of the source below."""
+        """Read block ``i`` from the underlying source."""
         return self.source.read(self.below(i))
 
 
 class Strips(BlockSource):
-    """Groups of rows in memory, one below the other, cut into columns."""
+    """Groups of rows in memory, stacked and cut into strips of columns.
+
+    Parameters
+    ----------
+    held : list of arrays of shape (rows, d)
+    """
 
     def __init__(self, held: list[Array]) -> None:
         self.held, self.axis = held, 1
@@ -180,7 +206,7 @@ class Strips(BlockSource):
         self.blocks = cut_evenly(self.shape[1], step)
 
     def read(self, i: int) -> Block:
-        """A view, or a copy of a strip where there are several groups."""
+        """Return strip ``i``: a view of one group, or a copy if there are several groups."""
         start, stop = self.blocks[i]
         parts = [part[:, start:stop] for part in self.held]
         return parts[0] if len(parts) == 1 else namespace(parts[0]).concat(parts, axis=0)

@@ -1,4 +1,4 @@
-"""The main path of every fit and audit: prime, refine, let a certifier look, decide to stop.
+"""The main loop of every fit and audit: prime, refine, certify, and decide when to stop.
 
 May import ``_certify``, ``_planning``, ``_operator``, ``priming`` and what they may import.
 """

@@ -1,4 +1,4 @@
-"""The audit of any components: how wrong, at most, is each?"""
+"""Audit of given components: a proven bound on the error of each."""
 
 from __future__ import annotations
 
@@ -37,32 +37,38 @@ def certify(
     random_state: Any = None,
     **preparation: Any,
 ) -> Certificate:
-    """Audit components, from this library or any other: how wrong, at most, is each?
+    """Audit components from this library or any other: prove a bound on the error of each.
 
-    The data are decomposed to the accuracy that the question needs, beginning with the
-    components themselves, and what was found is compared with them: if ``u`` is proven within
-    ``a`` of the truth, a component at an angle ``b`` from ``u`` is within ``a + b`` of it.
+    The data are decomposed anew, starting from the components, as accurately as the audit needs,
+    and the components are compared with the result.  If a computed vector ``u`` is proven within
+    an angle ``a`` of the true component, a given component at an angle ``b`` from ``u`` is within
+    ``a + b`` of it.
 
     Parameters
     ----------
     X : data of shape (n, d)
-        The data that they are said to be the principal components of.
+        Data of which the components are to be the principal components.
     components : array of shape (k, d)
-        Orthonormal rows, in order.
+        Orthonormal rows, in order of decreasing variance.
     tol : float, optional
-        Stop as soon as every component is proven within this angle, or proven not to be;
-        otherwise go on until the bounds are about as small as the angles themselves.
-    failure_probability : float
-        The probability that the certificate is false; 0 asks for deterministic bounds only.
+        Angle in radians.  Stop as soon as each component is proven to be within this angle of the
+        true one, or proven not to be.  By default, iterate until the bounds are about as small as
+        the angles themselves.
+    failure_probability : float, default=1e-6
+        Probability that the certificate is false; 0 uses deterministic bounds only.
     sample_weight : array of shape (n,), optional
-    max_passes : int
-    random_state : int, RandomState, Generator or None
+        Weights of the rows, as frequencies.  By default every weight is 1.
+    max_passes : int, default=20
+        Maximum number of steps, each of which is a pass over the data.
+    random_state : int, RandomState, Generator or None, default=None
+        Seed of the random vectors.
     **preparation
-        ``center``, ``scale``, ``missing`` and ``engine``, as the estimator has them.
+        ``center``, ``scale``, ``missing`` and ``engine``, as in :class:`~primedpca.PrimedPCA`.
 
     Returns
     -------
     Certificate
+        Of the given components.
 
     Examples
     --------
@@ -75,7 +81,7 @@ def certify(
     >>> certify(X, components[[1, 2]], random_state=0).streak(0.1)
     0
     """
-    # Not NaN, which is neither above nor below anything.
+    # Written so that NaN fails, too: every comparison with NaN is false.
     if tol is not None and not 0 < tol < math.pi / 2:
         raise ValueError(f"`tol`={tol!r} must be an angle in radians, above 0 and below pi/2.")
     if not 0 <= failure_probability < 1:
@@ -83,7 +89,10 @@ def certify(
     if not isinstance(max_passes, Integral) or max_passes < 1:
         raise ValueError(f"`max_passes`={max_passes!r} must be a whole number, at least 1.")
     if "float64" in preparation:
-        raise TypeError("`float64` is no option here; proofs are always made in float64.")
+        raise TypeError(
+            "`float64` is not an option of `certify`, whose products are always in float64. Leave "
+            "it out."
+        )
     data = Centred.of(X, sample_weight=sample_weight, float64=True, **preparation)
     vectors = _check_components(components, data)
     k = vectors.shape[1]
@@ -92,7 +101,8 @@ def certify(
         proof = follow(exact_stage(data, k), lambda step: True).proof
         assert proof is not None
         return _compared(vectors, proof.find().components.T, proof.certificate, tol)[0]
-    # Not the probes of a fit with the same seed, which may have ended when it did because of them.
+    # Another seed than a fit's: the fit stops because of its own probes, so its components depend
+    # on them, and probes prove something only about vectors that do not.
     seed = int(np.random.SeedSequence((as_seed(random_state), 5)).generate_state(1)[0])
     return audit(data, vectors, tol, failure_probability, seed, max_passes)
 
@@ -105,7 +115,20 @@ def audit(
     seed: int,
     max_passes: int,
 ) -> Certificate:
-    """Certificate of the ``vectors`` ``(d, k)``, by block Krylov started from them."""
+    """Return the certificate of given vectors, by block Krylov started from them.
+
+    Parameters
+    ----------
+    data : Centred
+        Multiplied in float64.
+    vectors : array of shape (d, k)
+        Orthonormal columns.
+    tol : float or None
+        Angle in radians at which to stop, as in :func:`certify`.
+    failure_probability : float
+    seed : int
+    max_passes : int
+    """
     k = vectors.shape[1]
     width = min(k + max(4, -(-k // 4)), data.shape[1])
     krylov = BlockKrylov(block_size=width)
@@ -117,20 +140,23 @@ def audit(
 
 
 class AuditCertifier:
-    """Compares given components with those that another certifier proves on the way.
+    """Certifier that compares given components with those that another certifier proves.
 
     Parameters
     ----------
     probes : ProbeCertifier
+        Certifier of the components that block Krylov computes.
     vectors : array of shape (d, k)
+        The given components, in columns.
     tol : float or None
+        Angle in radians at which to stop, as in :func:`certify`.
 
     Attributes
     ----------
-    best : Certificate
-        Of the given components, the sharpest so far.
+    best : Certificate or None
+        Sharpest certificate of the given components so far.
     done : bool
-        Whether another pass would not tell more.
+        Whether the audit can end, because another pass would not improve it.
     """
 
     needs_all = True
@@ -142,7 +168,7 @@ class AuditCertifier:
         self._probes, self._vectors, self._tol = probes, vectors, tol
 
     def look(self, snapshot: Snapshot) -> Proof:
-        """Certificate of the given components after this step."""
+        """Return the proof for the given components after this step."""
         proof, vectors, tol = self._probes.look(snapshot), self._vectors, self._tol
         data, k = self._probes.data, vectors.shape[1]
         known = self._probes.priming.refined(snapshot.state, data)[0]
@@ -154,36 +180,39 @@ class AuditCertifier:
             best = audited
         sharp = certificate.angle_bounds <= np.maximum(apart / 10, 1e-7)
         if tol is not None:
-            # Whether those of no variance are met is a matter of the others.
+            # Components of zero variance need no pass of their own: the others decide on them.
             sharp = best.met(tol) | certificate.zero | (apart - certificate.angle_bounds > tol)
         self.best = best
         self.done = bool(sharp.all()) or (stalled and bool(certificate.met(1e-3).all()))
         return proof._replace(certificate=best)
 
     def go_on(self) -> None:
-        """Let probes set out."""
+        """Start probes if they are due."""
         self._probes.go_on()
 
     def conclude(self, snapshot: Snapshot) -> Proof | None:
-        """Nothing beyond the last look."""
+        """Return None: nothing is proven beyond the last :meth:`look`."""
         return None
 
 
 def _compared(
     vectors: Array, known: Array, certificate: Certificate, tol: float | None
 ) -> tuple[Certificate, Any]:
-    """What the certificate of ``known`` says of ``vectors``, both ``(d, k)``; how far apart.
+    """Convert a certificate of ``known`` to one of ``vectors``, both ``(d, k)``.
 
-    Let ``E`` be the span of the true components that have a variance, and ``V`` that of as many
-    given ones, which come first.  A given vector ``v`` beyond them is orthogonal to ``V``, so that
-    the part of it in ``E`` is no longer than the sine of the angle between ``V`` and ``E``: it has
-    no variance to speak of if all of ``V`` is right, and may be anything if one of ``V`` is not.
+    Also return the angles between them, ``(k,)`` in radians.
+
+    Components of zero variance need care.  Let ``E`` be the span of the true components of positive
+    variance, and ``V`` the span of the same number of leading given vectors.  A given vector beyond
+    them is orthogonal to ``V``, so its part in ``E`` is no longer than the sine of the angle
+    between ``V`` and ``E``.  It therefore has negligible variance if all of ``V`` is right, and
+    nothing is known about it if one vector of ``V`` is wrong.
     """
     apart = angles(vectors.T, known.T) + _slip(vectors.shape[0], 1)
     turned = np.minimum(certificate.angle_bounds + apart, np.pi / 2)
     runs = []
     for start, stop, bound in certificate.clusters:
-        if stop <= apart.size:  # of a run past k the given components hold only a part
+        if stop <= apart.size:  # of a run that extends past k, only a part of the span is given
             between = _between(to_numpy(vectors[:, start:stop]), to_numpy(known[:, start:stop]))
             runs.append(Cluster(start, stop, min(bound + between, np.pi / 2)))
     audited = replace(certificate, angle_bounds=turned, clusters=runs)
@@ -192,9 +221,9 @@ def _compared(
 
 
 def _between(a: np.ndarray, b: np.ndarray) -> float:
-    """At least the largest angle between two spans of the same dimension.
+    """Upper bound on the largest angle between two spans of the same dimension, in radians.
 
-    By sine and cosine: near pi/2 the sine alone is right to half of the digits.
+    From sine and cosine together: near pi/2, the arcsine alone would lose half of the digits.
     """
     a, b = np.linalg.qr(a)[0], np.linalg.qr(b)[0]
     inside = b.T @ a
@@ -204,26 +233,27 @@ def _between(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def _slip(d: int, k: int) -> float:
-    """What rounding may do to an angle between spans of ``k`` vectors of length ``d``."""
+    """Bound on the rounding error of an angle between spans of ``k`` vectors of length ``d``."""
     return 2.0**-52 * (d + 10 * k)
 
 
 def _check_components(components: Any, data: Centred) -> Array:
+    """Return valid components as columns of unit length, ``(d, k)``."""
     if hasattr(components, "components_"):
-        raise TypeError("`components` is a fitted model; pass its `components_`.")
+        raise TypeError("`components` is a fitted model. Pass its `components_` instead.")
     values = to_numpy(components).astype(np.float64)
     if values.ndim != 2 or values.shape[1] != data.shape[1]:
         raise ValueError(
-            f"`components` have shape {values.shape}, but `X` has {data.shape[1]} features; give "
+            f"`components` have shape {values.shape}, but `X` has {data.shape[1]} features. Pass "
             "one row for each component"
             + ("." if values.shape[:1] != data.shape[1:] else ": transpose them.")
         )
     off = float(np.abs(values @ values.T - np.eye(values.shape[0])).max())
     if not off <= 1e-4:
         raise ValueError(
-            f"`components` must have orthonormal rows; their products miss the identity by "
-            f"{off:.2g}. Give components of a PCA, one a row and of length 1."
+            f"`components` must have orthonormal rows, but their products differ from the identity "
+            f"by {off:.2g}. Pass the components of a PCA, one per row, each of length 1."
         )
     vectors = data.like.asarray(np.ascontiguousarray(values.T))
-    # Exactly unit length: a vector of length 1 + eps would carry that into its Rayleigh quotient.
+    # Normalise again: an error in the length of a vector would enter its Rayleigh quotient.
     return vectors / data.like.xp.linalg.vector_norm(vectors, axis=0)

@@ -1,4 +1,4 @@
-"""Where a fit stands: a row for every step, and everybody who is told of it."""
+"""Fit history, with one row per step, and its listeners."""
 
 from __future__ import annotations
 
@@ -12,35 +12,37 @@ from primedpca.result import Decomposition
 
 __all__ = ["Find", "Listener", "Record", "Row", "counted_bounds", "line", "silent"]
 
-#: step, passes, seconds, and what is known by then: change, variances, angle_bounds and, of a
-#: cluster its span's and of no variance 0, counted_bounds.
+#: A row has the keys ``step``, ``passes`` and ``seconds`` and, if known, ``change``, ``variances``,
+#: ``angle_bounds`` and ``counted_bounds``.  The last are the bounds that decide convergence: for a
+#: cluster, that of its subspace; 0 where there is no variance.
 Row = dict[str, Any]
-#: The components so far, where they cost no pass of their own, else None.
+#: Returns the components so far, or None if they would cost a pass.
 Find = Callable[[], Decomposition | None]
-#: Called with the rows so far after every pass; an answer that is true ends the fit.
+#: Called with the history after every pass; a true result ends the fit.
 Listener = Callable[[list[Row], Find], Any]
 
 
 def silent(history: list[Row], find: Find) -> bool:
-    """A listener that does nothing."""
+    """Listener that does nothing."""
     return False
 
 
 class Record:
-    """The history of a fit, told to a listener once a pass.
+    """Recorder of the history of a fit, which notifies a listener once per pass.
 
     Parameters
     ----------
     history : list of dict
-        Added to by every call.
+        Every call appends a row.
     listener : callable
+        Called with the history and a function that returns the components so far.
     rarely : bool
-        Whether steps are mini-batches, of which fewer and fewer are told.
+        Whether steps are mini-batches, which are reported at growing intervals.
 
     Attributes
     ----------
     stopped : bool
-        Whether the listener has asked for the end.
+        Whether the listener has asked to end the fit.
     """
 
     def __init__(self, history: list[Row], listener: Listener, rarely: bool) -> None:
@@ -48,8 +50,9 @@ class Record:
         self._listener, self._rarely, self._told = listener, rarely, 0.0
 
     def __call__(self, row: Row, find: Find = lambda: None) -> bool:
-        """Keep the row, tell of it, and say whether the fit is to end."""
+        """Append a row, notify the listener if it is due, and return whether to end the fit."""
         self.history.append(row)
+        # Growing intervals: at the earliest when the passes are 1.5 times those last reported.
         often = 1.5 if self._rarely and "angle_bounds" not in row else 1.0
         if int(row["passes"]) > int(often * self._told):
             self._told = row["passes"]
@@ -58,7 +61,13 @@ class Record:
 
 
 def line(row: Row, tol: float) -> str:
-    """A row in words, on one line.
+    """Format a row of the history as one line of text.
+
+    Parameters
+    ----------
+    row : dict
+    tol : float
+        Angle in radians; the line says how many components are proven to be within it.
 
     Examples
     --------
@@ -80,6 +89,9 @@ def line(row: Row, tol: float) -> str:
 
 
 def counted_bounds(row: Row) -> np.ndarray | None:
-    """The bounds that count by then, ``(k,)``; of a history from before they were kept, its own."""
+    """Return the bounds that decide convergence, ``(k,)`` in radians, or None.
+
+    Histories from older versions have only ``angle_bounds``, which are then returned.
+    """
     known = row.get("counted_bounds", row.get("angle_bounds"))
     return None if known is None else np.asarray(known)

@@ -1,4 +1,4 @@
-"""Run a priming step by step."""
+"""Primings run step by step."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from primedpca.result import DivergenceError, Snapshot
 
 __all__ = ["prime", "steps"]
 
+#: Number of steps between two checks for divergence.
 CHECK_EVERY = 25
 
 
@@ -39,27 +40,28 @@ def prime(
     Parameters
     ----------
     X : data of shape (n, d)
-        Anything that :func:`primedpca.as_source` reads, or a Centred.
+        Anything that :func:`primedpca.as_source` reads, or prepared data (a Centred).
     priming : str, Priming, callable or array
         Algorithm that finds the directions; see :mod:`primedpca.priming`.
     n_directions : int
         Number of directions to find, ``p = k + l``.
     batch_size : int, default=1000
-        Rows in a mini-batch, for primings that visit batches or rows.
+        Number of rows in a mini-batch, for primings that visit batches or rows.
     max_passes : int, default=60
         Maximum number of steps of a priming that visits the whole data (for the power method,
-        per component).  Stochastic primings have ``steps`` of their own.
-    random_state : int, RandomState, Generator or None
+        per component).  Stochastic primings have a parameter ``steps`` of their own.
+    random_state : int, RandomState, Generator or None, default=None
+        Seed of the random start and of the order of mini-batches.
     start : array of shape (d, q), optional
-        Directions to start from.
+        Directions to start from.  By default they are random.
     **preparation
-        ``sample_weight``, ``center``, ``scale``, ``missing`` and ``engine``, as the estimator
-        has them.
+        ``sample_weight``, ``center``, ``scale``, ``missing`` and ``engine``, as in
+        :class:`~primedpca.PrimedPCA`.
 
     Yields
     ------
     Snapshot
-        ``step``, ``passes``, ``seconds`` and ``directions`` ``(d, <= p)``.
+        With the attributes ``step``, ``passes``, ``seconds`` and ``directions`` ``(d, <= p)``.
 
     Examples
     --------
@@ -96,7 +98,8 @@ def steps(
 ) -> Iterator[Snapshot]:
     """Run a priming on an operator and yield a snapshot after every step.
 
-    Arguments are those of :func:`prime`, checked already.
+    The arguments are those of :func:`prime`, already validated.  If the engine has a checkpoint,
+    the run resumes from it.
     """
     priming = priming.limited(max_passes)
     clock = time.perf_counter()
@@ -106,8 +109,8 @@ def steps(
     keeper = None if priming.traits.replayed else data.engine.journal
     if keeper is not None and not isinstance(state, tuple):
         raise TypeError(
-            f"the state of {priming!r} is a {type(state).__name__}, and a checkpoint "
-            "keeps named tuples of arrays and numbers; make it one, or leave `checkpoint` out."
+            f"The state of {priming!r} is a {type(state).__name__}, but a checkpoint can store "
+            "only a named tuple of arrays and numbers. Return one, or leave out `checkpoint`."
         )
     held = keeper.resume_loop() if keeper is not None else None
     if held is not None:
@@ -132,20 +135,20 @@ def steps(
             return
     clock = time.perf_counter()
     for at, part in _visits(data, priming, batch_size, max_passes, seed, at):  # noqa: B007, B020
-        with one_blas_thread(), np.errstate(all="ignore"):  # a diverging run is named below
+        with one_blas_thread(), np.errstate(all="ignore"):  # divergence raises an error below
             state = priming.step(state, part)
             step += 1
             done = priming.finished(state)
             if (done or step % CHECK_EVERY == 0) and not _is_sound(state):
                 why = priming.remedy(state, part)
-                raise DivergenceError(f"the priming diverged within {step} steps{why}")
+                raise DivergenceError(f"The priming diverged within {step} steps{why}")
         seconds += time.perf_counter() - clock
         known = len(keeper.history) if keeper is not None else 0
         keep(last=done)
         yield snapshot(state)
         if done:
             return
-        clock = time.perf_counter()
+        clock = time.perf_counter()  # restarted: the caller's work between steps is not counted
     if step > begun:
         keep(last=True)
 
@@ -153,7 +156,11 @@ def steps(
 def _visits(
     data: Any, priming: Priming, batch_size: int, max_passes: int, seed: int, position: Any
 ) -> Iterator[tuple[Any, Any]]:
-    """What the priming is shown, visit by visit, and where a resumed run goes on behind it."""
+    """Yield ``(position, part)``: the data of each step, and the position to resume after it.
+
+    The part is the whole data, a mini-batch or a batch of the stream of rows, whichever the
+    priming visits.
+    """
     own_end = priming.traits.own_end
     if priming.visits == "whole":
         step = position or 0
@@ -171,15 +178,16 @@ def _visits(
 
 
 def _is_sound(state: State) -> bool:
-    """Whether a state has stayed in the range of numbers.
+    """Whether the arrays of a state are free of NaN, and its matrices finite.
 
-    Vectors must be finite, and NaN is nowhere a value.  Infinity in a list of numbers, one for
-    each direction, is: what a priming expects still to change is not known at first.
+    One-dimensional arrays, with one number per direction, may contain infinity: at first the
+    estimated remaining change of a direction is not known.
     """
     return all(_is_sound_array(value) for value in state if is_dense(value))
 
 
 def _is_sound_array(value: Array) -> bool:
+    """Whether one array of a state is valid; see :func:`_is_sound`."""
     xp = namespace(value)
     wrong = ~xp.isfinite(value) if value.ndim > 1 else xp.isnan(value)
     return not bool(xp.any(wrong))

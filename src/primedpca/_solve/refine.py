@@ -36,23 +36,25 @@ def refine(
     Parameters
     ----------
     X : data of shape (n, d)
+        Anything that :func:`primedpca.as_source` reads, or prepared data (a Centred).
     directions : array of shape (d, q)
-        Any directions: they may be dependent, tiny, huge or badly scaled, and must span at
-        least ``n_components`` dimensions.
+        Any directions.  They may be linearly dependent, tiny, huge or badly scaled, but must
+        span at least ``n_components`` dimensions.
     n_components : int, optional
-        By default as many as the directions span.
-    share : float in (0, 1]
-        Project only this share of the rows, drawn at random, about the mean of all of them.
+        Number of components.  By default the number of dimensions that the directions span.
+    share : float in (0, 1], default=1.0
+        Share of the rows to use, drawn at random.  Their mean is still that of all rows.
     sample_weight : array of shape (n,), optional
-    random_state : int, RandomState, Generator or None
-        Draws the share.
+        Weights of the rows, as frequencies.  By default every weight is 1.
+    random_state : int, RandomState, Generator or None, default=None
+        Seed that draws the rows if ``share`` is below 1.
     **preparation
-        ``center``, ``scale``, ``missing`` and ``engine``, as the estimator has them.
+        ``center``, ``scale``, ``missing`` and ``engine``, as in :class:`~primedpca.PrimedPCA`.
 
     Returns
     -------
     Decomposition
-        From one pass over the data.
+        Components, variances and mean, computed in one pass over the data.
 
     Examples
     --------
@@ -63,37 +65,52 @@ def refine(
     (2, 5)
     """
     if not 0 < share <= 1:
-        raise ValueError(f"`share`={share} must lie in (0, 1].")
+        raise ValueError(f"`share`={share} must be above 0 and at most 1.")
     data = Centred.of(X, sample_weight=sample_weight, **preparation)
     check_rows(data)
     basis = basis_of(check_directions(directions, data.like))
     rank = basis.shape[1]
     if rank == 0:
-        raise ValueError("directions are all zero, so they span nothing; give non-zero ones.")
+        raise ValueError(
+            "`directions` are all zero, so they span no dimension. Pass non-zero directions."
+        )
     k = rank if n_components is None else n_components
     if not 1 <= k <= rank:
         raise ValueError(
             f"`n_components`={k} must lie between 1 and {rank}, the number of dimensions that "
-            f"the directions ({describe(directions)}) span."
+            f"`directions` ({describe(directions)}) span. Use a smaller value or more directions."
         )
     return refine_span(data, basis, k, as_seed(random_state) if share < 1 else 0, share)
 
 
 def check_rows(data: Centred) -> None:
-    """Refuse data of a single row."""
+    """Raise ValueError if the data have fewer than two rows."""
     if data.shape[0] < 2:
         raise ValueError(
             f"Found {data.shape[0]} sample in `X` while a minimum of 2 is required: one row has "
-            "no variance."
+            "no variance. Add rows."
         )
 
 
 def refine_span(
     data: Centred, basis: Array, n_components: int, seed: int, share: float = 1.0
 ) -> Decomposition:
-    """Exact PCA inside the span of an orthonormal basis, which is completed if it is narrow."""
+    """Exact PCA inside the span of an orthonormal basis.
+
+    Parameters
+    ----------
+    data : Centred
+    basis : array of shape (d, q)
+        Orthonormal columns.  If there are fewer than ``n_components``, random ones are added.
+    n_components : int
+    seed : int
+        Seed of the added columns and of the rows that are drawn.
+    share : float, default=1.0
+        Share of the rows to use.
+    """
     basis = complete(basis, data.like, n_components, (seed, 3))
     part = data if share == 1.0 else data.sample(share, seed)
     values, turn = small_eigh(part.projected_covariance(basis))
+    # A sample has counted its pass on its own meter: here it is a fraction of a pass.
     data.count(0.0 if part is data else part.shape[0] / data.shape[0])
     return decomposition(data, basis @ data.like.asarray(turn[:, :n_components]), values)

@@ -1,4 +1,4 @@
-"""What a fit hands over: the components, how it ended, and what it could not do."""
+"""Result of the main loop: components, status, history and certificate."""
 
 from __future__ import annotations
 
@@ -13,13 +13,26 @@ from primedpca.result import Certificate, Decomposition, Status
 
 __all__ = ["Solution"]
 
-#: What was asked for: nothing to warn of.
+#: Statuses in which the fit ended as the user requested, so that no warning is needed.
 QUIET = (Status.FINISHED, Status.STOPPED)
 
 
 @dataclass(frozen=True)
 class Solution:
-    """A decomposition, how it was reached, and what happened on the way."""
+    """Result of a fit.
+
+    Attributes
+    ----------
+    decomposition : Decomposition
+    status : Status
+        Reason why the fit ended.
+    passes : float
+        Number of passes over the data.
+    history : list of dict
+        One row for each recorded step.
+    certificate : Certificate, optional
+        ``None`` if nothing was to be proven.
+    """
 
     decomposition: Decomposition
     status: Status
@@ -29,27 +42,36 @@ class Solution:
 
     @property
     def converged(self) -> bool:
-        """Whether that was exact, proven, or settled; not if a priming just came to its end."""
+        """Whether the result is exact, proven or converged.
+
+        It is False for a priming that made its fixed number of steps, which has no such test.
+        """
         return self.status in (Status.EXACT, Status.CERTIFIED, Status.CONVERGED)
 
     @property
     def warns(self) -> bool:
-        """Whether it ended short of what was asked for, and could be helped."""
+        """Whether the fit fell short of the request, so that the user should be warned."""
         return not (self.converged or self.status in QUIET)
 
     def first(self, k: int) -> Solution:
-        """The same where only the first ``k`` components are kept."""
+        """Return the solution with a certificate of the first ``k`` components only."""
         if self.certificate is None:
             return self
         return replace(self, certificate=self.certificate.first(k))
 
     def shortfall(self, tol: float) -> str:
-        """Return the status and the components that are not proven, counted from 1."""
+        """Describe the status and the components that are not proven, counted from 1.
+
+        Parameters
+        ----------
+        tol : float
+            Angle to prove, in radians.
+        """
         if self.certificate is None:
             return str(self.status)
         short = ~self.certificate.met(tol)
         if not short.any():
-            return f"{self.status} How many components are needed is not proven."
+            return f"{self.status} The number of components is not proven."
         words = f"{self.status} Not proven: {numbered(short, most=8).lower()}"
         bound = float(self.certificate.counted_bounds()[short].max())
         near = f", only to be within {round_up(bound):.2g} rad" if bound < np.pi / 2 else ""
