@@ -668,7 +668,7 @@ class PrimedPCA(
         return source if self.device is None else on_device(source, self.device)
 
     def _seen(self, X: Any) -> Centred:  # noqa: N803
-        """New rows as the fitted model sees them."""
+        """Operator of new rows, with the fitted mean and scale."""
         self._check_fitted()
         source = self._source(X, reset=False)
         shared = source.traits.shared  # of rows on several ranks, use this one's

@@ -9,7 +9,7 @@
 
 A **pass** is one reading of all the data.  Inside the library covariances are divided by the
 number of rows (the sum of the weights) so that batches average cleanly;
-:func:`primedpca._solve.refine.decomposition` rescales to ``n - 1``.
+``_operator/scaling.py`` alone rescales to ``n - 1``.
 
 A new kind of data is a :class:`DataSource`, a new algorithm a :class:`Priming`, a new place to
 compute an :class:`Engine`: one file and one registry line each.
@@ -183,25 +183,25 @@ class DataSource(Protocol):
         """
 
     def sample(self, share: float, seed: int) -> DataSource:
-        """A random share of the rows, itself a source."""
+        """Return a random fraction of the rows as a source."""
 
 
 class SharedRows(Protocol):
-    """Rows that lie on several ranks, each rank bringing its own."""
+    """Rows that are distributed over several ranks."""
 
     @property
     def own(self) -> DataSource:
         """The rows of this rank alone."""
 
     def of_all(self, values: Any) -> Any:
-        """Numbers for this rank's rows, such as weights, joined with those of the others."""
+        """Return values for the rows of all ranks, such as weights, from those of this rank."""
 
     def whose(self, row: int) -> tuple[int, int]:
-        """Rank that has a row, and the number of the row on that rank."""
+        """Return the rank that holds a row, and the index of the row on that rank."""
 
 
 def is_spread(source: DataSource) -> bool:
-    """Whether blocks lie on several ranks, so that all must ask for what one of them needs.
+    """Whether blocks lie on several ranks, so that all ranks must take part in a request.
 
     Every rank gives the same answer, also where one happens to have all blocks.
     """

@@ -27,7 +27,7 @@ __all__ = [
 
 
 class Status(Enum):
-    """How a fit ended; the value is the sentence that the user reads."""
+    """Outcome of a fit; the value is the sentence that the user reads."""
 
     EXACT = (
         "Full decomposition: nothing was approximated. Only ties and rounding remain, which no "

@@ -142,7 +142,7 @@ class Stage:
 
 
 class Step(NamedTuple):
-    """Where a stage stands: the priming, what is proven, and the row of the history."""
+    """State of a stage: the priming, the proof so far, and the row of the history."""
 
     stage: Stage
     snapshot: Snapshot

@@ -85,7 +85,7 @@ class EngineWrapper(BaseEngine):
 
     @property
     def traits(self) -> EngineTraits:
-        """Those of the engine inside."""
+        """Traits of the engine inside."""
         return self.engine.traits
 
     @property
