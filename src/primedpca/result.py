@@ -51,12 +51,12 @@ class Status(Enum):
     )
     FLOOR = (
         "Rounding error was reached before every component was proven to be within `tol` of the "
-        "true one, so more passes would not help. Use float64 data, increase `tol`, or request "
-        "more components if variances are tied beyond the last one."
+        "true one, so more passes would not help. Increase `tol`, request more components if "
+        "variances are tied beyond the last one, or use float64 data if they are float32."
     )
     STALLED = (
         "Rounding error was reached before the components converged to `tol`, so more passes "
-        "would not help. Use float64 data or increase `tol`."
+        "would not help. Increase `tol`, or use float64 data if they are float32."
     )
     MAX_PASSES = (
         "`max_passes` was reached before the components converged. Increase `max_passes`, `tol` "

@@ -59,3 +59,11 @@ def test_version():
     done = primedpca_process("--version")
     assert done.returncode == 0
     assert done.stdout.startswith("primedpca 0.")
+
+
+def test_the_names_of_primings_are_those_of_the_registry():
+    """The command line keeps its own list, so that `--help` imports no array library."""
+    from primedpca.cli.options import PRIMINGS
+    from primedpca.priming import REGISTRY
+
+    assert set(PRIMINGS) == {"auto", *REGISTRY}
