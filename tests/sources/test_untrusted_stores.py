@@ -22,6 +22,7 @@ import zarr
 from command import primedpca
 
 from primedpca import PrimedPCA, as_source, plan
+from primedpca.sources.base import whole
 
 
 def numbers(seed=0, shape=(20, 4)):
@@ -571,3 +572,18 @@ def test_a_frame_of_zstandard_without_its_size():
         check(good + good, 2 * len(good), 300)
     with pytest.raises(ValueError, match="last block is missing"):
         check(good[:50], 50, 300)
+
+
+def test_a_short_lzf_stream_is_refused(tmp_path):
+    """HDF5 would fill the rest of the chunk with what happens to be in memory."""
+    path, rng = tmp_path / "a.h5", np.random.default_rng(0)
+    X = rng.integers(0, 3, (40, 6)).astype("f4")
+    with h5py.File(path, "w") as file:
+        file.create_dataset("X", data=X, chunks=(10, 3), compression="lzf")
+    assert np.array_equal(whole(as_source(path)), X)
+    with h5py.File(path, "r+") as file:
+        mask, raw = file["X"].id.read_direct_chunk((0, 0))
+        assert mask == 0
+        file["X"].id.write_direct_chunk((0, 0), bytes([3]) + raw[1:5])  # one run of four bytes
+    with pytest.raises(ValueError, match="decompresses to 4 bytes"):
+        whole(as_source(path))

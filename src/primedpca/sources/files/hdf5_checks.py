@@ -143,6 +143,9 @@ def _check_chunk(
             if packed:
                 raise ValueError(f"{name.decode(errors='replace')!r} is not its only compression")
             _check_declared(code, values, data, wanted + left)
+            # HDF5 can store chunks at the edge uncompressed.
+            if code == LZF and (whole or size != wanted):
+                _check_lzf(data, wanted + left)
             return
         # Bytes that another filter will unpack may be a little longer than the shape needs.
         most = wanted + left + (wanted // 8 + 4096 if packed else 0)
@@ -157,6 +160,25 @@ def _check_chunk(
             raise ValueError(f"it decompresses to more than the {most} bytes that it needs")
     if size != wanted:
         raise ValueError(f"{size} bytes are stored, but its shape needs {wanted}")
+
+
+def _check_lzf(data: bytes, wanted: int) -> None:
+    """Refuse an LZF stream of another length: HDF5 would leave the rest of the chunk undefined.
+
+    A control byte below 32 begins a literal run, others copy bytes that were decoded before.
+    """
+    i, length, end = 0, 0, len(data)
+    while i < end:
+        control = data[i]
+        if control < 32:
+            i, length = i + control + 2, length + control + 1
+        elif control < 224:
+            i, length = i + 2, length + (control >> 5) + 2
+        else:
+            more = data[i + 1] if i + 1 < end else 0
+            i, length = i + 3, length + more + 9
+    if i != end or length != wanted:
+        raise ValueError(f"it decompresses to {length} bytes, but its shape needs {wanted}")
 
 
 def _check_declared(code: int, values: tuple[int, ...], data: bytes, wanted: int) -> None:
