@@ -449,7 +449,7 @@ def test_no_bound_of_a_second_pass_is_ever_violated_in_many_problems(seed):
 
 def test_a_second_pass_is_made_in_float64():
     state, data = sketch(ROWS.astype("float32"), 6, 3, 20)
-    with pytest.raises(ValueError, match="use `float64=True`"):
+    with pytest.raises(ValueError, match="`float64`=True"):
         refined_certificate(state, data, 3, 4)
 
 
