@@ -111,11 +111,14 @@ def test_weights_beyond_the_range_are_named():
         PrimedPCA(1).fit(ROWS, sample_weight=np.full(300, 1e308))
 
 
-def test_rows_of_weight_zero_must_still_be_numbers():
+@pytest.mark.parametrize("scale", [None, "std"])
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("priming", ["exact", "block_krylov", "frequent_directions"])
+def test_rows_of_weight_zero_must_still_be_numbers(scale, form, priming):
     X, weight = ROWS.copy(), np.ones(300)
-    X[0, 0], weight[0] = np.inf, 0.0
-    with pytest.raises(ValueError, match="infinity"):
-        PrimedPCA(1).fit(X, sample_weight=weight)
+    X[0, 0], weight[0] = -np.inf, 0.0
+    with pytest.raises(ValueError, match="infinity.*row 0, column 0"):
+        PrimedPCA(1, scale=scale, priming=priming).fit(form(X), sample_weight=weight)
 
 
 def test_one_row_that_outweighs_the_zeros_of_a_sparse_column():

@@ -244,8 +244,20 @@ def moments(
     """
     shift = own_shift(block, dtype, columns, unit, root).shift
     a = prepare(block, dtype, Columns(shift=shift, factor=columns.factor), None, unit)
-    parts = (_sparse_moments if is_sparse(block) else _dense_moments)(a, root, shift, columns)
-    return Parts(parts) if axis == 0 else Parts((), (*parts, shift))
+    *parts, reach = (_sparse_moments if is_sparse(block) else _dense_moments)(
+        a, root, shift, columns
+    )
+    if root is not None and not _is_finite(block):
+        # The sums leave out rows of weight zero, but infinity is an error in them, too.
+        reach = reach + np.inf
+    return Parts((*parts, reach)) if axis == 0 else Parts((), (*parts, reach, shift))
+
+
+def _is_finite(block: Block) -> bool:
+    """Whether a block has no infinite entry; NaN is a missing value."""
+    raw = block.data if is_sparse(block) else block
+    xp = namespace(raw)
+    return not xp.isdtype(raw.dtype, "real floating") or not bool(xp.any(xp.isinf(raw)))
 
 
 def _dense_moments(
