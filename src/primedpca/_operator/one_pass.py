@@ -164,7 +164,8 @@ class _View:
             self.peak = max(float(xp.max(xp.abs(part.rows()))), self.peak)
         if low <= self.peak <= high:
             return False
-        raw = float(xp.max(xp.abs(data.wide(block) * self._counts(part))))
+        with np.errstate(invalid="ignore"):  # infinity in a row of weight zero, likewise
+            raw = float(xp.max(xp.abs(data.wide(block) * self._counts(part))))
         if self.peak == 0.0 and (raw == 0.0 or low <= raw <= high):
             return False
         if not math.isfinite(raw):
