@@ -87,9 +87,10 @@ def test_any_priming_ends_certified(way):
 @pytest.mark.parametrize("way", ["block_krylov", "exact"])
 def test_history_has_bounds_and_variances(way):
     pca = PrimedPCA(4, priming=way, random_state=0).fit(PROBLEMS[1].X)
+    assert pca.history_[-1]["angle_bounds"].shape == (4,)
     for row in pca.history_:
-        assert row["angle_bounds"].shape == (4,)
         assert row["seconds"] > 0
+        assert row["variances"].shape == (4,)
     np.testing.assert_allclose(pca.history_[-1]["variances"], pca.explained_variance_)
 
 

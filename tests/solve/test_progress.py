@@ -32,7 +32,7 @@ def test_verbose_prints_a_line_for_every_pass_and_one_at_the_end(capsys):
     *passes, end = capsys.readouterr().out.splitlines()
     assert passes == [line(row, pca.tol) for row in pca.history_]
     assert re.search(r"variances \d+\.?\d* to \d+\.?\d*, 4 of 4 proven within 0.0031", passes[-1])
-    assert "0 of 4 proven" in passes[0]
+    assert "proven" not in passes[0]  # the proof begins when the components have nearly converged
     assert end == f"primedpca: {pca.certificate_}"
 
 
@@ -134,7 +134,7 @@ def test_a_callback_gets_the_model_as_it_is_then():
     np.testing.assert_array_equal(log.models[-1].components_, pca.components_)
     assert early.transform(X).shape == (500, 4)
     scores = [model.score(X) for model in log.models]
-    assert scores == sorted(scores)
+    assert (np.diff(scores) >= -1e-12 * abs(scores[-1])).all()  # the last ones differ by rounding
     assert scores[0] < scores[-1]
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from primedpca._core.outward_rounding import arcsin_up, arctan_up
+from primedpca._core.outward_rounding import arcsin_up
 from primedpca._operator.scaling import bounds_in_unit_of_data
 from primedpca.result import Certificate, Cluster
 
@@ -53,6 +53,15 @@ class Evidence:
         The bound ``e`` on the rounding error.
     negligible : float, default=inf
         Variances up to this size count as zero if rounding errors may have caused them.
+    columns : ndarray of shape (<= p,), optional
+        Bounds ``phi_j <= e`` on the errors of the first residuals, where they are known one by
+        one.  By default ``e`` bounds each of them.
+    skew : float, default=0.0
+        Bound on ``|U^T U - I|`` of the Ritz vectors as stored.
+    cross : float, default=0.0
+        Bound on ``|U^T Q|``, where ``R = Q B``.
+    outside : bool, default=False
+        Whether the errors ``columns`` are orthogonal to the Ritz vectors, as the residuals are.
     """
 
     values: np.ndarray
@@ -60,11 +69,34 @@ class Evidence:
     missed: float
     rounding: float
     negligible: float = math.inf
+    columns: np.ndarray | None = None
+    skew: float = 0.0
+    cross: float = 0.0
+    outside: bool = False
 
     @property
     def above(self) -> float:
         """``mu + e``, an upper bound that includes rounding errors."""
         return self.missed + self.rounding
+
+    def errors(self) -> np.ndarray:
+        """Bounds on the errors of all residuals, ``(p,)``."""
+        found, known = np.full(self.values.size, self.rounding), self.columns
+        if known is not None:
+            found[: known.size] = known
+        return found
+
+    def error_of(self, weights: np.ndarray) -> np.ndarray:
+        """Bounds on ``|E diag(w)|`` of the residuals' errors ``E``, for each row ``w`` of weights.
+
+        Known columns are added up one by one, all others together.
+        """
+        known = np.zeros(0) if self.columns is None else self.columns
+        first, rest = weights[..., : known.size] * known, weights[..., known.size :]
+        found: np.ndarray = np.hypot(
+            np.linalg.norm(first, axis=-1), self.rounding * rest.max(axis=-1, initial=0.0)
+        )
+        return found
 
 
 def lower(evidence: Evidence) -> np.ndarray:
@@ -98,14 +130,67 @@ def angle_bounds(evidence: Evidence, k: int, up: np.ndarray) -> np.ndarray:
     In radians: the smaller of Davis and Kahan's bound and the block bound, and pi/2 (nothing is
     proven) where neither applies.  ``up`` is the result of :func:`upper`.
     """
-    found = np.full(k, np.pi / 2)
-    sizes = np.linalg.norm(evidence.residual, axis=0) + evidence.rounding
-    for i in range(k):
-        gap = _gap(evidence, i, i, up)
-        if gap > sizes[i]:
-            found[i] = arcsin_up(sizes[i] / gap)
-        found[i] = min(found[i], _block(evidence, i, i, up))
+    theta, e = evidence.values, evidence.rounding
+    before = np.append(np.inf, theta[: k - 1] - e - theta[1:k])
+    gap = np.minimum(before, theta[:k] - up[1 : k + 1])
+    sizes = _sizes(evidence)[:k] / math.sqrt(max(0.0, 1 - evidence.skew) or math.nan)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        sine = np.where(gap > sizes, sizes / gap, 1.0)
+    return _arcsin_up(np.minimum(sine, _block_sines(evidence, k, up)))
+
+
+def _arcsin_up(sines: np.ndarray) -> np.ndarray:
+    """Upper bounds on the angles of sines, as :func:`arcsin_up`."""
+    return np.array([arcsin_up(float(sine)) for sine in sines])
+
+
+def _sizes(evidence: Evidence) -> np.ndarray:
+    """Bounds on the norms of the residuals, ``(p,)``."""
+    return np.linalg.norm(evidence.residual, axis=0) + evidence.errors()
+
+
+def _block_sines(evidence: Evidence, k: int, up: np.ndarray) -> np.ndarray:
+    """Block bound on the sines of the angles of the first ``k`` Ritz vectors; 1 where it fails.
+
+    The gap to the rest of the covariance, which is usually wide, enters in first order; the gaps
+    to the other Ritz values, which may be narrow, enter only in second order: section 4 of
+    docs/certificates.md has the names and the proof.
+    """
+    theta, b, e = evidence.values, evidence.residual, evidence.rounding
+    i, low = np.arange(k)[:, None], theta[:k] - e
+    g = np.where(np.arange(theta.size) < i, theta - up[:k, None], low[:, None] - theta)
+    g[np.arange(k), np.arange(k)] = np.inf
+    found = np.ones(k)
+    fine = np.flatnonzero((g > 0).all(axis=1))
+    if fine.size == 0 or evidence.skew > 0.5:
+        return found
+    g, cross = g[fine], evidence.cross / math.sqrt(1 - evidence.skew)
+    delta = evidence.skew * math.sqrt(1 + evidence.skew) / (1 - evidence.skew)
+    kappa, psi, whole = np.sqrt(_tops(b, g**-2)), evidence.error_of(1 / g), spectral_norm(b)
+    # Only later Ritz values can bring the rest nearer: the summands of the others are negative.
+    later = np.where(np.arange(theta.size) > fine[:, None], 1 / g, 0.0)
+    s = _tops(b, later)
+    if evidence.outside:  # the errors are a part of the residuals that is only known by its size
+        kappa, psi = kappa + psi, e / g.min(axis=1)
+        s = (np.sqrt(s) + evidence.error_of(np.sqrt(later))) ** 2
+        whole += float(evidence.error_of(np.ones(theta.size)))
+    ahead = low[fine] - evidence.above - s - e * kappa
+    z = _sizes(evidence)[fine] * (1 + 2 * delta) + kappa * (whole * cross + (1 + cross) * e)
+    z += whole * delta + e * (psi + delta)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        z = np.where(ahead > 0, z / ahead, np.inf)
+        inside = (kappa * (z + cross) + psi + delta) * math.sqrt(1 + evidence.skew)
+    found[fine] = np.minimum(np.hypot(inside, z), 1.0)
     return found
+
+
+def _tops(b: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Bounds on the top eigenvalue of ``B diag(w) B^T``, for each row ``w`` of weights."""
+    if not b.size:
+        return np.zeros(weights.shape[0])
+    top = np.linalg.eigvalsh(b @ (weights[:, :, None] * b.T))[:, -1]
+    grown: np.ndarray = np.maximum(top, 0.0) * (1 + 1e-9)
+    return grown
 
 
 def _gap(evidence: Evidence, a: int, b: int, up: np.ndarray) -> float:
@@ -119,26 +204,22 @@ def _gap(evidence: Evidence, a: int, b: int, up: np.ndarray) -> float:
 
 
 def _block(evidence: Evidence, a: int, b: int, up: np.ndarray) -> float:
-    """Block bound (after Nakatsukasa) on the angle of the Ritz vectors ``a..b``, counted from 0.
+    """Block bound (after Nakatsukasa) on the angle of the run ``a..b`` of Ritz vectors, from 0.
 
-    ``tan <= |R_J|_F sqrt(1 + kappa^2) / (theta_b - mu - s)``, and pi/2 where it does not apply.
-    The gap to the rest of the covariance, which is usually wide, enters in first order; the gaps
-    to the neighbouring Ritz values, which may be narrow, enter only in second order.
+    ``sin <= |R_J|_F sqrt(1 + kappa^2) / (theta_b - mu - s)``, and pi/2 where it does not apply.
+    Vectors that are not quite Ritz vectors count as an error of the covariance.
     """
-    theta, residual, e = evidence.values, evidence.residual, evidence.rounding
+    theta, residual = evidence.values, evidence.residual
+    e = evidence.rounding + 2 * evidence.cross * spectral_norm(residual)
+    e += 2 * float(theta[0]) * evidence.skew
     outside = np.ones(theta.size, dtype=bool)
     outside[a : b + 1] = False
     g = np.concatenate([theta[:a] - up[a], theta[b] - theta[b + 1 :]]) - 4 * e
     if g.size and g.min() <= 0:
         return np.pi / 2
-    others = residual[:, outside]
     blur = e / float(g.min()) if g.size else 0.0
-    kappa = (spectral_norm(others / g) + blur) * (1 + blur)
-    if a == b:
-        difference = theta[a] - theta[outside]
-        s = _top((others / difference) @ others.T)
-    else:
-        s = spectral_norm(residual[:, b + 1 :] / np.sqrt(g[a:])) ** 2
+    kappa = (spectral_norm(residual[:, outside] / g) + blur) * (1 + blur)
+    s = spectral_norm(residual[:, b + 1 :] / np.sqrt(g[a:])) ** 2
     ahead = float(theta[b]) - evidence.above - s
     safe = ahead - 4 * e * (1 + kappa) ** 2
     if safe <= 0:
@@ -148,8 +229,6 @@ def _block(evidence: Evidence, a: int, b: int, up: np.ndarray) -> float:
     nearest = min(float(g.min(initial=math.inf)), ahead)
     bound = size * math.sqrt(1 + kappa**2) / safe
     bound += 2 * e * (1 + kappa) ** 2 / nearest * math.sqrt(members)
-    if a == b:
-        return arctan_up(bound)
     return arcsin_up(bound)
 
 
@@ -167,10 +246,18 @@ def clusters(evidence: Evidence, k: int, up: np.ndarray) -> list[tuple[int, int,
     found = []
     for start, stop in pairwise(cuts):
         if start < k and stop - start > 1:
-            gap = _gap(evidence, start, stop - 1, up)
-            size = spectral_norm(evidence.residual[:, start:stop]) + e
+            gap, ours = _gap(evidence, start, stop - 1, up), slice(start, stop)
+            size = spectral_norm(evidence.residual[:, ours])
+            size += float(evidence.error_of(_among(p, ours))) + 2 * evidence.skew * gap
             angle = arcsin_up(size / gap) if gap > size else np.pi / 2
             found.append((start, stop, min(angle, _block(evidence, start, stop - 1, up))))
+    return found
+
+
+def _among(p: int, members: slice) -> np.ndarray:
+    """Return ``(p,)`` zeros with ones at the members."""
+    found = np.zeros(p)
+    found[members] = 1.0
     return found
 
 
@@ -187,9 +274,10 @@ def carried(evidence: Evidence, ceiling: np.ndarray) -> float:
         rho = float(ceiling[j])
         ahead = theta[:j] - e - rho
         if ahead[-1] > 0:
-            size = spectral_norm(evidence.residual[:, :j] / np.sqrt(ahead)) + e / math.sqrt(
-                ahead[-1]
-            )
+            weights = np.zeros(theta.size)
+            weights[:j] = 1 / np.sqrt(ahead)
+            size = spectral_norm(evidence.residual * weights)
+            size += float(evidence.error_of(weights))
             best = min(best, rho + size**2)
     return best
 
@@ -281,12 +369,14 @@ def spectral_norm(matrix: np.ndarray) -> float:
     return float(np.linalg.norm(matrix, ord=2)) if matrix.size else 0.0
 
 
-def _top(matrix: Any) -> float:
-    """Return the largest eigenvalue of the symmetric part, and 0 if it is negative."""
-    return max(0.0, float(np.linalg.eigvalsh((matrix + matrix.T) / 2)[-1])) if matrix.size else 0.0
-
-
-def certificate_of(evidence: Evidence, k: int, data: Any, kind: str, failure: float) -> Certificate:
+def certificate_of(
+    evidence: Evidence,
+    k: int,
+    data: Any,
+    kind: str,
+    failure: float,
+    up: np.ndarray | None = None,
+) -> Certificate:
     """Return the certificate of the first ``k`` components that follows from the evidence.
 
     For components beyond the ``p`` Ritz vectors, only ``0 <= lambda <= mu`` is claimed.
@@ -302,8 +392,10 @@ def certificate_of(evidence: Evidence, k: int, data: Any, kind: str, failure: fl
         Kind of the certificate.
     failure : float
         Probability that the certificate is false.
+    up : ndarray of shape (p + 1,), optional
+        Upper bounds on the eigenvalues.  By default those of :func:`upper`.
     """
-    up, size = upper(evidence), min(k, evidence.values.size)
+    up, size = upper(evidence) if up is None else up, min(k, evidence.values.size)
     runs = [Cluster(*run) for run in clusters(evidence, size, up)]
     angles = np.full(k, np.pi / 2)
     angles[:size] = angle_bounds(evidence, size, up)

@@ -103,10 +103,13 @@ class Certifier(Protocol):
     needs_all : bool
         Whether the priming must widen a span that is invariant, because an invariant span may
         have missed eigenvectors.
+    exhausted : bool
+        Whether further steps of this priming could prove nothing more.
     """
 
     operator: Any
     needs_all: bool
+    exhausted: bool
 
     def look(self, snapshot: Snapshot) -> Proof | None:
         """Return the proof after this step, or None; costs no pass."""
@@ -127,6 +130,7 @@ class NoCertifier:
     """
 
     needs_all = False
+    exhausted = False
 
     def __init__(self, data: Centred) -> None:
         self.operator: Any = data

@@ -27,6 +27,7 @@ __all__ = [
     "complete",
     "continued",
     "draw",
+    "inner_products",
     "orthonormalise",
     "random_basis",
     "small_eigh",
@@ -322,20 +323,33 @@ def _roots(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def combine(blocks: tuple[Array, ...], turn: np.ndarray, like: Like) -> Array:
-    """Return ``V turn``, ``(d, p)``, from the blocks of ``V``."""
+    """Return ``V turn``, ``(d, p)`` in the dtype of ``like``, from the blocks of ``V``."""
     edges = np.cumsum([block.shape[1] for block in blocks])[:-1]
     parts = [like.asarray(np.ascontiguousarray(part)) for part in np.split(turn, edges)]
-    shape, first = (blocks[0].shape[0], turn.shape[1]), blocks[0]
-    out = namespace(first).empty(shape, dtype=first.dtype, device=device(first))
+    xp, shape = like.xp, (blocks[0].shape[0], turn.shape[1])
+    out = xp.empty(shape, dtype=like.dtype, device=device(blocks[0]))
 
     def some(rows: slice) -> None:
-        total = first[rows] @ parts[0]
+        total = xp.astype(blocks[0][rows], like.dtype, copy=False) @ parts[0]
         for block, part in zip(blocks[1:], parts[1:], strict=True):
-            total += block[rows] @ part
+            total += xp.astype(block[rows], like.dtype, copy=False) @ part
         out[rows] = total
 
     _over_rows(out, turn.shape[0], some)
     return out
+
+
+def inner_products(blocks: tuple[Array, ...], side: Array) -> np.ndarray:
+    """Return ``V^T X``, ``(m, p)`` in float64 on the host, from the blocks of ``V``."""
+    xp = namespace(side)
+    width = sum(block.shape[1] for block in blocks)
+
+    def some(rows: slice) -> Array:
+        wide = xp.astype(side[rows], xp.float64, copy=False)
+        parts = [xp.astype(block[rows], xp.float64, copy=False).T @ wide for block in blocks]
+        return xp.concat(parts, axis=0)
+
+    return to_numpy(sum(_over_rows(side, width, some)))
 
 
 def _over_rows(a: Array, width: int, work: Callable[[slice], Any]) -> list[Any]:

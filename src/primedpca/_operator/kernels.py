@@ -35,6 +35,8 @@ __all__ = [
 
 #: Largest prepared block in bytes that :func:`product` multiplies in one piece.
 PREPARED_BYTES = 3 * 2**21
+#: Columns from which sorting a sparse block by its columns pays in :func:`adjoint`.
+MANY = 24
 #: Range in which the sum of squares of a column neither overflows nor underflows in any dtype.
 ORDINARY = (2.0**-20, 2.0**50)
 
@@ -183,7 +185,12 @@ def adjoint(
     block: Block, *, left: Array, columns: Columns, root: Array | None, unit: float, axis: int
 ) -> Parts:
     """Return ``A^T U``: the summand from a block of rows, or the rows of a block of columns."""
-    z = prepare(block, left.dtype, columns, root, unit).T @ left
+    a = prepare(block, left.dtype, columns, root, unit)
+    if is_sparse(a) and left.shape[1] >= MANY:
+        # Sorted by columns, the product writes one row after the other.  SciPy's product with a
+        # transposed matrix jumps between rows, which soon do not fit into the cache.
+        a = a.tocsc()
+    z = a.T @ left
     return Parts((z,)) if axis == 0 else Parts((), (z,))
 
 

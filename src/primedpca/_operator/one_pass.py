@@ -159,7 +159,7 @@ class _View:
         Returns whether the unit was changed.
         """
         data, xp = self.data, self.data.like.xp
-        low, high, top = statistics.SAFE[dtype_name(data.like.dtype)]
+        low, high, top = statistics.range_of(data)
         with np.errstate(all="ignore"):  # non-finite values raise an error below
             self.peak = max(float(xp.max(xp.abs(part.rows()))), self.peak)
         if low <= self.peak <= high:

@@ -212,6 +212,13 @@ class Centred:
         fresh = Ledger(statistics.before_any_pass(like, self._scale), ledger.meter, ledger.first)
         return self.view(like=like, root=root, _ledger=fresh)
 
+    def share(self, wide: Centred) -> bool:
+        """Use the mean and scale that the float64 operator has found, if float32 can hold them."""
+        frame = statistics.narrowed(self, wide.frame)
+        if frame is not None:
+            self.learned(frame)
+        return frame is not None
+
     def _wide_like(self) -> Like:
         """Return ``like`` with the dtype float64."""
         return dataclasses.replace(self.like, dtype=self.wide(self.like.asarray([])).dtype)

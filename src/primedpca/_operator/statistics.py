@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from primedpca._core.arrays import dtype_name, namespace, to_numpy
+from primedpca._core.arrays import dtype_name, namespace, to_numpy, work_dtype
 from primedpca._operator import kernels
 from primedpca._operator.non_finite import check_present, refuse
 from primedpca._operator.preparation import Columns, own_shift
@@ -31,6 +31,7 @@ __all__ = [
     "guess",
     "learn",
     "measure",
+    "narrowed",
     "roots_of",
     "settle",
 ]
@@ -48,6 +49,14 @@ POOR = 64.0
 UNIT = 2.0**-53
 #: Maximum number of passes that look for a shift and a scale in range.
 LOOKS = 12
+
+
+def range_of(data: Operator) -> tuple[float, float, int]:
+    """Return the entry of ``SAFE`` for the dtype of the stored data.
+
+    Float64 products of float32 data have the same unit as their float32 products.
+    """
+    return SAFE[work_dtype(data.source.dtype)]
 
 
 @dataclass(frozen=True)
@@ -322,6 +331,25 @@ def settle(data: Operator, frame: Frame, shift: Array | None, away: Array) -> Fr
     return replace(frame, columns=columns, offset=data.narrow(away))
 
 
+def narrowed(data: Operator, frame: Frame) -> Frame | None:
+    """Return a frame of float64 products for products in float32; None if it is out of range."""
+    if dtype_name(data.like.dtype) == "float64":
+        return frame
+    shift, fill, factor, _ = frame.columns
+    parts = [None if part is None else data.narrow(part) for part in (shift, fill, factor)]
+    xp, columns = data.like.xp, Columns(*parts)
+    if any(part is not None and not bool(xp.all(xp.isfinite(part))) for part in parts):
+        return None
+    if not data.sparse:
+        found = replace(frame, columns=columns)
+        return settle(data, found, None, frame.mean) if data.center else found
+    offset = frame.offset
+    if shift is not None and offset is not None:
+        lost = shift - data.wide(columns.shift)
+        offset = offset + (lost if factor is None else lost * factor)
+    return replace(frame, columns=columns, offset=None if offset is None else data.narrow(offset))
+
+
 def _is_centred(data: Operator, frame: Frame) -> bool:
     """Whether the mean is so small that subtracting it is below the rounding of float32.
 
@@ -509,7 +537,7 @@ def _fitting_gain(data: Operator, gain: Array, squares: Array, reach: Array) -> 
     if not data.standardise:
         return None
     xp, n = data.like.xp, data.shape[0]
-    low, high, top = SAFE[dtype_name(data.like.dtype)]
+    low, high, top = range_of(data)
     typical = reach / n
     bad = (reach > 0) & ~((squares >= n * low**2) & (squares <= n * high**2))
     if not bool(xp.any(bad)):
@@ -531,7 +559,7 @@ def chain_of(data: Operator) -> float:
 
 def in_range(data: Operator, frame: Frame, norm: float) -> float | None:
     """Return another unit if the sum of squares of a pass left the range, else None."""
-    low, high, top = SAFE[dtype_name(data.like.dtype)]
+    low, high, top = range_of(data)
     count = data.weight * data.shape[1]
     typical = norm / count
     if math.isfinite(norm) and low**2 <= typical <= high**2:

@@ -23,8 +23,9 @@ __all__ = ["Load", "exact_way", "krylov_way", "ways"]
 #: Choices are priced for this many workers, whatever the engine has, so that the same data and
 #: options lead to the same bits on any number of workers.
 REFERENCE_WORKERS = 2
-#: Columns of probes, and the number of passes that multiply them: typical, and at most.
-PROBES, RIDES, LONGEST_RIDE = 16, 4, 9
+#: Random columns that check a proof, of dense and of sparse data, the number of passes that they
+#: ride on, and how many of their images are kept at most.
+CHECKS, RIDES, IMAGES = {False: 8, True: 16}, 2, 8
 DISK = 2e9  # bytes a second of a local disk or network, partly served by the system's file cache
 ALLOCATOR = 1.1  # memory of the process over memory in use: the allocator keeps freed blocks
 WAITING_BYTES = 2.0**27  # partial sums that a remote worker may hold
@@ -82,14 +83,12 @@ class Load:
     remote: bool = False
 
     @classmethod
-    def of(cls, data: Centred, proven: bool, workers: int = REFERENCE_WORKERS) -> Load:
+    def of(cls, data: Centred, workers: int = REFERENCE_WORKERS) -> Load:
         """Return the load of ``data``.
 
         Parameters
         ----------
         data : Centred
-        proven : bool
-            Whether a certificate is made, which multiplies in float64.
         workers : int, default=2
             Workers that the seconds are estimated for.
         """
@@ -98,7 +97,7 @@ class Load:
         counted = traits.nnz() if data.sparse else None
         entries = n * d if counted is None else int(counted)
         size = int(getattr(source.dtype, "itemsize", 8))
-        item = 8 if proven or "64" in dtype_name(data.like.dtype) else 4
+        item = 8 if "64" in dtype_name(data.like.dtype) else 4
         stored = entries * (size + 4 * data.sparse)
         cache = traits.cache_bytes
         in_memory = traits.array is not None or cache >= stored
@@ -121,6 +120,10 @@ class Load:
             min(data.engine.blocks_in_memory(), len(source.blocks)),
             data.engine.traits.remote,
         )
+
+    def in_float64(self) -> Load:
+        """Return the load of the same data multiplied in float64, as exact proofs are made."""
+        return replace(self, item=8)
 
     @property
     def buffers(self) -> float:
@@ -248,25 +251,30 @@ def krylov_way(
     tol : float
         Target angle in radians.
     proven : bool
-        Whether a certificate is made; its probes add columns to the last steps.
+        Whether a certificate is made: a few columns are multiplied once in float64, and ride on
+        the last steps.
     budget : float, default=inf
         Limit on memory in bytes.  A finite limit may shorten the basis, which costs passes.
     """
     length = load.d if side == "right" else load.n
     readings = 1 if load.axis == (0 if side == "right" else 1) else 2
-    steps = math.ceil(krylov_passes(p, block, tol)) + proven
+    steps = math.ceil(krylov_passes(p, block, tol))
     seconds, flops, basis, rates = 0.0, 0.0, 0, load.rates
+    checks = CHECKS[load.sparse] * proven
     for step in range(steps):
-        columns = block + PROBES * (proven and step >= steps - RIDES)
+        columns = block + checks * (step >= steps - RIDES)
         basis = min(basis + block, length)
         # Flops of orthogonalising the new columns against the basis and among themselves.
-        kept = length * columns * (4.0 * basis * (1.5 if proven else 1.0) + 24 * columns)
+        kept = length * columns * (4.0 * basis + 24 * columns)
         flops += 4.0 * load.entries * columns + kept
         seconds += load.product(columns, readings) + kept * rates.basis[load.item]
-        seconds += rates.small * basis**3 * (2 if proven else 1)
-        seconds += rates.proof if proven else rates.step
+        seconds += rates.small * basis**3 + rates.step
     combined = 2.0 * basis * p * rates.basis[load.item]
-    passes, keep = float(steps * readings), False
+    passes, keep = float((steps + proven) * readings), False
+    if proven:
+        flops += 4.0 * load.entries * checks
+        seconds += load.in_float64().product(checks, readings) + rates.proof
+        seconds += 6.0 * length * basis * checks * rates.basis[8]
     most = max(12 * block, 6 * p)  # the default `max_basis`, at which block Krylov restarts
     if side == "left":
         # One product with M makes the first block.  At the end, left vectors become right ones,
@@ -274,13 +282,15 @@ def krylov_way(
         images = load.item * load.d * most
         fits = images * basis <= IMAGES_BYTES * most and images <= budget / 4
         last, kept = load.product(p) / 2 + length * combined, load.d * combined
-        keep = readings == 2 and fits and kept < last
+        if proven:  # right vectors are made in float64
+            last = load.in_float64().product(p) / 2 + length * combined
+        keep = not proven and readings == 2 and fits and kept < last
         passes += 1 if keep else 2
         seconds += load.product(block) / 2 + (kept if keep else last)
     else:
         seconds += length * combined
     fixed = load.item * (3.0 * length * block + 3.0 * load.d * p) + load.buffers
-    fixed += 8.0 * (load.busy + 3) * length * (block + PROBES * proven)
+    fixed += 8.0 * (load.busy + 3) * length * (block + checks) + 8.0 * length * checks * IMAGES
     if budget < math.inf:
         fixed = ALLOCATOR * (fixed + _at_worst(load, length, p, block, basis, proven))
     if keep:
@@ -300,8 +310,9 @@ def krylov_way(
 def _at_worst(load: Load, length: int, p: int, block: int, basis: int, proven: bool) -> float:
     """Return the additional bytes of a slow spectrum: a restart, all probes, small matrices."""
     restart = load.item * (3.0 * length * (p + block) - 3.0 * load.d * p)
-    images = 8.0 * length * PROBES * LONGEST_RIDE * proven
-    return max(0.0, restart) + images + 40.0 * basis**2
+    # Where the checks cannot prove it, probes do, in float64 and from the right.
+    probes = 8.0 * load.d * 16 * 9 * proven
+    return max(0.0, restart) + probes + 40.0 * basis**2
 
 
 def _within(budget: float, way: Way, each: float, basis: int, least: int, most: int) -> Way:
@@ -368,9 +379,11 @@ def ways(
         If nothing fits into ``budget``.
     """
     m = min(load.n, load.d)
-    found = [exact_way(load, p_exact or p, budget)]
-    # Proofs need the right side, and their work in every step makes blocks of 8 too slow.
-    sides, sizes = (["right"], (16, 32, p)) if proven else (["right", "left"], (8, 16, 32, p))
+    found = [exact_way(load.in_float64() if proven else load, p_exact or p, budget)]
+    sides, sizes = ["right", "left"], (8, 16, 32, p)
+    if proven and budget < math.inf:
+        # Beyond the reach of the checks, a proof goes on in float64 and from the right.
+        sides, load = ["right"], load.in_float64()
     for side in sides:
         for block in sorted({min(size, p) for size in sizes}):
             # A basis of half the dimensions saves nothing over a full decomposition.

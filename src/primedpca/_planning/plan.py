@@ -92,7 +92,7 @@ def _with_probe(plan: Plan, data: Centred) -> Plan:
     reproducible.
     """
     source: Any = data.source
-    load = Load.of(data, False)
+    load = Load.of(data)
     if not plan.ways or load.rate == math.inf or source.traits.read_rate is not None:
         return plan
     start = time.perf_counter()
@@ -165,7 +165,7 @@ def make_plan(
     if isinstance(k, float):
         return _plan_for_share(data, k, priming)
     reason, considered, shown = "as requested", list[Way](), list[Way]()
-    m, load = min(data.shape), Load.of(data, proven)
+    m, load = min(data.shape), Load.of(data)
     if not asked:
         p = min(k + _extra(extra_components, BlockKrylov(), k, load), m)
         p_exact = min(k + _extra(extra_components, Exact(), k, load), m)
@@ -180,7 +180,7 @@ def make_plan(
         # Seconds are shown for the engine's workers; the order stays that for two workers.
         shown, workers = considered, data.engine.traits.workers
         if workers != REFERENCE_WORKERS:
-            here = {way.name: way for way in priced(Load.of(data, proven, workers))}
+            here = {way.name: way for way in priced(Load.of(data, workers))}
             shown = [replace(way, seconds=here.get(way.name, way).seconds) for way in considered]
         reason = _why(shown) + _absent(data.source)
     priming = as_priming(priming) if asked else priming
@@ -199,6 +199,7 @@ def make_plan(
     plan = Plan(priming, k, min(k + extra, m), reason, tuple(shown), overhead, patience)
     if asked:
         limits: dict[str, Any] = {"tol": tol, "proven": proven, "batch_size": batch_size}
+        load = load.in_float64() if proven else load
         return within_budget(plan, load, max_memory, **limits)
     return replace(plan, room=exact[0].room) if exact else plan
 

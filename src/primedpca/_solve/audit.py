@@ -160,6 +160,7 @@ class AuditCertifier:
     """
 
     needs_all = True
+    exhausted = False
 
     def __init__(self, probes: ProbeCertifier, vectors: Array, tol: float | None) -> None:
         self.operator: Any = probes.operator

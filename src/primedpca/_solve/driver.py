@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from primedpca._certify.certifiers import (
     SketchCertifier,
     refined,
 )
+from primedpca._certify.checked import CheckedCertifier
 from primedpca._core.arrays import work_dtype
 from primedpca._core.blas import one_blas_thread
 from primedpca._core.orthonormal import basis_of
@@ -217,7 +219,7 @@ class _Fit:
         if kind == "exact":
             return exact_stage(self.wide, plan.n_components)
         if kind == "probes":
-            return self._krylov(replace(plan.priming, side="right"), goal.max_passes, start)
+            return self._checked(plan.priming, start)
         certifier: Certifier = NoCertifier(self.data)
         if kind == "sketch":
             k = int(plan.n_components)
@@ -238,6 +240,24 @@ class _Fit:
         k, overhead = int(self.plan.n_components), self.plan.overhead or 0.0
         extra = best_extra(variances, k, "subspace_iteration", overhead=overhead)
         return min(k + extra, *self.data.shape)
+
+    def _checked(self, priming: BlockKrylov, start: Array | None) -> Stage:
+        """Block Krylov as without a certificate, and a few columns in float64 that check it."""
+        plan, goal = self.plan, self.goal
+        if goal.failure_probability == 0:
+            return self._krylov(replace(priming, side="right"), goal.max_passes, start)
+        priming = replace(priming, keep_images=False)  # right vectors are made in float64
+        certifier = CheckedCertifier(
+            self.data,
+            self.wide,
+            priming,
+            plan.n_components,
+            goal.failure_probability,
+            goal.seed,
+            self.reach,
+            start,
+        )
+        return Stage(priming, plan.n_directions, goal.max_passes, goal.seed, certifier, start)
 
     def _krylov(
         self,
@@ -260,7 +280,7 @@ class _Fit:
         traits = stage.priming.traits
         if traits.user_directions:
             _check_rank(step.snapshot, plan)
-        if goal.proven and step.proof is None:
+        if goal.proven and (step.proof is None or stage.certifier.exhausted):
             limit = goal.max_passes
             # Primings that do not estimate their change always run to their end.
             estimates = stage.priming.change(step.snapshot.state) is not None
@@ -270,6 +290,8 @@ class _Fit:
             if isinstance(stage.certifier, SketchCertifier):
                 missed = stage.certifier.missed
             krylov = BlockKrylov(max_basis=plan.max_basis)
+            if isinstance(stage.priming, BlockKrylov):
+                krylov = replace(stage.priming, side="right", keep_images=False)
             return self._krylov(krylov, limit, step.snapshot.directions, step.row, missed)
         done = self.settled or self.met or self.record.stopped or (goal.proven and self.floor)
         if done or not self._spent(step):
@@ -306,14 +328,25 @@ class _Fit:
         proof, traits = step.proof, step.stage.priming.traits
         self.met = self.settled = False
         if proof is None:
-            stopped = self.record(step.row)
+            stopped = self.record(step.row, partial(self._so_far, step))
             self.settled = step.row.get("change", np.inf) <= self.goal.tol
+            self.settled &= not step.stage.certifier.needs_all
             self.floor = not self.settled and self._at_floor()
         else:
             stopped = self.record(step.row, proof.find)
             self.met = proof.counted and bool(proof.certificate.met(self.reach).all())
-            self.floor = traits.certifier == "exact" or proof.at_floor(self.reach)
-        return self.settled or self.floor or self.met or stopped or self._spent(step)
+            checked = isinstance(step.stage.certifier, CheckedCertifier)
+            self.floor = not checked and (traits.certifier == "exact" or proof.at_floor(self.reach))
+        done = self.settled or self.floor or self.met or step.stage.certifier.exhausted
+        return done or stopped or self._spent(step)
+
+    def _so_far(self, step: Step) -> Decomposition | None:
+        """Return the components after a step, or None if they would cost a pass."""
+        priming, k = step.stage.priming, self.plan.n_components
+        known = priming.traits.certifier == "probes" and priming.side == "right"
+        if not known or isinstance(k, float) or step.snapshot.state.variances.size < k:
+            return None
+        return refined(self.data, priming, step.snapshot, k)
 
     def _spent(self, step: Step) -> bool:
         """Whether a full decomposition would have been cheaper than going on."""
@@ -358,7 +391,8 @@ class _Fit:
 
     def _proven(self, step: Step, proof: Proof) -> tuple[Decomposition, Certificate, bool]:
         priming, certificate = step.stage.priming, proof.certificate
-        if priming.traits.certifier != "probes" or proof.evidence is None:
+        checked = isinstance(step.stage.certifier, CheckedCertifier)
+        if checked or priming.traits.certifier != "probes" or proof.evidence is None:
             return proof.find(), certificate, proof.counted
         # A span that nothing more comes out of has tied variances, which no pass resolves.
         self.floor |= self.met and self.reach > self.goal.tol

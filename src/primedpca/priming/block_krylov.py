@@ -188,6 +188,8 @@ class BlockKrylov(BasePriming):
             width = min(wanted, like.n_features - used)
             whole = like.xp.concat(list(state.basis), axis=1)
             newest = complete(whole, like, used + width, (state.seed, state.step))[:, used:]
+            # Nothing comes out of the span, so the residuals have no part along these vectors.
+            state = state._replace(coupling=np.zeros((width, state.coupling.shape[1])))
         if used + newest.shape[1] > self._limit(state) and newest.shape[1]:
             # One block more than wanted: the extra Ritz vectors preserve some of the convergence.
             state = _cut_back(looked(state), like, state.n_directions + wanted)
