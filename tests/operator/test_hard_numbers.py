@@ -117,7 +117,7 @@ def test_weights_beyond_the_range_are_named():
 def test_rows_of_weight_zero_must_still_be_numbers(scale, form, priming):
     X, weight = ROWS.copy(), np.ones(300)
     X[0, 0], weight[0] = -np.inf, 0.0
-    with pytest.raises(ValueError, match="infinity.*row 0, column 0"):
+    with pytest.raises(ValueError, match=r"infinity.*row 0, column 0"):
         PrimedPCA(1, scale=scale, priming=priming).fit(form(X), sample_weight=weight)
 
 

@@ -225,7 +225,10 @@ class CheckedCertifier(NoCertifier):
         if not self.operator.shared or state.variances.size == 0:
             return None
         full = state.projected.shape[0] >= self.check.z.shape[0]
-        return self._prove(state, min(self._count(state), state.variances.size), full, True)
+        k = self._count(state)
+        if isinstance(self.wanted, float):
+            k = min(k, state.variances.size)
+        return self._prove(state, k, full, True)
 
     def go_on(self) -> None:
         """Let the random vectors ride on the next pass."""
@@ -267,8 +270,11 @@ class CheckedCertifier(NoCertifier):
             found.evidence, k, self.wide, "probabilistic", self._spent, found.up
         )
         certificate = certificate.rounded(2 * found.turned)
-        variances = found.evidence.values[:k]
-        find = partial(decomposition, self.wide, found.vectors[:, :k], variances)
+        # A basis may still be too small: the other components are any, with variance zero.
+        variances = np.zeros(k)
+        variances[: found.evidence.values.size] = found.evidence.values[:k]
+        vectors = complete(found.vectors, self.wide.like, k, 0)[:, :k]
+        find = partial(decomposition, self.wide, vectors, variances)
         return Proof(certificate, find, counted, found.evidence)
 
     def _evidence(
@@ -321,6 +327,7 @@ class CheckedCertifier(NoCertifier):
         last term is at most ``sqrt(alpha) R' Theta'^(-1/2)`` in every combination of columns.
         """
         values, skew, data = evidence.values, findings.skew, self.wide
+        k = min(k, values.size)
         low = np.flatnonzero(values < FALLEN * values[k - 1])
         p = min(int(low[0]) if low.size else values.size, k + MORE, values.size)
         p = min(max(p, k), int((values > 1e-6 * values[0]).sum()))
@@ -354,7 +361,6 @@ class CheckedCertifier(NoCertifier):
         found = replace(found, missed=carried(found, up))
         vectors = images @ data.like.asarray(y / np.sqrt(data.weight * theta))
         vectors, _ = orthonormalise(vectors)
-        vectors = complete(vectors, data.like, k, 0)
         return Mapped(found, up, vectors, 8 * e / float(theta[k - 1]))
 
 
