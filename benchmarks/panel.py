@@ -13,6 +13,7 @@ import argparse
 import gc
 import math
 import tempfile
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -67,12 +68,16 @@ class Data:
     X: Any
     path: str
     options: dict[str, Any]
+    note: str = ""
 
 
 def prepare(case: cases.Case, folder: Path, quick: bool) -> Data:
+    start = time.perf_counter()
     X = case.load()
     if isinstance(case, FileCase):
-        return Data(case, X, str(case.file), dict(case.options))
+        spent = 1e3 * (time.perf_counter() - start)
+        note = f"Others have the data in memory; reading them from the file took {spent:.0f} ms."
+        return Data(case, X, str(case.file), dict(case.options), note)
     X = cut(X) if quick else X
     path = folder / (f"{case.name}.npz" if sp.issparse(X) else f"{case.name}.npy")
     if sp.issparse(X):
@@ -191,12 +196,12 @@ def measure(case: cases.Case, folder: Path, options: argparse.Namespace) -> dict
     answer = outside_answer(data, folder)
     now("take", path=answer)
     starters = [*own_entries(now, before, least), *sklearn_entries(data, least)]
-    note = ""
+    note = data.note
     if options.peers:
         try:
             starters += peer_entries(data, options.quick, now, least)
         except (ArithmeticError, ValueError) as error:  # no truth, no tuning
-            note = f"No peers: {error}"
+            note += f" No peers: {error}"
     run_rounds(starters, options.repeats)
     row = row_of(data, starters, now("plan")) | {"note": note}
     return row | {"outside": "ours, another seed" if answer is None else "scikit-learn, exact"}
@@ -287,7 +292,7 @@ def main(arguments: list[str] | None = None) -> None:
                 rows.append(measure(case, Path(folder), options))
             gc.collect()
             # After every set, so that an interrupted run leaves what it has.
-            panel_tables.write(options.out, rows)
+            panel_tables.write(options.out, rows, options.quick)
     print((options.out / "panel.md").read_text())
 
 

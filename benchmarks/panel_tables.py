@@ -220,21 +220,23 @@ def _times(row: Row, above: str, below: str, unit: float) -> float | None:
     return None if quotient is None else quotient * unit
 
 
-def write(folder: Path, rows: list[Row]) -> None:
+def write(folder: Path, rows: list[Row], quick: bool) -> None:
     """``panel.json`` (everything) and ``panel.md`` (to read)."""
     folder.mkdir(parents=True, exist_ok=True)
     where = tables.machine()
     judged = [limit.judge(rows) for limit in LIMITS]
-    kept = {"machine": where, "rows": rows, "limits": judged}
+    kept = {"machine": where, "quick": quick, "rows": rows, "limits": judged}
     (folder / "panel.json").write_text(json.dumps(kept, indent=1) + "\n")
-    (folder / "panel.md").write_text(markdown(rows, judged, where))
+    (folder / "panel.md").write_text(markdown(rows, judged, where, quick))
 
 
-def markdown(rows: list[Row], judged: list[Row], where: Row) -> str:
+def markdown(rows: list[Row], judged: list[Row], where: Row, quick: bool) -> str:
     text = ["# The price of a proof", ""]
     text.append(
         f"{where['machine']}, {where['cores']} cores, {where['date']}. {where['versions']}."
     )
+    if quick:
+        text += ["", "A corner of each set, once: the numbers and verdicts mean nothing."]
     heads = ("limit", "wanted", "worst", "set", "verdict", "missed")
     lines = [[tables._cell(line[head]) for head in heads] for line in judged]
     text += ["", "## Limits", "", *tables._table(heads, lines)]
