@@ -194,9 +194,9 @@ def test_a_limit_names_the_sets_that_miss_it(bench, least, verdict):
 
 def test_genes_are_ranked_among_those_of_similar_mean(bench):
     rng = np.random.default_rng(0)
-    rates = np.repeat(np.geomspace(0.5, 50, 10), 20)
-    counts = rng.poisson(rates * np.ones((500, 1))).astype(np.float64)
-    counts[:, ::20] = rng.permutation(counts[:, ::20] * rng.choice([0, 2], size=(500, 10)))
+    counts = rng.poisson(np.repeat([1.0, 50.0], 30), size=(500, 60)).astype(np.float64)
+    # Half the cells twice as much: the mean stays, the variance does not.
+    counts[:, [0, 30]] *= rng.permutation(np.repeat([[0.0], [2.0]], 250, axis=0))
     X = sp.csr_array(np.log1p(counts))
-    order = np.argsort(-bench.panel_sets.normalised_dispersion(X))
-    assert set(order[:10]) == set(range(0, 200, 20))
+    order = np.argsort(-bench.panel_sets.normalised_dispersion(X, bins=2))
+    assert set(order[:2]) == {0, 30}
