@@ -116,24 +116,41 @@ def vectors(rng, kind, turn, p):
     return turn[:, :p] + noise * rng.standard_normal((len(turn), p))
 
 
+def edge(rng, m):
+    """Sigma within rounding of ``lambda_{j+1}``: rounding relative to eigenvalues before ``j``.
+
+    They are larger by up to 2^30, and ``B`` is as large along their eigenvectors.
+    """
+    m = 4 if m < 8 else 8
+    j = int(rng.integers(2, m))
+    values = np.sort(rng.integers(1, 2**10, m))[::-1] / 2.0**10
+    top = 2.0 ** int(rng.integers(0, 30))
+    values[: j - 1] *= top
+    order = rng.permutation(m)
+    matrix, turn = hadamard(values[np.argsort(order)])
+    sigma = values[j] - rng.choice([1, 1, -1]) * 10.0 ** rng.uniform(-2, 1) * ULP * top
+    shown = [*(3 * values[: j - 1]), 2 * values[j - 1], 2 * sigma - 2 * values[j - 1]]
+    return matrix, turn[:, order[: j + 1]], np.array(shown), j
+
+
+def ordinary(rng, m, family, kind):
+    matrix = symmetric(rotation(rng, m), spectrum(rng, family, m))
+    found, turn = (part[..., ::-1] for part in np.linalg.eigh(matrix))
+    p = int(rng.integers(2, m))
+    basis, values = vectors(rng, kind, turn, p), found[:p]
+    if kind == "missing" or rng.random() < 0.2:  # Rayleigh quotients, as a caller would have
+        values = np.sort(np.sum(basis * (matrix @ basis), axis=0))[::-1]
+    return matrix, basis, values, int(rng.integers(1, p))
+
+
 def problem(seed, largest=9):
-    """``matrix, basis, values, error, wanted``, of any size from 1e-300 to 1e300."""
+    """``matrix, basis, values, error, wanted``, of any size from 1e-270 to 1e270."""
     rng = np.random.default_rng(seed)
     m = int(rng.integers(3, largest + 1))
     family, kind = FAMILIES[seed % len(FAMILIES)], BASES[seed // len(FAMILIES) % len(BASES)]
-    matrix = symmetric(rotation(rng, m), spectrum(rng, family, m))
-    found, turn = np.linalg.eigh(matrix)
-    p = int(rng.integers(2, m))
-    wanted = int(rng.integers(1, p))
-    basis, values = vectors(rng, kind, turn[:, ::-1], p), found[::-1][:p].copy()
-    if kind == "missing" or rng.random() < 0.2:  # Rayleigh quotients, as a caller would have
-        values = np.sort(np.sum(basis * (matrix @ basis), axis=0))[::-1]
-    if family == "edge":  # sigma within rounding of the eigenvalue that it is to exceed
-        sigma = found[::-1][wanted] * (1 + int(rng.integers(-6, 7)) * ULP)
-        values = np.linspace(3, 2.5, wanted + 1)
-        values[-1] = 2 * sigma - values[-2]
-        basis = turn[:, ::-1][:, : wanted + 1]
-    unit = 2.0 ** int(rng.choice([0, 0, -996, -500, 500, 996]))
+    found = edge(rng, m) if family == "edge" else ordinary(rng, m, family, kind)
+    matrix, basis, values, wanted = found
+    unit = 2.0 ** int(rng.choice([0, 0, -900, -500, 500, 900]))
     error = float(rng.choice([0.0, 1e-14, 1e-6])) * unit
     return matrix * unit, basis, values * unit, error, wanted
 
@@ -165,8 +182,17 @@ def test_no_bound_of_twenty_thousand_is_false():
     assert proven > SLOW / 4
 
 
-def test_leaving_out_the_error_of_the_factorisation_is_found(monkeypatch):
-    monkeypatch.setattr(inertia, "_slack", lambda *sizes: 0.0)
+def no_slack(m, j, trace, size, sigma):
+    return 0.0
+
+
+def without_the_trace(m, j, trace, size, sigma):
+    return 1.01 * inertia.UNIT * (m + j + 4) * sigma
+
+
+@pytest.mark.parametrize("wrong", [no_slack, without_the_trace])
+def test_a_slack_that_is_too_small_is_found(monkeypatch, wrong):
+    monkeypatch.setattr(inertia, "_slack", wrong)
     assert len(fuzz(range(QUICK))[1]) >= 3
 
 
@@ -251,22 +277,27 @@ def test_a_missed_eigenvector_above_sigma_is_not_overlooked(lost):
         assert np.all(np.isinf(ceiling(matrix, kept[:, : j + 1], shown, 0.0, j)))
 
 
-def test_sigma_below_the_eigenvalue_by_rounding_needs_the_slack(monkeypatch):
-    """Cholesky runs to its end although ``B`` has a negative eigenvalue of a few ulps."""
+@pytest.mark.parametrize("wrong", [no_slack, without_the_trace])
+def test_a_factorisation_that_hides_a_negative_eigenvalue_needs_the_slack(monkeypatch, wrong):
+    """Cholesky runs to its end although ``B`` has a negative eigenvalue.
 
-    def claims(m, ulps):
-        values = np.where(np.arange(m) < 3, 2.0, np.where(np.arange(m) < m // 2, 1.0, 0.25))
-        matrix, turn = hadamard(values)
-        sigma = 1 - ulps * ULP
-        shown = np.array([2, 2, 2, 2 * sigma - 2])
-        return ceiling(matrix, turn[:, :4], shown, 0.0, 3)[3]
+    ``B`` is formed exactly: all square roots and products have few bits.
+    """
+    rng = np.random.default_rng(4)
 
-    cases = [(m, ulps) for m in (8, 32, 128) for ulps in (1, 2, 4)]
-    proven = [rho for case in cases if np.isfinite(rho := claims(*case))]
+    def claim():
+        values = rng.integers(0, 900, 16) / 2**10
+        values[:3] = values[0] * 2**20, 2, 1
+        order = rng.permutation(16)
+        matrix, turn = hadamard(values[np.argsort(order)])
+        shown = np.array([9 * 2.0**20, 4, -2 - 2.0**-32])  # sigma = 1 - 2^-33
+        return ceiling(matrix, turn[:, order[:3]], shown, 0.0, 2)[2]
+
+    proven = [rho for _ in range(200) if (rho := claim()) < 2]
     assert proven
     assert min(proven) >= 1
-    monkeypatch.setattr(inertia, "_slack", lambda *sizes: 0.0)
-    assert min(claims(*case) for case in cases) < 1
+    monkeypatch.setattr(inertia, "_slack", wrong)
+    assert min(claim() for _ in range(200)) < 1
 
 
 def test_a_failure_is_repeated_with_a_larger_sigma_only_once():

@@ -46,7 +46,9 @@ def ceiling(
     matrix : ndarray of shape (m, m)
         The computed ``G^``.  Each attempt reads one triangle only.
     basis : ndarray of shape (m, p)
-        Approximate eigenvectors ``U``.  If they are poor, nothing is proven, but nothing false.
+        Approximate eigenvectors ``U``.  Poor ones make the factorisation fail, the bounds never
+        false.  Leave out those that have not converged: the gaps between their Ritz values are
+        wider than between eigenvalues, and would be chosen.
     values : ndarray of shape (p,)
         Their Ritz values ``theta``, largest first.
     error : float
@@ -131,7 +133,7 @@ def _slack(m: int, j: int, trace: float, size: float, sigma: float) -> float:
 
     ``1.01 u [(m + 2) tr B + (j + 2) (tr B + 2 |W|_F^2 + 2 sigma)]``: first the error of the
     factorisation, then that of forming ``B``.  The 1.01 covers terms of second order and the
-    rounding of this formula for ``m`` up to ``2^30``.
+    rounding of this formula for ``m`` up to ``2^22``.
     """
     forming = (j + 2) * (trace + 2 * size + 2 * sigma)
     return 1.01 * UNIT * ((m + 2) * trace + forming) + UNDERFLOW
