@@ -182,12 +182,12 @@ def test_no_bound_of_twenty_thousand_is_false():
     assert proven > SLOW / 4
 
 
-def no_slack(m, j, trace, size, sigma):
+def no_slack(shape, trace, size, sigma):
     return 0.0
 
 
-def without_the_trace(m, j, trace, size, sigma):
-    return 1.01 * inertia.UNIT * (m + j + 4) * sigma
+def without_the_trace(shape, trace, size, sigma):
+    return 1.01 * inertia.UNIT * (sum(shape) + 4) * sigma
 
 
 @pytest.mark.parametrize("wrong", [no_slack, without_the_trace])

@@ -98,7 +98,7 @@ def _bound(square: np.ndarray, basis: np.ndarray, values: np.ndarray, error: flo
             sigma = (low + position * (high - low)) * scale
             diagonal[:] = kept
             _form(square, diagonal, factor, sigma, scale, lower)
-            slack = _slack(*factor.shape, float(np.sum(diagonal)), size, sigma)
+            slack = _slack(factor.shape, float(np.sum(diagonal)), size, sigma)
             found = math.nextafter(sigma + slack, math.inf) / scale
             found = math.nextafter(found + error, math.inf)
             if not found < high:
@@ -128,13 +128,14 @@ def _form(
     diagonal += sigma
 
 
-def _slack(m: int, j: int, trace: float, size: float, sigma: float) -> float:
+def _slack(shape: tuple[int, ...], trace: float, size: float, sigma: float) -> float:
     """Bound ``e`` with ``B >= -e`` for a computed ``B`` that was factorised.
 
     ``1.01 u [(m + 2) tr B + (j + 2) (tr B + 2 |W|_F^2 + 2 sigma)]``: first the error of the
     factorisation, then that of forming ``B``.  The 1.01 covers terms of second order and the
     rounding of this formula for ``m`` up to ``2^22``.
     """
+    m, j = shape
     forming = (j + 2) * (trace + 2 * size + 2 * sigma)
     return 1.01 * UNIT * ((m + 2) * trace + forming) + UNDERFLOW
 
