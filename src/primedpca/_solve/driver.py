@@ -293,7 +293,8 @@ class _Fit:
             if isinstance(stage.priming, BlockKrylov):
                 krylov = replace(stage.priming, side="right", keep_images=False)
             return self._krylov(krylov, limit, step.snapshot.directions, step.row, missed)
-        done = self.settled or self.met or self.record.stopped or (goal.proven and self.floor)
+        done = self.settled or self.met or self.record.stopped or stage.certifier.hopeless
+        done = done or (goal.proven and self.floor)
         if done or not self._spent(step):
             return None
         if goal.proven:
@@ -337,7 +338,8 @@ class _Fit:
             self.met = proof.counted and bool(proof.certificate.met(self.reach).all())
             checked = isinstance(step.stage.certifier, CheckedCertifier)
             self.floor = not checked and (traits.certifier == "exact" or proof.at_floor(self.reach))
-        done = self.settled or self.floor or self.met or step.stage.certifier.exhausted
+        certifier = step.stage.certifier
+        done = self.settled or self.floor or self.met or certifier.exhausted or certifier.hopeless
         return done or stopped or self._spent(step)
 
     def _so_far(self, step: Step) -> Decomposition | None:
@@ -381,6 +383,7 @@ class _Fit:
                 scale=None if found.scale is None else data.narrow(found.scale),
             )
         status = Status.STOPPED if self.record.stopped else Status.NOT_CERTIFIED
+        status = Status.UNPROVEN if step.stage.certifier.hopeless else status
         status = Status.FLOOR if self.floor else status
         exact = step.stage.priming.traits.certifier == "exact"
         if exact and self.goal.tol >= COARSE and counted and _is_sharp(found, certificate):
