@@ -202,8 +202,13 @@ class CheckedCertifier(NoCertifier):
             return self._last(state, k, full)
         if state.variances.size <= k or not change < READY:
             return None
+        if change <= self.tol:
+            self._settled = self._settled or state.step
         rides = self._rides(state, k)
-        if rides > ALONG:
+        if self._settled and state.step > 1.3 * self._settled + PATIENCE:
+            self._attempts = ATTEMPTS  # the proof would cost more than the fit
+            return self._last(state, k, full)
+        if rides > ALONG or self._attempts:
             # Many rides: cheaper without the priming, once that is as good as the proof needs.
             missed = min(1.17 * self._guess(state, k), 0.98 * float(state.variances[k - 1]))
             early = self._attempts > 0 and state.step < self._tried + 5
@@ -216,8 +221,7 @@ class CheckedCertifier(NoCertifier):
             self._depart(state, self._edge(state, k))
         if change > self.tol:
             return None
-        self._settled = self._settled or state.step
-        if state.step > max(self._settled + PATIENCE, self._tried + 4 * self._attempts):
+        if state.step > self._settled + PATIENCE:
             self._ride_alone(state, k)
             return self._last(state, k, full)
         return self._prove(state, k, full, False) if self._may_prove(state, k) else None
@@ -229,7 +233,7 @@ class CheckedCertifier(NoCertifier):
         self._attempts += 1
         self._tried = state.step
         self.exhausted = not met and full
-        self.hopeless = not (met or full) and self._attempts == ATTEMPTS
+        self.hopeless = not (met or full) and self._attempts >= ATTEMPTS
         return proof
 
     def _depart(self, state: KrylovState, rho: float) -> None:
