@@ -554,7 +554,7 @@ def test_every_filter_of_hdf5(tmp_path, how):
 
 
 def test_a_frame_of_zstandard_without_its_size():
-    from primedpca.sources.files.decompression import HEADERS
+    from primedpca.sources.files.chunked import HEADERS
 
     def frame(blocks, length, kind):
         head = (length << 3 | kind << 1).to_bytes(3, "little")

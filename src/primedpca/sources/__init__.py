@@ -192,7 +192,7 @@ def _found_source(x: Any, columns: Any, options: dict[str, Any]) -> DataSource:
     if isinstance(x, (str, os.PathLike)):
         if columns is not None:
             options = {"columns": columns} | options
-        return path_source(x)(x, **options)
+        return path_source(x, **options)
     if columns is not None:
         if not is_frame(x):
             raise TypeError(

@@ -1,147 +1,108 @@
-"""Shared parts of sources on disk: checks that a file is unchanged, and errors that name it."""
+"""Shared parts of sources on disk: regular files only, which must not change, and clear errors.
+
+A pipe, socket or device could block a reader for ever, so every file is checked before it is read.
+"""
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import stat
+import threading
 import zipfile
+from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from importlib import import_module
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
 from primedpca._core.arrays import InexactError, work_dtype
+from primedpca._core.threads import renewed_after_fork
+from primedpca.protocols import Block
 from primedpca.sources import base
 from primedpca.sources.base import BlockSource
-from primedpca.sources.files.regular_files import check_regular, open_regular
 
-__all__ = [
-    "FileSource",
-    "Stamp",
-    "check_matrix",
-    "check_plausible",
-    "need",
-    "opened_archive",
-    "read_into",
-    "reading",
-    "split_part",
-    "stamp_of",
-    "unpacked",
-    "whole_lines",
-]
-
+AHEAD = 4  # skipped blocks that are kept for a thread that asks late
 LINE_BYTES = 2**26  # of a text file: a line without an end would fill the memory
 PLAUSIBLE_BYTES = 2**26
 #: No codec shrinks anything but constants further, and stores leave constants out.
 PLAUSIBLE_RATIO = 2**14
+#: Without O_NONBLOCK, opening a FIFO waits for a writer; Windows has neither of the two after it.
+FLAGS = sum(getattr(os, name, 0) for name in ("O_RDONLY", "O_BINARY", "O_NONBLOCK", "O_CLOEXEC"))
+#: Test of a mode, and the name of such a file.
+KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a named pipe (FIFO)"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a character device"),
+    (stat.S_ISBLK, "a block device"),
+)
 
 
-class Stamp(NamedTuple):
-    """Facts that change when a file is replaced or written to."""
-
-    size: int
-    modified: int
-    changed: int  # ctime, which unlike the date of writing cannot be set back
-    inode: int
-    device: int
-
-    def check(self, now: Stamp, path: str, where: str) -> None:
-        """Refuse a file that has changed since it was opened."""
-        if now == self:
-            return
-        if (now.inode, now.device) != (self.inode, self.device):
-            what = "was replaced by another file"
-        elif now.size < self.size:
-            what = f"was truncated from {self.size} to {now.size} bytes"
-        elif now.size > self.size:
-            what = f"has grown from {self.size} to {now.size} bytes"
-        elif now.modified != self.modified:
-            what = "was written to"
-        else:
-            what = "was changed (contents, permissions or name)"
-        raise OSError(f"{path} {what} since it was opened (seen at {where}); open it again.")
+# -- regular files ----------------------------------------------------------------------------
 
 
-def stamp_of(path: str | int, what: str | None = None) -> Stamp:
-    """Stamp of a file, by path or descriptor; of a folder, its identity only."""
-    name = what or path
+def check_regular(path: str | os.PathLike[str]) -> None:
+    """Refuse a path that is not a readable regular file.
+
+    For libraries that open paths themselves; the package opens files by :func:`open_regular`.
+    """
+    open_regular(path).close()
+
+
+def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a regular file to read, checked after opening so that it cannot be swapped between."""
+    name = os.fspath(path)
     try:
-        found = os.stat(path)
-    except FileNotFoundError:
-        raise FileNotFoundError(f"File not found: {name}.") from None
-    except PermissionError as error:
-        raise PermissionError(f"{name} cannot be read: {error.strerror}.") from error
-    if stat.S_ISDIR(found.st_mode):
-        return Stamp(0, 0, 0, found.st_ino, found.st_dev)
-    if not stat.S_ISREG(found.st_mode) and isinstance(path, str):
-        check_regular(path)
-    return Stamp(found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev)
-
-
-class FileSource(BlockSource):
-    """A source in one file, which must not change after it was opened."""
-
-    path: str
-    on_disk = True
-    library: str | None = "numpy"
-    _stamp: Stamp | None = None
-
-    def _check_same(self, where: str) -> None:
-        """Refuse a file that was replaced, written to, truncated or deleted; it costs a stat."""
-        if self._stamp is not None:
-            self._stamp.check(stamp_of(self.path), self.path, where)
-
-    def _place(self, i: int) -> str:
-        """Description of block ``i`` for an error message."""
-        start, stop = self.blocks[i]
-        return f"block {i}, {('rows', 'columns')[self.axis]} {start}:{stop}"
-
-    def __repr__(self) -> str:
-        n, d = self.shape
-        return f"{type(self).__name__}({self.path!r}, {n} x {d}, {self.dtype})"
-
-
-def need(library: str, what: str) -> Any:
-    """Import an optional library, or raise an error that names the extra to install."""
-    from importlib import import_module
-
+        # Before opening, too: opening a device may have effects, such as rewinding a tape.
+        _check_mode(name, os.stat(name).st_mode)
+        handle = os.open(name, FLAGS)
+    except OSError as error:
+        raise _told(name, error) from None
     try:
-        return import_module(library)
-    except ImportError as error:
-        raise ImportError(
-            f"Reading {what} needs {library.split('.')[0]}: pip install 'primedpca[disk]'."
-        ) from error
-
-
-@contextmanager
-def reading(path: str, where: str) -> Iterator[None]:
-    """Turn errors of libraries on damaged files into errors that name the file and the place."""
-    try:
-        yield
-    except (FileNotFoundError, PermissionError, ImportError):
+        _check_mode(name, os.fstat(handle).st_mode)
+        if hasattr(os, "set_blocking"):  # not on Windows before Python 3.12
+            os.set_blocking(handle, True)
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
         raise
-    except Exception as error:
-        if type(error) is MemoryError:  # Arrow's subclass is for lengths in damaged files
-            raise
-        if path in str(error):
-            raise
-        if isinstance(error, InexactError):
-            raise ValueError(f"{path}: {error}") from error
-        kind = OSError if isinstance(error, OSError) else ValueError
-        raise kind(f"{path} is damaged or cannot be read ({where}): {error}") from error
+
+
+def _check_mode(path: str, mode: int) -> None:
+    if stat.S_ISREG(mode):
+        return
+    found = next((name for test, name in KINDS if test(mode)), "something else")
+    kind, remedy = OSError, "save its contents to a file first"
+    if stat.S_ISDIR(mode):
+        kind, remedy = IsADirectoryError, "name a file in it"
+    raise kind(f"{path} is not a regular file but {found}; {remedy}.")
+
+
+def _told(path: str, error: OSError) -> OSError:
+    """The same error with a message that names the path and a remedy."""
+    if error.errno is None:  # raised by _check_mode
+        return error
+    told = f"{path} cannot be opened: {error.strerror}."
+    if isinstance(error, FileNotFoundError):
+        told = f"File not found: {path}. Check the path."
+        if os.path.islink(path):
+            told = f"{path} is a symbolic link to {os.readlink(path)}, which does not exist."
+    elif isinstance(error, PermissionError):
+        told = f"{path} cannot be read: {error.strerror}. Ask its owner for permission."
+    elif error.errno == errno.ELOOP:
+        told = f"{path} is a symbolic link to itself; correct the link."
+    return type(error)(told)
 
 
 @contextmanager
 def unpacked(path: str) -> Iterator[Any]:
     """Open a regular file to read bytes, decompressed if its name ends with ``.gz``."""
     with open_regular(path) as file:
-        if not path.lower().endswith(".gz"):
-            yield file
-            return
-        with gzip.GzipFile(fileobj=file) as stream:
-            yield stream
+        yield gzip.GzipFile(fileobj=file) if path.lower().endswith(".gz") else file
 
 
 @contextmanager
@@ -151,23 +112,37 @@ def opened_archive(path: str) -> Iterator[zipfile.ZipFile]:
         yield archive
 
 
+def member_begin(file: Any, header_offset: int) -> int:
+    """Offset of a member's bytes in a ZIP archive: its local header has a length of its own."""
+    file.seek(header_offset + 26)
+    lengths = file.read(4)  # of two fields after the header
+    return header_offset + 30 + sum(int.from_bytes(lengths[i : i + 2], "little") for i in (0, 2))
+
+
+def read_into(file: Any, held: np.ndarray) -> int:
+    """Fill ``held`` from ``file``; return the number of bytes that there were."""
+    view, got = held.data, 0
+    # One read may return fewer bytes; of a ZIP member it makes a copy.
+    while got < len(view) and (count := file.readinto(view[got : got + 2**20])):
+        got += count
+    return got
+
+
 def whole_lines(
-    file: Any, path: str, size: int | None = None, most: int | None = None
+    file: Any, path: str, size: int | None = None, most: int = LINE_BYTES
 ) -> Iterator[tuple[int, bytes]]:
     """Yield pieces of whole lines, each with the byte at which it begins.
 
     About ``size`` bytes are read at a time; a line of more than ``most`` bytes is refused.
     """
-    size, most = size or base.READ_BYTES, most or LINE_BYTES
     begin, held, length = 0, [b""], 0
-    while piece := file.read(size):
+    while piece := file.read(size or base.READ_BYTES):
         end = piece.rfind(b"\n") + 1
         if end:
             yield begin, b"".join([*held, piece[:end]])
-            begin, held, length = begin + length + end, [piece[end:]], len(piece) - end
-        else:
-            held.append(piece)
-            length += len(piece)
+            begin, held, length = begin + length + end, [], 0
+        held.append(piece[end:])
+        length += len(piece) - end
         if length > most:
             raise ValueError(
                 f"{path} has a line of more than {most} bytes, from byte {begin} on; it is not "
@@ -177,15 +152,38 @@ def whole_lines(
         yield begin, b"".join(held)
 
 
-def read_into(file: Any, held: np.ndarray) -> int:
-    """Fill ``held`` from ``file``; return the number of bytes that there were."""
-    view, got = held.data, 0
-    while got < len(view):  # one read may return fewer bytes; of a ZIP member it makes a copy
-        count = file.readinto(view[got : got + 2**20])
-        if not count:
-            break
-        got += count
-    return got
+# -- errors -----------------------------------------------------------------------------------
+
+
+def need(library: str, what: str, extra: str = "disk") -> Any:
+    """Import an optional library, or raise an error that names the extra to install."""
+    try:
+        return import_module(library)
+    except ImportError as error:
+        name = library.split(".")[0]
+        raise ImportError(
+            f"Reading {what} needs {name}: pip install 'primedpca[{extra}]'."
+        ) from error
+
+
+@contextmanager
+def reading(path: str, where: str, kind: type[Exception] | None = None) -> Iterator[None]:
+    """Turn errors of libraries on damaged files into errors that name the file and the place.
+
+    Errors of the operating system stay such errors, unless ``kind`` says what all are to be.
+    """
+    try:
+        yield
+    except (FileNotFoundError, PermissionError, ImportError):
+        raise
+    except Exception as error:
+        # Arrow's subclass of MemoryError is for lengths in damaged files.
+        if type(error) is MemoryError or path in str(error):
+            raise
+        if isinstance(error, InexactError):
+            raise ValueError(f"{path}: {error}") from error
+        kind = kind or (OSError if isinstance(error, OSError) else ValueError)
+        raise kind(f"{path} is damaged or cannot be read ({where}): {error}") from error
 
 
 def check_matrix(path: str, shape: tuple[int, ...], dtype: Any) -> tuple[int, int]:
@@ -199,12 +197,9 @@ def check_matrix(path: str, shape: tuple[int, ...], dtype: Any) -> tuple[int, in
         work_dtype(dtype)
     except (TypeError, ValueError) as error:
         raise type(error)(f"{path}: {error}") from None
-    if min(shape) < 0:
-        raise ValueError(f"{path} declares shape {tuple(shape)}, which must not be negative.")
-    if 0 in shape:
-        raise ValueError(
-            f"{path} is empty: its shape is {tuple(shape)}, a minimum of 1 is required."
-        )
+    if min(shape) < 1:
+        what = "empty" if min(shape) == 0 else "damaged, as no side can be negative"
+        raise ValueError(f"{path} is {what}: its shape is {tuple(shape)}, 1 x 1 is the minimum.")
     return int(shape[0]), int(shape[1])
 
 
@@ -224,12 +219,155 @@ def split_part(path: str | os.PathLike[str]) -> tuple[str, str | None]:
     Both may have ``::`` in their names: the longest existing path counts.
     """
     text = os.fspath(path)
-    if "::" not in text or os.path.exists(text):
-        return text, None
     pieces = text.split("::")
-    for count in range(len(pieces) - 1, 0, -1):
+    for count in range(len(pieces), 0, -1):
         name = "::".join(pieces[:count])
         if os.path.exists(name):
-            return name, "::".join(pieces[count:])
-    name, part = text.rsplit("::", 1)
-    return name, part
+            return name, "::".join(pieces[count:]) if count < len(pieces) else None
+    name, mark, part = text.rpartition("::")
+    return (name, part) if mark else (text, None)
+
+
+def only_one(path: str, arrays: dict[str, Any]) -> Any:
+    """Return the only array of two dimensions, of a file that may have several."""
+    if len(arrays) != 1:
+        names = ", ".join(sorted(arrays)[:9]) or "none"
+        raise ValueError(
+            f"{path} has {len(arrays)} arrays of two dimensions ({names}), not one; name the array "
+            f"as '{path}::array'."
+        )
+    return next(iter(arrays.values()))
+
+
+# -- sources ----------------------------------------------------------------------------------
+
+
+class Stamp(NamedTuple):
+    """Facts that change when a file is replaced or written to."""
+
+    size: int
+    modified: int
+    changed: int  # ctime, which unlike the date of writing cannot be set back
+    inode: int
+    device: int
+
+    def check(self, path: str, where: str, handle: int | None = None) -> None:
+        """Refuse a file that has changed since it was opened; it costs a stat."""
+        now = stamp_of(path if handle is None else handle)
+        if now == self:
+            return
+        changes = {
+            "was replaced by another file": now[3:] != self[3:],
+            f"was truncated from {self.size} to {now.size} bytes": now.size < self.size,
+            f"has grown from {self.size} to {now.size} bytes": now.size > self.size,
+            "was written to": now.modified != self.modified,
+            "was changed (contents, permissions or name)": True,
+        }
+        what = next(what for what, seen in changes.items() if seen)
+        raise OSError(f"{path} {what} since it was opened (seen at {where}); open it again.")
+
+
+def stamp_of(path: str | int) -> Stamp:
+    """Stamp of a file, by path or descriptor; of a folder, its identity only."""
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        raise _told(str(path), error) from error
+    if stat.S_ISDIR(found.st_mode):
+        return Stamp(0, 0, 0, found.st_ino, found.st_dev)
+    if isinstance(path, str):
+        _check_mode(path, found.st_mode)
+    return Stamp(found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev)
+
+
+class FileSource(BlockSource):
+    """A source in one file, which must not change after it was opened."""
+
+    path: str
+    on_disk = True
+    library: str | None = "numpy"
+    _stamp: Stamp | None = None
+
+    def _check_same(self, where: str) -> None:
+        """Refuse a file that was replaced, written to, truncated or deleted."""
+        if self._stamp is not None:
+            self._stamp.check(self.path, where)
+
+    def _place(self, i: int) -> str:
+        """Description of block ``i`` for an error message."""
+        start, stop = self.blocks[i]
+        return f"block {i}, {('rows', 'columns')[self.axis]} {start}:{stop}"
+
+    def __repr__(self) -> str:
+        n, d = self.shape
+        return f"{type(self).__name__}({self.path!r}, {n} x {d}, {self.dtype})"
+
+
+class InOrder(FileSource):
+    """Blocks that are decoded one after another; reading an earlier one starts again.
+
+    Threads that share the blocks of a pass ask for them nearly in order, so blocks that were
+    skipped on the way to a later one are kept for a while.
+    """
+
+    def __init__(self) -> None:
+        self._renew()
+        renewed_after_fork(self)
+
+    def _renew(self) -> None:
+        """Start again: a forked child shares its position in the file with its parent."""
+        self._lock = threading.Lock()
+        self._running: Iterator[tuple[int, Block]] | None = None
+        self._next = 0
+        self._passed: dict[int, Block] = {}
+
+    @abstractmethod
+    def _from(self, i: int) -> Iterator[tuple[int, Block]]:
+        """Yield blocks with their numbers, from the last possible start before block ``i``."""
+
+    def _entry(self, i: int) -> int:
+        """Number of the block with which ``_from(i)`` begins."""
+        return 0
+
+    def read(self, i: int) -> Block:
+        """Block ``i``: the next one at once, others after decoding the blocks before."""
+        with self._lock, reading(self.path, self._place(i)):
+            self._check_same(self._place(i))
+            if i in self._passed:
+                return self._passed.pop(i)
+            entry = self._entry(i)
+            if self._running is None or not entry < self._next <= i:
+                self._running, self._passed, self._next = self._from(i), {}, entry
+            try:
+                return self._forward(self._running, i)
+            except BaseException:
+                self._running = None
+                raise
+
+    def _forward(self, running: Iterator[tuple[int, Block]], i: int) -> Block:
+        for number, block in running:
+            self._next = number + 1
+            if number == i:
+                if i == len(self.blocks) - 1:
+                    self._running = None  # nothing follows: close the file
+                return block
+            self._passed[number] = block
+            if len(self._passed) > AHEAD:
+                del self._passed[min(self._passed)]
+        raise OSError(f"{self.path} ends before {self._place(i)}.")
+
+    def __getstate__(self) -> dict[str, Any]:
+        left_out = ("_lock", "_running", "_passed", "_next")
+        return {key: value for key, value in self.__dict__.items() if key not in left_out}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        InOrder.__init__(self)
+        self.__dict__.update(state)
+
+
+def runs(index: np.ndarray) -> Iterator[tuple[np.ndarray, int, int]]:
+    """Yield the places in ``index`` of rows that lie together, with their range of rows."""
+    order = np.argsort(index, kind="stable")
+    for place in np.split(order, np.flatnonzero(np.diff(index[order]) > 1) + 1):
+        if place.size:
+            yield place, int(index[place[0]]), int(index[place[-1]]) + 1

@@ -10,10 +10,9 @@ import scipy.sparse as sp
 
 from primedpca._core.arrays import work_dtype
 from primedpca.protocols import Block
-from primedpca.sources.base import BlockSource
+from primedpca.sources.base import BlockSource, read_only
+from primedpca.sources.files.common import runs
 from primedpca.sources.memory import sparse
-
-__all__ = ["CompressedFile"]
 
 
 class CompressedFile(BlockSource):
@@ -35,15 +34,13 @@ class CompressedFile(BlockSource):
         self.format, self.dtype = kind, np.dtype(dtype)
         self.shape, self.axis = (int(shape[0]), int(shape[1])), 0 if kind == "csr" else 1
         work_dtype(self.dtype)
-        self._indptr = np.asarray(indptr)
-        if self._indptr.dtype.kind not in "iu" or self._indptr.shape != (
-            self.shape[self.axis] + 1,
-        ):
+        indptr = np.asarray(indptr)
+        if indptr.dtype.kind not in "iu" or indptr.shape != (self.shape[self.axis] + 1,):
             raise ValueError(
-                f"{self.path} is damaged: its `indptr` has shape {self._indptr.shape} and type "
-                f"{self._indptr.dtype}, but the matrix is {self.shape[0]} x {self.shape[1]}."
+                f"{self.path} is damaged: its `indptr` has shape {indptr.shape} and type "
+                f"{indptr.dtype}, but the matrix is {self.shape[0]} x {self.shape[1]}."
             )
-        self._indptr = self._indptr.astype(np.int64, copy=False)
+        self._indptr = indptr.astype(np.int64, copy=False)
         if self._indptr[0] != 0 or (np.diff(self._indptr) < 0).any():
             raise ValueError(f"{self.path} is damaged: its `indptr` does not ascend from 0.")
         if self._indptr[-1] > entries:
@@ -75,15 +72,12 @@ class CompressedFile(BlockSource):
         block.indices = block.indices.astype(narrow, copy=False)
         if not block.has_canonical_format:
             block.sum_duplicates()
-        block.data.flags.writeable = block.indices.flags.writeable = False
-        return block
+        return read_only(block)
 
     def _check(self, indices: np.ndarray, what: str) -> None:
         across = self.shape[1 - self.axis]
         if indices.dtype.kind not in "iu":
-            raise ValueError(
-                f"{self.path} is damaged: its `indices` are of type {indices.dtype}, not integers."
-            )
+            raise ValueError(f"{self.path} is damaged: its `indices` are not integers.")
         if indices.size and (indices.min() < 0 or indices.max() >= across):
             bad = indices.min() if indices.min() < 0 else indices.max()
             raise ValueError(
@@ -95,21 +89,15 @@ class CompressedFile(BlockSource):
         """Rows by number; neighbours are read together."""
         if self.axis == 1:
             return super().rows(index)
-        order = np.argsort(index, kind="stable")
-        edges = np.flatnonzero(np.diff(index[order]) > 1) + 1
-        pieces = []
-        for place in np.split(order, edges):
-            if place.size:
-                first, last = int(index[place[0]]), int(index[place[-1]])
-                held = self._slice(first, last + 1, f"rows {first}:{last + 1}")
-                pieces.append(held[index[place] - first])
+        pieces, places = [], []
+        for place, first, stop in runs(index):
+            held = self._slice(first, stop, f"rows {first}:{stop}")
+            pieces.append(held[index[place] - first])
+            places.append(place)
         if not pieces:
             return sp.csr_array((0, self.shape[1]), dtype=self.dtype)
-        return sp.vstack(pieces, format="csr")[np.argsort(order, kind="stable")]
+        return sp.vstack(pieces, format="csr")[np.argsort(np.concatenate(places), kind="stable")]
 
     def __repr__(self) -> str:
-        n, d = self.shape
-        return (
-            f"{type(self).__name__}({self.path!r}, {self.format}, {n} x {d}, {self.nnz} entries, "
-            f"{self.dtype})"
-        )
+        (n, d), name = self.shape, f"{type(self).__name__}({self.path!r}"
+        return f"{name}, {self.format}, {n} x {d}, {self.nnz} entries, {self.dtype})"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,8 +18,6 @@ from primedpca.sources.files.common import check_matrix, reading, unpacked, whol
 from primedpca.sources.files.number_text import Tokens, shown
 from primedpca.sources.memory.dense import DenseSource
 from primedpca.sources.memory.sparse import SparseSource
-
-__all__ = ["is_matrix_market", "matrix_market"]
 
 PIECE_BYTES = 2**19  # so that the positions of its tokens stay in the cache
 LINE_BYTES = 2**20
@@ -92,13 +90,6 @@ def matrix_market(path: str | os.PathLike[str]) -> DataSource:
     while held:  # one after another, so that only one is in memory twice
         columns.append(np.concatenate(held.pop(0)))
     return _sparse(head, columns) if head.coordinates else _dense(head, columns[0])
-
-
-def is_matrix_market(x: Any) -> bool:
-    """Whether ``x`` names a Matrix Market file by its suffix."""
-    if not isinstance(x, (str, os.PathLike)):
-        return False
-    return os.fspath(x).lower().endswith((".mtx", ".mtx.gz"))
 
 
 # -- the header -------------------------------------------------------------------------------

@@ -1,38 +1,42 @@
-"""``.npz`` files of NumPy and SciPy: one array is read in place, or decompressed in blocks."""
+"""``.npz`` files of NumPy and SciPy: read in place or in blocks, never unpickled or densified.
+
+NumPy would allocate as much as a header declares.  Here a header is compared with the bytes that
+are stored, and with the most that the caller can use, before anything is allocated; and every
+member is read to its end, where its checksum is compared.
+"""
 
 from __future__ import annotations
 
 import os
 import zipfile
-import zlib
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
+from primedpca._core.arrays import work_dtype
 from primedpca._core.units import as_bytes
 from primedpca.protocols import Block, DataSource
 from primedpca.sources import base
-from primedpca.sources.base import cut_evenly
-from primedpca.sources.files.common import (
-    Stamp,
-    check_matrix,
-    opened_archive,
-    read_into,
-    reading,
-    stamp_of,
-)
-from primedpca.sources.files.npy import Header, read_header
-from primedpca.sources.files.raw_binary import raw_source
-from primedpca.sources.files.regular_files import open_regular
-from primedpca.sources.files.sequential import InOrder
-from primedpca.sources.files.sparse_npz import sparse_npz
-from primedpca.sources.files.zip_members import begin_of, member_header
+from primedpca.sources.files import common
+from primedpca.sources.files.common import Stamp, opened_archive, reading, stamp_of
+from primedpca.sources.files.compressed_rows import CompressedFile
+from primedpca.sources.files.raw_binary import Header, raw_source, read_header
 from primedpca.sources.memory.dense import DenseSource
+from primedpca.sources.memory.sparse import SparseSource
 
-__all__ = ["npz_source"]
-
+DEFLATE_RATIO = 1032  # one byte of a deflated stream never becomes more
+PIECE_BYTES = 2**22
+SURPLUS = 2**24  # entries that a small matrix may have: several at one place add up
+LEAST_SIDE = 2**20  # rows or columns that may be empty, however little is stored
 SPARSE_MEMBERS = {"data.npy", "shape.npy", "format.npy"}
+#: SciPy format -> members of its file beside ``format`` and ``shape``.
+MEMBERS = {
+    **dict.fromkeys(("csr", "csc", "bsr"), ("data", "indices", "indptr")),
+    "coo": ("data", "row", "col"),
+    "dia": ("data", "offsets"),
+}
 
 
 def npz_source(
@@ -59,101 +63,220 @@ def npz_source(
     name = os.fspath(path)
     stamp = stamp_of(name)
     with reading(name, "the list of its members"), opened_archive(name) as archive:
-        members = {info.filename: info for info in archive.infolist()}
-        if members.keys() >= SPARSE_MEMBERS and part is None:
+        members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+        files = {info.filename for info in members.values()}
+        if files >= SPARSE_MEMBERS and part is None:
             return sparse_npz(name)
-        info = members[_member(archive, members, name, part)]
+        info = _member(archive, members, name, part)
         label = f"{name}::{info.filename.removesuffix('.npy')}"
-        with archive.open(info) as file:
-            head = member_header(file, info, label)
-        begin = begin_of(archive, info)
-    shape = check_matrix(label, head.shape, head.dtype)
-    if info.compress_type != zipfile.ZIP_STORED:
-        streamed = CompressedMember(name, info.filename, shape, head, stamp)
-        small = cache and info.file_size <= as_bytes(cache, "cache")
-        return _held(streamed) if small else streamed
-    if verify:
-        _check_crc(name, begin, info)
-    whole = raw_source(
-        name, shape=shape, dtype=head.dtype, offset=begin + head.length, order=head.order
-    )
-    stamp.check(stamp_of(name), name, "opening")
-    return whole
+        stored = info.compress_type == zipfile.ZIP_STORED
+        head, begin = _located(archive, info, label, verify and stored)
+    shape = common.check_matrix(label, head.shape, head.dtype)
+    if stored:
+        whole = raw_source(name, shape=shape, dtype=head.dtype, offset=begin, order=head.order)
+        stamp.check(name, "opening")
+        return whole
+    streamed = CompressedMember(name, info.filename, shape, head, stamp)
+    if not cache or info.file_size > as_bytes(cache, "cache"):
+        return streamed
+    held = np.empty(shape, head.dtype, order=head.order)
+    for i, block in streamed.scan():
+        held[(slice(None),) * streamed.axis + (slice(*streamed.blocks[i]),)] = block
+    return DenseSource(held)
 
 
-def _member(archive: zipfile.ZipFile, members: dict[str, Any], name: str, part: str | None) -> str:
-    """Name of the member to read: the one named, or the only one with two dimensions."""
+def _member(archive: zipfile.ZipFile, members: dict[str, Any], name: str, part: str | None) -> Any:
+    """The member to read: the one named, or the only one with two dimensions."""
     if part is not None:
-        for wanted in (part, f"{part}.npy"):
-            if wanted in members:
-                return wanted
-        known = ", ".join(sorted(key.removesuffix(".npy") for key in members)) or "nothing"
-        raise ValueError(f"{name} has no array {part!r}; it has {known}.")
-    found = []
-    for key in members:
-        if key.endswith(".npy"):
-            with archive.open(key) as file:
+        info = members.get(part.removesuffix(".npy"))
+        if info is None:
+            known = ", ".join(sorted(members)) or "nothing"
+            raise ValueError(f"{name} has no array {part!r}; it has {known}.")
+        return info
+    found = {}
+    for key, info in members.items():
+        if info.filename.endswith(".npy"):
+            with archive.open(info) as file:
                 if len(read_header(file, f"{name}::{key}").shape) == 2:
-                    found.append(key)
-    if len(found) != 1:
-        names = ", ".join(key.removesuffix(".npy") for key in found) or "none"
+                    found[key] = info
+    return common.only_one(name, found)
+
+
+def _located(
+    archive: zipfile.ZipFile, info: zipfile.ZipInfo, label: str, verify: bool
+) -> tuple[Header, int]:
+    """Header of a member, and the byte of the file at which its numbers begin."""
+    with archive.open(info) as stream:
+        head = _header(stream, info, label)
+        try:
+            while verify and stream.read(PIECE_BYTES):
+                pass  # the last read compares the checksum
+        except (zipfile.BadZipFile, EOFError) as error:
+            raise OSError(
+                f"{label} is damaged: {error}. `verify`=False reads a dense array all the same."
+            ) from error
+    return head, common.member_begin(archive.fp, info.header_offset) + head.length
+
+
+def _header(stream: Any, info: zipfile.ZipInfo, label: str) -> Header:
+    """Shape and type of a member, compared with the bytes that are stored."""
+    head = read_header(stream, label)
+    wanted = int(np.prod(head.shape, dtype=object)) * head.dtype.itemsize
+    there = info.file_size - head.length
+    if wanted != there or min(head.shape, default=0) < 0:
         raise ValueError(
-            f"{name} has {len(found)} arrays of two dimensions ({names}), not one; name the array "
-            f"as '{name}::array'."
+            f"{label} declares shape {head.shape} of {head.dtype}, {wanted} bytes, but {there} "
+            "bytes are stored: its header is wrong."
         )
-    return found[0]
-
-
-def _check_crc(name: str, begin: int, info: zipfile.ZipInfo) -> None:
-    """Compare an uncompressed member with its checksum, by reading it once."""
-    state, left = 0, info.file_size
-    with open_regular(name) as file:
-        file.seek(begin)
-        while left:
-            piece = file.read(min(left, base.READ_BYTES))
-            if not piece:
-                raise OSError(f"{name} ends inside {info.filename}: it is truncated.")
-            state, left = zlib.crc32(piece, state), left - len(piece)
-    if state != info.CRC:
-        raise OSError(
-            f"{name}::{info.filename} is damaged: its checksum is {state:#010x}, not "
-            f"{info.CRC:#010x}. `verify`=False reads it without this check."
+    if info.file_size > DEFLATE_RATIO * info.compress_size:
+        raise ValueError(
+            f"{label} declares {info.file_size} bytes, but only {info.compress_size} are stored, "
+            "which cannot become that many: its header is wrong."
         )
+    return head
 
 
-class CompressedMember(InOrder):
+class CompressedMember(common.InOrder):
     """A compressed array of a ``.npz`` file, decompressed from its beginning in every pass."""
 
     read_rate = 2e8
 
-    def __init__(
-        self, path: str, member: str, shape: tuple[int, int], head: Header, stamp: Stamp
-    ) -> None:
+    def __init__(self, path: str, member: str, shape: Any, head: Header, stamp: Stamp) -> None:
         super().__init__()
         self.path, self._stamp, self._member, self._head = path, stamp, member, head
         self.shape, self.dtype = shape, head.dtype
         self.axis = 0 if head.order == "C" else 1
         across = shape[1 - self.axis] * head.dtype.itemsize
-        self.blocks = cut_evenly(shape[self.axis], max(1, base.READ_BYTES // across))
+        self.blocks = base.cut_evenly(shape[self.axis], max(1, base.READ_BYTES // across))
 
     def _from(self, i: int) -> Iterator[tuple[int, Block]]:
         with opened_archive(self.path) as archive, archive.open(self._member) as file:
             file.read(self._head.length)
             for number, (start, stop) in enumerate(self.blocks):
                 sides = (stop - start, self.shape[1 - self.axis])
-                held = np.empty(sides[0] * sides[1] * self.dtype.itemsize, np.uint8)
-                if read_into(file, held) < held.size:
-                    raise OSError(f"{self.path} ends early in {self._place(number)}.")
+                held = _read(file, sides[0] * sides[1] * self.dtype.itemsize, self._place(number))
                 if number == len(self.blocks) - 1:
                     file.read(1)  # at the end the checksum is compared
                 block = base.read_only(held.view(self.dtype).reshape(sides))
                 yield number, block if self.axis == 0 else block.T
 
 
-def _held(source: CompressedMember) -> DenseSource:
-    """The whole array in memory."""
-    whole = np.empty(source.shape, source.dtype, order="C" if source.axis == 0 else "F")
-    for i, block in source.scan():
-        start, stop = source.blocks[i]
-        whole[(slice(None),) * source.axis + (slice(start, stop),)] = block
-    return DenseSource(whole)
+def _read(file: Any, size: int, label: str) -> np.ndarray:
+    held = np.empty(size, np.uint8)
+    if common.read_into(file, held) < size:
+        raise OSError(f"it ends early in {label}")
+    return held
+
+
+# -- sparse matrices --------------------------------------------------------------------------
+
+
+def sparse_npz(path: str | os.PathLike[str]) -> DataSource:
+    """Source of a file that ``scipy.sparse.save_npz`` wrote.
+
+    Parameters
+    ----------
+    path : path
+        Compressed rows and columns saved with ``compressed=False`` are read block by block;
+        other formats are loaded once, and stay sparse.
+
+    Returns
+    -------
+    DataSource
+        :class:`SparseNpz`, or a :class:`~primedpca.sources.memory.sparse.SparseSource`.
+    """
+    name = os.fspath(path)
+    with reading(name, "a sparse matrix", ValueError), opened_archive(name) as archive:
+        members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+        kind = _array(archive, members, "format", 1).item()
+        kind = kind.decode("ascii") if isinstance(kind, bytes) else str(kind)
+        if kind not in MEMBERS:
+            raise ValueError(f"its sparse format is {kind!r}, not one of {', '.join(MEMBERS)}")
+        sides = _array(archive, members, "shape", 32)
+        shape = tuple(sides.ravel().tolist())
+        if sides.dtype.kind not in "iu" or len(shape) != 2 or min(shape) < 0:
+            raise ValueError(f"its shape is {shape}, not two whole numbers from 0 up")
+        stored = all(
+            part in members and members[part].compress_type == zipfile.ZIP_STORED
+            for part in ("data", "indices")
+        )
+        if kind in ("csr", "csc") and stored:
+            indptr = _array(archive, members, "indptr", max(shape) + 1)
+            where = [_located(archive, members[part], part, True) for part in ("data", "indices")]
+            return SparseNpz(name, kind, shape, indptr, where)
+        most = max(shape[0] * shape[1], SURPLUS)
+        parts = {part: _array(archive, members, part, most) for part in MEMBERS[kind]}
+        return SparseSource(_assembled(kind, shape, parts))
+
+
+def _array(archive: zipfile.ZipFile, members: dict[str, Any], name: str, most: int) -> np.ndarray:
+    """The array ``name`` of an archive, which may have at most ``most`` entries."""
+    if name not in members:
+        raise ValueError(f"it has no array `{name}`")
+    with archive.open(members[name]) as stream:
+        head = _header(stream, members[name], f"`{name}`")
+        count = int(np.prod(head.shape, dtype=object))
+        if count > most:
+            raise ValueError(f"`{name}` declares {count} entries, more than the {most} possible")
+        held = _read(stream, count * head.dtype.itemsize, f"`{name}`")
+        stream.read(1)  # at the end the checksum is compared
+    return np.ndarray(head.shape, head.dtype, held, order=head.order)
+
+
+class SparseNpz(CompressedFile):
+    """Compressed rows or columns in members that were stored without compression.
+
+    The checksums of the archive are verified when it is opened, in one reading of the file.
+    """
+
+    def __init__(
+        self, path: str, kind: str, shape: Any, indptr: np.ndarray, where: list[tuple[Header, int]]
+    ) -> None:
+        self.path, self._stamp = path, stamp_of(path)
+        for head, _ in where:
+            if len(head.shape) != 1:
+                raise ValueError(f"an array of its entries has {len(head.shape)} dimensions, not 1")
+        self._where = dict(zip(("data", "indices"), where, strict=True))
+        entries = min(head.shape[0] for head, _ in where)
+        self._begin(kind, shape, where[0][0].dtype, indptr, entries)
+
+    def _stored(self, name: str, start: int, stop: int) -> np.ndarray:
+        head, begin = self._where[name]
+        where = f"entries {start}:{stop} of `{name}`"
+        with common.open_regular(self.path) as file:
+            self._stamp.check(self.path, where, file.fileno())
+            file.seek(begin + start * head.dtype.itemsize)
+            values = np.fromfile(file, head.dtype, stop - start)
+        if values.size < stop - start:
+            raise OSError(f"{self.path} was truncated: {where} no longer exist.")
+        return values.astype(head.dtype.newbyteorder("="), copy=False)
+
+
+def _assembled(kind: str, shape: tuple[int, int], parts: dict[str, np.ndarray]) -> Any:
+    values = tuple(parts.values())
+    work_dtype(values[0].dtype)
+    for name, part in parts.items():
+        if name != "data" and (part.dtype.kind not in "iu" or part.ndim != 1):
+            raise ValueError(
+                f"its `{name}` are {part.ndim}-dimensional of type {part.dtype}, not a list of "
+                "integers"
+            )
+    if values[0].ndim != {"dia": 2, "bsr": 3}.get(kind, 1):
+        raise ValueError(f"its `data` have {values[0].ndim} dimensions")
+    if kind not in ("csr", "csc"):
+        stored = sum(part.nbytes for part in values)
+        if max(shape) > stored + LEAST_SIDE:  # even its empty rows would fill the memory
+            raise ValueError(f"its shape is {shape}, but only {stored} bytes are stored")
+    if kind == "coo":
+        return sp.coo_array((values[0], values[1:]), shape=shape)
+    if kind == "dia":
+        return sp.dia_array(values, shape=shape).tocoo()
+    if kind == "bsr":
+        blocks = sp.bsr_array(values, shape=shape)
+        blocks.check_format(full_check=True)
+        return blocks.tocoo()  # in NumPy: compiled conversions would trust the indices
+    empty = (sp.csr_array if kind == "csr" else sp.csc_array)((1, 1), dtype=values[0].dtype)
+    # Set, not passed in, so that SparseSource can say what is wrong with them.
+    empty._shape = shape
+    empty.data, empty.indices, empty.indptr = values
+    return empty

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from primedpca.sources.files.common import check_matrix
-from primedpca.sources.files.decompression import HEADERS, STREAMS, check_stored
-
-__all__ = ["Layout", "layout_of"]
+from primedpca.sources.files.chunked import HEADERS, STREAMS, check_stored
+from primedpca.sources.files.common import check_matrix, reading
 
 #: Codecs that decode to Python objects; pickle among them runs code from the file.
 OBJECTS = {"pickle", "json2", "json", "msgpack2", "msgpack", "categorize", "base64"}
@@ -25,14 +21,12 @@ CHECKSUMS = {"crc32c": "end", "fletcher32": "end", "crc32": "start", "adler32": 
 ABSENT = 2**64 - 1  # in the index of a shard
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """Shapes of an array and of its chunks, and the facts that bound the decoded size of a chunk.
 
     Attributes
     ----------
     shape : tuple of int
-    dtype : numpy.dtype
     chunks : tuple of int
         Shape of a chunk, or of a shard if the array has shards.
     inner : tuple of int
@@ -48,7 +42,6 @@ class Layout:
     """
 
     shape: tuple[int, ...]
-    dtype: np.dtype
     chunks: tuple[int, ...]
     inner: tuple[int, ...]
     encoded: int
@@ -63,13 +56,6 @@ class Layout:
         if self.chunks == self.inner:
             self._check_chunk(file, 0, size)
             return
-        for start, length in self._index(file, size):
-            if start + length > size:
-                raise ValueError(f"its index points to byte {start + length} of {size}")
-            self._check_chunk(file, start, length)
-
-    def _index(self, file: BinaryIO, size: int) -> Iterator[tuple[int, int]]:
-        """Yield start and length of the chunks of a shard."""
         count = math.prod(a // b for a, b in zip(self.chunks, self.inner, strict=True))
         length = 16 * count + 4 * self.index_checksum
         if length > size:
@@ -77,14 +63,16 @@ class Layout:
         file.seek(size - length if self.index_at_end else 0)
         pairs = np.frombuffer(file.read(16 * count), "<u8").reshape(-1, 2)
         for start, length in pairs[(pairs != ABSENT).any(axis=1)].tolist():
-            yield start, length
+            if start + length > size:
+                raise ValueError(f"its index points to byte {start + length} of {size}")
+            self._check_chunk(file, start, length)
 
     def _check_chunk(self, file: BinaryIO, start: int, size: int) -> None:
         wanted = math.prod(self.inner) * self.encoded
         check_stored(size, wanted)
-        assert self.packing is not None
-        left = 4 * sum(codec["id"] in CHECKSUMS for codec in self.packing)
-        for codec in self.packing:
+        packing = self.packing or ()
+        left = 4 * sum(codec["id"] in CHECKSUMS for codec in packing)
+        for codec in packing:
             name = codec["id"]
             if name in CHECKSUMS:
                 size, left = size - 4, left - 4
@@ -112,61 +100,42 @@ def layout_of(label: str, found: Any, *, known_only: bool = True) -> Layout:
     known_only : bool
         Refuse codecs whose decoded size cannot be checked; if False, they are not checked.
     """
-    try:
+    with reading(label, "its metadata"):
         version = found["zarr_format"]
         if version == 3:
             kind, grid = found["data_type"], found["chunk_grid"]
             if grid["name"] != "regular":
                 raise ValueError(f"its chunk grid {grid['name']!r} is not regular")
-            chunks = grid["configuration"]["chunk_shape"]
-            codecs = [_codec(one) for one in found["codecs"]]
+            chunks, codecs = grid["configuration"]["chunk_shape"], found["codecs"]
         elif version == 2:
             kind, chunks = found["dtype"], found["chunks"]
-            codecs = [_codec(one) for one in [*(found["filters"] or []), found["compressor"] or {}]]
+            codecs = [*(found["filters"] or []), found["compressor"] or {}]
         else:
             raise ValueError(f"its `zarr_format` is {version!r}, not 2 or 3")
         shape, chunks = _lengths(found["shape"], 0), _lengths(chunks, 1)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{label} has damaged metadata: {error!r}") from error
-    except ValueError as error:
-        raise ValueError(f"{label} has damaged metadata: {error}.") from error
-    dtype = _dtype(label, kind)
-    if len(shape) != len(chunks):
-        raise ValueError(f"{label} has shape {shape}, but its chunks have shape {chunks}.")
-    check_matrix(label, shape, dtype)
-    try:
-        return _layout(label, shape, dtype, chunks, codecs, known_only)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{label} has a damaged list of codecs: {error!r}") from error
-
-
-def _layout(
-    label: str,
-    shape: tuple[int, ...],
-    dtype: np.dtype,
-    chunks: tuple[int, ...],
-    codecs: list[dict[str, Any]],
-    known_only: bool,
-) -> Layout:
-    names = [codec["id"] for codec in codecs]
-    if "sharding_indexed" not in names:
-        encoded, packing = _packing(label, dtype, codecs, known_only)
-        return Layout(shape, dtype, chunks, chunks, encoded, packing)
-    if names != ["sharding_indexed"]:
-        raise ValueError(
-            f"{label} has codecs beside its shards ({', '.join(names)}), which is not supported; "
-            "write it again with codecs inside the shards only."
-        )
-    (shard,) = codecs
-    inner = _lengths(shard["chunk_shape"], 1)
-    if len(inner) != len(chunks) or any(a % b for a, b in zip(chunks, inner, strict=True)):
-        raise ValueError(f"{label} has shards of {chunks}, which chunks of {inner} do not fill.")
-    index = [_codec(one)["id"] for one in shard["index_codecs"]]
-    if index not in (["bytes"], ["bytes", "crc32c"]):
-        raise ValueError(f"{label} encodes the index of its shards by {index}: not supported.")
-    encoded, packing = _packing(label, dtype, [_codec(one) for one in shard["codecs"]], known_only)
-    at_end = shard.get("index_location", "end") == "end"
-    return Layout(shape, dtype, chunks, inner, encoded, packing, at_end, "crc32c" in index)
+        dtype = _dtype(label, kind)
+        if len(shape) != len(chunks):
+            raise ValueError(f"its shape is {shape}, but its chunks have shape {chunks}")
+        check_matrix(label, shape, dtype)
+        codecs = [_codec(one) for one in codecs]
+        names = [codec["id"] for codec in codecs]
+        if "sharding_indexed" not in names:
+            return Layout(shape, chunks, chunks, *_packing(label, dtype, codecs, known_only))
+        if names != ["sharding_indexed"]:
+            raise ValueError(
+                f"it has codecs beside its shards ({', '.join(names)}), which is not supported; "
+                "write it again with codecs inside the shards only"
+            )
+        (shard,) = codecs
+        inner = _lengths(shard["chunk_shape"], 1)
+        if len(inner) != len(chunks) or any(a % b for a, b in zip(chunks, inner, strict=True)):
+            raise ValueError(f"it has shards of {chunks}, which chunks of {inner} do not fill")
+        index = [_codec(one)["id"] for one in shard["index_codecs"]]
+        if index not in (["bytes"], ["bytes", "crc32c"]):
+            raise ValueError(f"it encodes the index of its shards by {index}: not supported")
+        packed = _packing(label, dtype, [_codec(one) for one in shard["codecs"]], known_only)
+        at_end = shard.get("index_location", "end") == "end"
+        return Layout(shape, chunks, inner, *packed, at_end, "crc32c" in index)
 
 
 def _packing(
@@ -186,16 +155,14 @@ def _packing(
                 _dtype(label, codec[key])
             changed = codec.get("astype") or codec.get("encode_dtype")
             encoded = encoded if changed is None else np.dtype(changed).itemsize
-        elif name in CHECKSUMS or name in HEADERS or name in STREAMS:
-            plain = name != "lzma" or (codec.get("format", 1) == 1 and not codec.get("filters"))
-            packing.append(codec if plain else codec | {"id": "lzma with filters"})
-        else:
-            packing.append(codec)
-    unknown = [
-        codec["id"] for codec in packing if codec["id"] not in {*CHECKSUMS, *HEADERS, *STREAMS}
-    ]
-    if sum(codec["id"] not in CHECKSUMS for codec in packing) > 1 and not unknown:
-        unknown = [" and ".join(codec["id"] for codec in packing)]
+            continue
+        if name == "lzma" and (codec.get("format", 1) != 1 or codec.get("filters")):
+            codec = codec | {"id": "lzma with filters"}
+        packing.append(codec)
+    names = [codec["id"] for codec in packing]
+    unknown = [name for name in names if name not in {*CHECKSUMS, *HEADERS, *STREAMS}]
+    if not unknown and sum(name not in CHECKSUMS for name in names) > 1:
+        unknown = [" and ".join(names)]
     if unknown and known_only:
         raise ValueError(
             f"{label} is compressed by {unknown[0]!r}, whose decoded size cannot be bounded. If "
