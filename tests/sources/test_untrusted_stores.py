@@ -152,7 +152,7 @@ def test_a_type_in_the_place_of_a_matrix(tmp_path):
     with h5py.File(path, "r+") as file:
         del file["X"]
         file["X"] = np.dtype("f8")
-    with pytest.raises(ValueError, match=r"a\.h5ad is damaged: `X` is not a matrix"):
+    with pytest.raises(ValueError, match=r"a\.h5ad is damaged.* `X` is not a matrix"):
         as_source(path)
 
 

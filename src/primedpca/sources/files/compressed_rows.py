@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from primedpca._core.arrays import work_dtype
 from primedpca.protocols import Block
 from primedpca.sources.base import BlockSource, read_only
-from primedpca.sources.files.common import runs
+from primedpca.sources.files.common import reading, runs
 from primedpca.sources.memory import sparse
 
 
@@ -28,26 +28,18 @@ class CompressedFile(BlockSource):
     def _begin(self, kind: str, shape: Any, dtype: Any, indptr: np.ndarray, entries: int) -> None:
         """Check all that is known without reading the entries, and cut into blocks."""
         if kind not in ("csr", "csc"):
-            raise ValueError(
-                f"{self.path} holds a sparse matrix of format {kind!r}, not csr or csc."
-            )
+            raise ValueError(f"its sparse format is {kind!r}, not csr or csc")
         self.format, self.dtype = kind, np.dtype(dtype)
         self.shape, self.axis = (int(shape[0]), int(shape[1])), 0 if kind == "csr" else 1
         work_dtype(self.dtype)
         indptr = np.asarray(indptr)
         if indptr.dtype.kind not in "iu" or indptr.shape != (self.shape[self.axis] + 1,):
-            raise ValueError(
-                f"{self.path} is damaged: its `indptr` has shape {indptr.shape} and type "
-                f"{indptr.dtype}, but the matrix is {self.shape[0]} x {self.shape[1]}."
-            )
+            raise ValueError(f"its `indptr` is {indptr.dtype} of shape {indptr.shape}")
         self._indptr = indptr.astype(np.int64, copy=False)
         if self._indptr[0] != 0 or (np.diff(self._indptr) < 0).any():
-            raise ValueError(f"{self.path} is damaged: its `indptr` does not ascend from 0.")
+            raise ValueError("its `indptr` does not ascend from 0")
         if self._indptr[-1] > entries:
-            raise ValueError(
-                f"{self.path} is damaged: `indptr` ends at {self._indptr[-1]}, but {entries} "
-                "entries are stored."
-            )
+            raise ValueError(f"`indptr` ends at {self._indptr[-1]}, but has {entries} entries")
         self.nnz = int(self._indptr[-1])
         self.blocks = sparse.cut_by_entries(self._indptr, self.shape[1 - self.axis])
 
@@ -68,22 +60,20 @@ class CompressedFile(BlockSource):
         block.data, block.indices = self._stored("data", a, b), self._stored("indices", a, b)
         narrow = np.int32 if b - a < 2**31 else np.int64
         block.indptr = (self._indptr[start : stop + 1] - a).astype(narrow)
-        self._check(block.indices, what)
+        with reading(self.path, what):
+            self._check(block.indices)
         block.indices = block.indices.astype(narrow, copy=False)
         if not block.has_canonical_format:
             block.sum_duplicates()
         return read_only(block)
 
-    def _check(self, indices: np.ndarray, what: str) -> None:
+    def _check(self, indices: np.ndarray) -> None:
         across = self.shape[1 - self.axis]
         if indices.dtype.kind not in "iu":
-            raise ValueError(f"{self.path} is damaged: its `indices` are not integers.")
+            raise ValueError("its `indices` are not integers")
         if indices.size and (indices.min() < 0 or indices.max() >= across):
             bad = indices.min() if indices.min() < 0 else indices.max()
-            raise ValueError(
-                f"{self.path} is damaged: {what} stores an entry at index {bad}, outside "
-                f"0..{across - 1}."
-            )
+            raise ValueError(f"it stores an entry at index {bad}, outside 0..{across - 1}")
 
     def rows(self, index: np.ndarray) -> Block:
         """Rows by number; neighbours are read together."""

@@ -68,10 +68,7 @@ class _InFile:
             if not isinstance(column, _h5py().Dataset):
                 return None
             if column.shape != (self.shape[axis],):
-                raise ValueError(
-                    f"{self.path} is damaged: `{frame}` has names of shape {column.shape}, but "
-                    f"`{self.node}` has shape {self.shape}."
-                )
+                raise ValueError(f"`{frame}` has {column.shape} names for {self.shape[axis]}")
             self._check_dataset(column, (0, column.shape[0]))
             if column.dtype.kind == "O":
                 return self._texts(column)
@@ -87,29 +84,21 @@ class _InFile:
             found[start : start + step] = column.asstr()[start : start + step]
             total += sum(map(len, found[start : start + step]))
             if total > max(TEXT_BYTES, size):
-                raise ValueError(
-                    f"{self.path} is damaged: `{column.name}` holds more text than the file has "
-                    f"bytes, {size}."
-                )
+                raise ValueError(f"`{column.name}` holds more text than the file has bytes")
         return found
 
     def _check_dataset(self, dataset: Any, *region: tuple[int, int]) -> None:
         """Refuse a dataset, and chunks in a region of it, that are damaged or implausible."""
         if dataset.ndim != len(region):
-            raise ValueError(
-                f"{self.path} is damaged: `{dataset.name}` has {dataset.ndim} dimensions instead "
-                f"of {len(region)}."
-            )
+            raise ValueError(f"`{dataset.name}` has {dataset.ndim} dimensions, not {len(region)}")
         label = f"{self.path}::{dataset.name}"
         if not hdf5.check_inside(label, dataset, self.follow_links):
             return
         stored, itemsize = dataset.id.get_storage_size(), dataset.dtype.itemsize
         ratio = FILTER_RATIO if dataset.id.get_create_plist().get_nfilters() else 1
         if dataset.size * itemsize > ratio * min(stored, os.path.getsize(self.path)):
-            raise ValueError(
-                f"{self.path} is damaged: `{dataset.name}` declares {dataset.shape} of "
-                f"{dataset.dtype}, but {stored} bytes are stored."
-            )
+            declared = f"`{dataset.name}` declares {dataset.shape} of {dataset.dtype}"
+            raise ValueError(f"{declared}, but {stored} bytes are stored")
         if dataset.chunks is not None:
             present = int(dataset.id.get_num_chunks())
             chunked.count_missing(label, dataset.shape, dataset.chunks, itemsize, present)
@@ -124,7 +113,7 @@ class H5adSparse(_InFile, CompressedFile):
         kind = str(known.get("encoding-type", known.get("h5sparse_format", "")))
         shape = known.get("shape", known.get("h5sparse_shape"))
         if shape is None or len(shape) != 2:
-            raise ValueError(f"{self.path} is damaged: `{self.node}` does not say its shape.")
+            raise ValueError(f"`{self.node}` does not say its shape")
         data, indices, indptr = (self._part(file, name) for name in ("data", "indices", "indptr"))
         for part in (data, indices):
             self._check_dataset(part, (0, 0))
@@ -135,7 +124,7 @@ class H5adSparse(_InFile, CompressedFile):
     def _part(self, file: Any, name: str) -> Any:
         part = self._find(file, f"{self.node}/{name}")
         if not isinstance(part, _h5py().Dataset):
-            raise ValueError(f"{self.path} is damaged: `{self.node}` has no dataset {name!r}.")
+            raise ValueError(f"`{self.node}` has no dataset {name!r}")
         return part
 
     def _stored(self, name: str, start: int, stop: int) -> np.ndarray:
@@ -189,10 +178,8 @@ def _check_heaps(path: str) -> None:
                 length = int.from_bytes(held[place + 8 : place + 16], "little")
                 place += 16 + -(-length // 8) * 8 if number else length
                 if place > end or (number == 0 and place < end):
-                    raise ValueError(
-                        f"{path} is damaged: the texts of the heap at byte "
-                        f"{first + found.start()} do not fill it."
-                    )
+                    begin = first + found.start()
+                    raise ValueError(f"{path} is damaged: texts do not fill their heap at {begin}.")
 
 
 def h5ad_source(
@@ -227,7 +214,7 @@ def h5ad_source(
             raise ValueError(f"{path} has no `{node}`; it has {', '.join(names)}.")
         sparse = isinstance(found, _h5py().Group)
         if not sparse and not isinstance(found, _h5py().Dataset):
-            raise ValueError(f"{path} is damaged: `{node}` is not a matrix.")
+            raise ValueError(f"`{node}` is not a matrix")
     return (H5adSparse if sparse else H5adDense)(path, node, follow_links)
 
 

@@ -214,11 +214,11 @@ def _array(archive: zipfile.ZipFile, members: dict[str, Any], name: str, most: i
     if name not in members:
         raise ValueError(f"it has no array `{name}`")
     with archive.open(members[name]) as stream:
-        head = _header(stream, members[name], f"`{name}`")
+        head = _header(stream, members[name], name)
         count = int(np.prod(head.shape, dtype=object))
         if count > most:
-            raise ValueError(f"`{name}` declares {count} entries, more than the {most} possible")
-        held = _read(stream, count * head.dtype.itemsize, f"`{name}`")
+            raise ValueError(f"{name} declares {count} entries, more than the {most} possible")
+        held = _read(stream, count * head.dtype.itemsize, name)
         stream.read(1)  # at the end the checksum is compared
     return np.ndarray(head.shape, head.dtype, held, order=head.order)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from itertools import accumulate, groupby, pairwise
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,7 +38,6 @@ class ParquetReader:
     """A Parquet file, its pages compared with their checksums."""
 
     def __init__(self, path: str) -> None:
-        self._parquet = need("pyarrow.parquet", "Parquet")
         self.path = path
         with self._open(None) as file:
             self._metadata, self.schema = file.metadata, file.schema_arrow
@@ -48,26 +47,26 @@ class ParquetReader:
     def _open(self, metadata: Any, buffer: int = 0) -> Any:
         options = {"metadata": metadata, "page_checksum_verification": True}
         options |= {"pre_buffer": not buffer, "buffer_size": buffer}
-        return self._parquet.ParquetFile(self.path, **options)
+        return need("pyarrow.parquet", "Parquet").ParquetFile(self.path, **options)
 
     def with_nulls(self, columns: TableColumns) -> list[bool]:
         """Return whether each column may have nulls, by the statistics in the footer."""
-        without = dict.fromkeys(columns.names, True)
+        without, schema = set(columns.names), self._metadata.schema
         for g in range(len(self.rows)):
             group = self._metadata.row_group(g)
-            if group.num_columns != len(self._metadata.schema):
+            if group.num_columns != len(schema):
                 raise OSError(f"row group {g} has {group.num_columns} columns in its footer")
             for c in range(group.num_columns):
-                column, kind = group.column(c), self._metadata.schema.column(c).physical_type
+                column, kind = group.column(c), schema.column(c).physical_type
                 if column.physical_type != kind:  # its statistics would make pyarrow abort
                     raise OSError(
-                        f"row group {g} holds {column.physical_type} in column {c}, not {kind}"
+                        f"row group {g}: {column.physical_type} in column {c}, not {kind}"
                     )
-                if without.get(column.path_in_schema):
+                if column.path_in_schema in without:
                     known = column.statistics
                     if known is None or not known.has_null_count or known.null_count:
-                        without[column.path_in_schema] = False
-        return [not without[name] for name in columns.names]
+                        without.remove(column.path_in_schema)
+        return [name not in without for name in columns.names]
 
     def table(self, first: int, last: int, names: tuple[str, ...]) -> Any:
         """Read some row groups, in large reads; the engine has threads of its own."""
@@ -227,58 +226,44 @@ class TableSource(TableRows, common.InOrder):
         first = self._readers[0].schema
         names = [*self.column_names, *(one for one in (self._id, self._label) if one is not None)]
         for reader in self._readers[1:]:
-            new, schema = set(reader.schema.names), reader.schema
-            if absent := [name for name in names if name not in new]:
-                raise ValueError(
-                    f"{reader.path} has no column {absent[0]!r}, but {self.path} has; all files "
-                    "must agree."
-                )
-            if strange := new - set(first.names):
-                raise ValueError(
-                    f"{reader.path} has a column {min(strange)!r}, which {self.path} lacks; all "
-                    "files must agree."
-                )
-            for name in names:
+            schema, new = reader.schema, set(reader.schema.names) - set(first.names)
+            absent = [name for name in names if name not in schema.names]
+            wrong = [f"has no column {name!r}, but {self.path} has" for name in absent]
+            wrong += [f"has a column {name!r}, which {self.path} lacks" for name in sorted(new)]
+            for name in () if wrong else names:
                 here, there = schema.field(name).type, first.field(name).type
                 if here != there:
-                    raise ValueError(
-                        f"{reader.path} holds {here} in column {name!r}, but {self.path} holds "
-                        f"{there}; all files must agree."
-                    )
+                    wrong.append(f"holds {here} in column {name!r}, but {self.path} holds {there}")
+            if wrong:
+                raise ValueError(f"{reader.path} {wrong[0]}; all files must agree.")
 
     def _width(self) -> int:
         """Length of the vectors, by their type or else by the first vector."""
         if self._columns.width is not None:
             return self._columns.width
-        for reader in self._readers:
-            for group in (group for group, rows in enumerate(reader.rows) if rows):
-                with reading(reader.path, f"row group {group}"):
-                    for batch in reader.batches(group, 1024, self.column_names):
-                        for value in batch.column(0):
-                            if value.is_valid:
-                                return len(value)
+        groups = ((r, g) for r in self._readers for g, rows in enumerate(r.rows) if rows)
+        for reader, group in groups:
+            with reading(reader.path, f"row group {group}"):
+                for batch in reader.batches(group, 1024, self.column_names):
+                    valid = batch.column(0).drop_null()
+                    if len(valid):
+                        return len(valid[0])
         raise ValueError(f"{self.path} holds no vector in column {self.column_names[0]!r}.")
 
     def _cut(self) -> list[Piece]:
         """Cut into blocks: several whole row groups, one, or a part of a large one."""
-        row_bytes = self.shape[1] * self.dtype.itemsize
-        step = max(1, base.READ_BYTES // row_bytes)
+        step = max(1, base.READ_BYTES // (self.shape[1] * self.dtype.itemsize))
         pieces: list[Piece] = []
-        groups = [
-            (f, g, rows, isinstance(reader, ParquetReader))
-            for f, reader in enumerate(self._readers)
-            for g, rows in enumerate(reader.rows)
-            if rows
-        ]
-        for f, g, rows, parquet in groups:
-            last = pieces[-1] if pieces else None
-            if parquet and rows > WHOLE * step:
-                cuts = ((a, min(step, rows - a)) for a in range(0, rows, step))
-                pieces += [Piece(f, g, g + 1, a, count, False) for a, count in cuts]
-            elif last and last.whole and last.file == f and last.rows + rows <= step:
-                pieces[-1] = last._replace(last=g + 1, rows=last.rows + rows)
-            else:
-                pieces.append(Piece(f, g, g + 1, 0, rows, True))
+        for f, reader in enumerate(self._readers):
+            for g, rows in enumerate(reader.rows):
+                last = pieces[-1] if pieces else None
+                if isinstance(reader, ParquetReader) and rows > WHOLE * step:
+                    cuts = ((a, min(step, rows - a)) for a in range(0, rows, step))
+                    pieces += [Piece(f, g, g + 1, a, count, False) for a, count in cuts]
+                elif last and last.whole and last.file == f and last.rows + rows <= step:
+                    pieces[-1] = last._replace(last=g + 1, rows=last.rows + rows)
+                elif rows:
+                    pieces.append(Piece(f, g, g + 1, 0, rows, True))
         return pieces
 
     def _check_same(self, where: str) -> None:
@@ -309,26 +294,21 @@ class TableSource(TableRows, common.InOrder):
 
     def _from(self, i: int) -> Iterator[tuple[int, Block]]:
         arrow = need("pyarrow", "tables")
-        start = self._entry(i)
-        for (f, group), run in groupby(
-            range(start, len(self._pieces)), key=lambda j: self._pieces[j][:2]
-        ):
-            numbers, held, have = list(run), [], 0
-            if self._pieces[numbers[0]].whole:
+        for j in range(self._entry(i), len(self._pieces)):
+            piece = self._pieces[j]
+            if piece.whole:
                 return
-            step = self._pieces[numbers[0]].rows
-            waiting = iter(numbers)
-            number: int | None = next(waiting)
-            for batch in self._readers[f].batches(group, step, self.column_names):
+            if piece.skip == 0:
+                reader, held = self._readers[piece.file], []
+                batches = reader.batches(piece.first, piece.rows, self.column_names)
+            while sum(map(len, held)) < piece.rows and (batch := next(batches, None)) is not None:
                 held.append(batch)
-                have += batch.num_rows
-                while number is not None and have >= self._pieces[number].rows:
-                    table, rows = arrow.Table.from_batches(held), self._pieces[number].rows
-                    yield number, self._block(number, table.slice(0, rows))
-                    held, have = table.slice(rows).to_batches(), have - rows
-                    number = next(waiting, None)
-            if number is not None or have:
-                raise OSError(f"row group {group} has other rows than its footer declares")
+            table = arrow.Table.from_batches(held)
+            yield j, self._block(j, table.slice(0, piece.rows))
+            held = table.slice(piece.rows).to_batches()
+            last = j + 1 == len(self._pieces) or self._pieces[j + 1].skip == 0
+            if last and (held or next(batches, None) is not None):
+                raise OSError(f"row group {piece.first} has more rows than its footer declares")
 
     def _column(self, name: str) -> np.ndarray:
         self._check_same(f"column {name!r}")

@@ -113,18 +113,18 @@ def layout_of(label: str, found: Any, *, known_only: bool = True) -> Layout:
         else:
             raise ValueError(f"its `zarr_format` is {version!r}, not 2 or 3")
         shape, chunks = _lengths(found["shape"], 0), _lengths(chunks, 1)
-        dtype = _dtype(label, kind)
+        dtype = _dtype(kind)
         if len(shape) != len(chunks):
             raise ValueError(f"its shape is {shape}, but its chunks have shape {chunks}")
         check_matrix(label, shape, dtype)
         codecs = [_codec(one) for one in codecs]
         names = [codec["id"] for codec in codecs]
         if "sharding_indexed" not in names:
-            return Layout(shape, chunks, chunks, *_packing(label, dtype, codecs, known_only))
+            return Layout(shape, chunks, chunks, *_packing(dtype, codecs, known_only))
         if names != ["sharding_indexed"]:
             raise ValueError(
-                f"it has codecs beside its shards ({', '.join(names)}), which is not supported; "
-                "write it again with codecs inside the shards only"
+                f"it has codecs beside its shards ({', '.join(names)}); write it again with codecs "
+                "inside the shards only"
             )
         (shard,) = codecs
         inner = _lengths(shard["chunk_shape"], 1)
@@ -133,13 +133,13 @@ def layout_of(label: str, found: Any, *, known_only: bool = True) -> Layout:
         index = [_codec(one)["id"] for one in shard["index_codecs"]]
         if index not in (["bytes"], ["bytes", "crc32c"]):
             raise ValueError(f"it encodes the index of its shards by {index}: not supported")
-        packed = _packing(label, dtype, [_codec(one) for one in shard["codecs"]], known_only)
+        packed = _packing(dtype, [_codec(one) for one in shard["codecs"]], known_only)
         at_end = shard.get("index_location", "end") == "end"
         return Layout(shape, chunks, inner, *packed, at_end, "crc32c" in index)
 
 
 def _packing(
-    label: str, dtype: np.dtype, codecs: list[dict[str, Any]], known_only: bool
+    dtype: np.dtype, codecs: list[dict[str, Any]], known_only: bool
 ) -> tuple[int, tuple[dict[str, Any], ...] | None]:
     """Bytes of a value before it is packed, and its compressors and checksums, outermost first."""
     encoded, packing = dtype.itemsize, []
@@ -147,12 +147,12 @@ def _packing(
         name = codec["id"]
         if name in OBJECTS:
             raise ValueError(
-                f"{label} is stored by the codec {name!r}, which decodes Python objects and could "
-                "run code; write it again as numbers."
+                f"its codec {name!r} decodes Python objects and could run code; write it again as "
+                "numbers"
             )
         if name in FILTERS:
             for key in {"dtype", "astype", "encode_dtype", "decode_dtype"} & codec.keys():
-                _dtype(label, codec[key])
+                _dtype(codec[key])
             changed = codec.get("astype") or codec.get("encode_dtype")
             encoded = encoded if changed is None else np.dtype(changed).itemsize
             continue
@@ -165,8 +165,8 @@ def _packing(
         unknown = [" and ".join(names)]
     if unknown and known_only:
         raise ValueError(
-            f"{label} is compressed by {unknown[0]!r}, whose decoded size cannot be bounded. If "
-            "you trust it, open it with zarr.open_array and pass the array."
+            f"it is compressed by {unknown[0]!r}, whose decoded size cannot be bounded. If you "
+            "trust it, open it with zarr.open_array and pass the array"
         )
     return encoded, None if unknown else tuple(reversed(packing))
 
@@ -195,12 +195,12 @@ def _lengths(given: Any, least: int) -> tuple[int, ...]:
     return found
 
 
-def _dtype(label: str, given: Any) -> np.dtype:
+def _dtype(given: Any) -> np.dtype:
     """A NumPy type of numbers; no other is ever passed to NumPy or Zarr."""
     try:
         found = np.dtype(given) if isinstance(given, str) and len(given) < 20 else None
     except (TypeError, ValueError, SyntaxError):
         found = None
     if found is None or found.kind not in "biufc":
-        raise ValueError(f"{label} holds values of type {given!r}; only numbers are supported.")
+        raise ValueError(f"it holds values of type {given!r}; only numbers are supported")
     return found
