@@ -40,8 +40,7 @@ class ChunkedSource(FileSource):
         """Cut into blocks; ``strict`` refuses missing chunks."""
         if strict and missing:
             raise ValueError(
-                f"{label} lacks {missing} of its chunks, which would be read as the fill value "
-                f"{fill}; `strict`=False allows that."
+                f"{label} lacks {missing} of its chunks; `strict`=False reads fill value {fill}."
             )
         self.missing_chunks = missing
         self.axis, self.blocks = strips(self.shape, chunks, self.dtype.itemsize)

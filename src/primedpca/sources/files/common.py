@@ -30,6 +30,7 @@ LINE_BYTES = 2**26  # of a text file: a line without an end would fill the memor
 PLAUSIBLE_BYTES = 2**26
 #: No codec shrinks anything but constants further, and stores leave constants out.
 PLAUSIBLE_RATIO = 2**14
+TRUST = "Pass `follow_links`=True if you trust the file."
 #: Without O_NONBLOCK, opening a FIFO waits for a writer; Windows has neither of the two after it.
 FLAGS = sum(getattr(os, name, 0) for name in ("O_RDONLY", "O_BINARY", "O_NONBLOCK", "O_CLOEXEC"))
 #: Test of a mode, and the name of such a file.
@@ -145,8 +146,7 @@ def whole_lines(
         length += len(piece) - end
         if length > most:
             raise ValueError(
-                f"{path} has a line of more than {most} bytes, from byte {begin} on; it is not "
-                "text, or its line ends are missing."
+                f"{path} has a line of more than {most} bytes from byte {begin} on: it is not text."
             )
     if length:
         yield begin, b"".join(held)
@@ -189,10 +189,7 @@ def reading(path: str, where: str, kind: type[Exception] | None = None) -> Itera
 def check_matrix(path: str, shape: tuple[int, ...], dtype: Any) -> tuple[int, int]:
     """Return the shape as whole numbers; refuse all but two dimensions of real numbers."""
     if len(shape) != 2:
-        raise ValueError(
-            f"{path} holds an array of shape {tuple(shape)}; it must have two dimensions, "
-            "(n_samples, n_features)."
-        )
+        raise ValueError(f"{path} holds an array of shape {tuple(shape)}, not of two dimensions.")
     try:
         work_dtype(dtype)
     except (TypeError, ValueError) as error:

@@ -60,20 +60,18 @@ class CompressedFile(BlockSource):
         block.data, block.indices = self._stored("data", a, b), self._stored("indices", a, b)
         narrow = np.int32 if b - a < 2**31 else np.int64
         block.indptr = (self._indptr[start : stop + 1] - a).astype(narrow)
+        across = self.shape[1 - self.axis]
         with reading(self.path, what):
-            self._check(block.indices)
+            if block.indices.dtype.kind not in "iu":
+                raise ValueError("its `indices` are not integers")
+            least, most = block.indices.min(initial=0), block.indices.max(initial=0)
+            if block.indices.size and (least < 0 or most >= across):
+                bad = least if least < 0 else most
+                raise ValueError(f"it stores an entry at index {bad}, outside 0..{across - 1}")
         block.indices = block.indices.astype(narrow, copy=False)
         if not block.has_canonical_format:
             block.sum_duplicates()
         return read_only(block)
-
-    def _check(self, indices: np.ndarray) -> None:
-        across = self.shape[1 - self.axis]
-        if indices.dtype.kind not in "iu":
-            raise ValueError("its `indices` are not integers")
-        if indices.size and (indices.min() < 0 or indices.max() >= across):
-            bad = indices.min() if indices.min() < 0 else indices.max()
-            raise ValueError(f"it stores an entry at index {bad}, outside 0..{across - 1}")
 
     def rows(self, index: np.ndarray) -> Block:
         """Rows by number; neighbours are read together."""

@@ -77,7 +77,7 @@ class CSVSource(table_columns.TableRows):
         self._delimiter, self._stamp = delimiter, common.stamp_of(self.path)
         self.dtype, self._first = np.dtype(np.float64), None
         schema, skip, texts = self._look(header)
-        self._choose(schema, columns, id_column, label_column, exclude, texts)
+        self._choose(schema, columns, [id_column, label_column], exclude, texts)
         kinds = (need("pyarrow", "CSV").float64(),) * len(self.column_names)
         self._columns = table_columns.TableColumns(self.column_names, kinds)
         if header is not False:
@@ -138,17 +138,17 @@ class CSVSource(table_columns.TableRows):
     def _check_delimiter(self, first: bytes) -> None:
         """Refuse a first line with too many columns or another delimiter."""
         line = first.lstrip().split(b"\n", 1)[0].decode("utf-8", "replace")
-        count = line.count(self._delimiter) + 1
+        sign = self._delimiter
+        count = line.count(sign) + 1
         if count > MOST_COLUMNS:
             raise ValueError(
                 f"{self.path} has {count} columns in its first line, more than the {MOST_COLUMNS} "
                 "that are read from text. Store it as .npy or Parquet."
             )
-        other = next((sign for sign in ";\t|" if sign in line), None)
+        other = next((mark for mark in ";\t|" if mark in line), None)
         if count == 1 and other is not None:
             raise ValueError(
-                f"{self.path} has no {self._delimiter!r} in its first line, but {other!r}; pass "
-                f"`delimiter`={other!r}."
+                f"{self.path} has no {sign!r} in its first line; pass `delimiter`={other!r}."
             )
 
     def _check_names(self, kinds: list[Any]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 import zlib
+from contextlib import ExitStack
 from itertools import product
 from typing import Any
 
@@ -57,10 +58,7 @@ class HDF5Source(chunked.ChunkedSource):
         common.check_plausible(label, self.shape, itemsize, stored)
         present = min(stored, 1) if dataset.chunks is None else int(dataset.id.get_num_chunks())
         if dataset.chunks is None and 0 < stored < n * d * itemsize:
-            raise ValueError(
-                f"{label} stores {stored} bytes, but {n} x {d} numbers of {self.dtype} need more: "
-                "its header is wrong."
-            )
+            raise ValueError(f"its {stored} bytes are too few for {n} x {d} of {self.dtype}")
         return chunked.count_missing(label, self.shape, dataset.chunks or (n, d), itemsize, present)
 
     def read(self, i: int) -> Block:
@@ -109,15 +107,12 @@ def hdf5_source(
             raise ValueError("`X` is a dataset of a closed HDF5 file; open it again.")
         return HDF5Source(given, strict=strict, follow_links=follow_links)
     path = os.fspath(given)
-    with reading(path, "opening"):
-        file = open_hdf5(path)
-    try:
-        with reading(path, "looking for the dataset"):
-            dataset = _dataset(file, path, part, follow_links)
-        return HDF5Source(dataset, strict=strict, follow_links=follow_links)
-    except BaseException:
-        file.close()
-        raise
+    with reading(path, "opening"), ExitStack() as closing:
+        file = closing.enter_context(open_hdf5(path))
+        dataset = _dataset(file, path, part, follow_links)
+        source = HDF5Source(dataset, strict=strict, follow_links=follow_links)
+        closing.pop_all()  # kept open
+        return source
 
 
 def _dataset(file: Any, path: str, part: str | None, follow_links: bool) -> Any:
@@ -165,10 +160,7 @@ def find(file: Any, name: str, follow_links: bool = False) -> Any:
             continue
         if kind != h5py.h5l.TYPE_SOFT:
             other = getattr(here.get(step, getlink=True), "filename", "another file")
-            raise ValueError(
-                f"{file.filename}: {step!r} is a link to {other!r}. Pass `follow_links`=True if "
-                "you trust the file."
-            )
+            raise ValueError(f"{file.filename}: {step!r} is a link to {other!r}. {common.TRUST}")
         links += 1
         if links > LINKS:
             raise ValueError(f"{file.filename}: the links from {name!r} form a circle.")
@@ -186,10 +178,7 @@ def check_inside(label: str, dataset: Any, follow_links: bool) -> bool:
     elif plist.get_layout() == need("h5py", "HDF5").h5d.VIRTUAL:
         name = plist.get_virtual_filename(0) if plist.get_virtual_count() else "other files"
     if name is not None and not follow_links:
-        raise ValueError(
-            f"{label} takes its values from {name!r}. Pass `follow_links`=True if you trust the "
-            "file."
-        )
+        raise ValueError(f"{label} takes its values from {name!r}. {common.TRUST}")
     return name is None
 
 

@@ -6,7 +6,7 @@ import glob
 import os
 import threading
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -81,16 +81,11 @@ class DecodedRows(MemorySource):
             if len(self._kept) < self._places:
                 self._kept[number] = row
 
-    def _rows(self, numbers: Iterable[int]) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield these rows, from the cache or decoded, in any order."""
-        absent = []
-        for number in numbers:
-            row = self._kept.get(number)
-            if row is None:
-                absent.append(number)
-            else:
-                yield number, row
-        for number, row in self._decode(sorted(absent)):
+    def _rows(self, numbers: list[int]) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield these rows (ascending), from the cache or decoded, in any order."""
+        kept = {number: self._kept[number] for number in numbers if number in self._kept}
+        yield from kept.items()
+        for number, row in self._decode([number for number in numbers if number not in kept]):
             self._keep(number, row)
             yield number, row
 
@@ -186,8 +181,7 @@ class ImageFolder(DecodedRows):
         if head != self._head:
             here, first = (f"{size[0]} x {size[1]} {mode}" for size, mode in (head, self._head))
             raise ValueError(
-                f"{path} is {here}, but {self.paths[0]} is {first}; all images must have one size "
-                "and mode."
+                f"{path} is {here}, but {self.paths[0]} is {first}; all images must be alike."
             )
 
     def _decode(self, numbers: list[int]) -> Iterator[tuple[int, np.ndarray]]:

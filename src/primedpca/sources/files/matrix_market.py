@@ -128,8 +128,7 @@ def _banner(line: bytes) -> list[str]:
     kind, field, symmetry = banner[1:]
     if field == "complex" or symmetry == "hermitian":
         raise ValueError(
-            "it holds complex numbers, which are not supported; write real and imaginary parts as "
-            "columns of real numbers"
+            "it holds complex numbers, which are not supported; write their parts as real columns"
         )
     if field not in FIELDS or (kind == "array" and field == "pattern"):
         raise ValueError(f"its field {field!r} is not one of {', '.join(FIELDS)}")

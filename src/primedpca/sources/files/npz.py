@@ -30,7 +30,6 @@ DEFLATE_RATIO = 1032  # one byte of a deflated stream never becomes more
 PIECE_BYTES = 2**22
 SURPLUS = 2**24  # entries that a small matrix may have: several at one place add up
 LEAST_SIDE = 2**20  # rows or columns that may be empty, however little is stored
-SPARSE_MEMBERS = {"data.npy", "shape.npy", "format.npy"}
 #: SciPy format -> members of its file beside ``format`` and ``shape``.
 MEMBERS = {
     **dict.fromkeys(("csr", "csc", "bsr"), ("data", "indices", "indptr")),
@@ -64,8 +63,7 @@ def npz_source(
     stamp = stamp_of(name)
     with reading(name, "the list of its members"), opened_archive(name) as archive:
         members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-        files = {info.filename for info in members.values()}
-        if files >= SPARSE_MEMBERS and part is None:
+        if part is None and members.keys() >= {"data", "shape", "format"}:
             return sparse_npz(name)
         info = _member(archive, members, name, part)
         label = f"{name}::{info.filename.removesuffix('.npy')}"
@@ -123,15 +121,11 @@ def _header(stream: Any, info: zipfile.ZipInfo, label: str) -> Header:
     head = read_header(stream, label)
     wanted = int(np.prod(head.shape, dtype=object)) * head.dtype.itemsize
     there = info.file_size - head.length
-    if wanted != there or min(head.shape, default=0) < 0:
+    room = DEFLATE_RATIO * info.compress_size
+    if wanted != there or min(head.shape, default=0) < 0 or info.file_size > room:
         raise ValueError(
             f"{label} declares shape {head.shape} of {head.dtype}, {wanted} bytes, but {there} "
-            "bytes are stored: its header is wrong."
-        )
-    if info.file_size > DEFLATE_RATIO * info.compress_size:
-        raise ValueError(
-            f"{label} declares {info.file_size} bytes, but only {info.compress_size} are stored, "
-            "which cannot become that many: its header is wrong."
+            f"bytes are stored in {info.compress_size}: its header is wrong."
         )
     return head
 
@@ -257,10 +251,7 @@ def _assembled(kind: str, shape: tuple[int, int], parts: dict[str, np.ndarray]) 
     work_dtype(values[0].dtype)
     for name, part in parts.items():
         if name != "data" and (part.dtype.kind not in "iu" or part.ndim != 1):
-            raise ValueError(
-                f"its `{name}` are {part.ndim}-dimensional of type {part.dtype}, not a list of "
-                "integers"
-            )
+            raise ValueError(f"its `{name}` are {part.dtype} of shape {part.shape}, not integers")
     if values[0].ndim != {"dia": 2, "bsr": 3}.get(kind, 1):
         raise ValueError(f"its `data` have {values[0].ndim} dimensions")
     if kind not in ("csr", "csc"):

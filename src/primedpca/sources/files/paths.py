@@ -97,8 +97,7 @@ def _kind(name: str, suffix: str) -> str:
     found = sorted({suffix_of(entry) for entry in names}.intersection(TABLES))
     if len(found) > 1:
         raise ValueError(
-            f"{name} holds tables of several kinds ({', '.join(found)}); put each kind into a "
-            "folder of its own."
+            f"{name} holds tables of several kinds ({', '.join(found)}); use a folder for each."
         )
     if not found:
         raise ValueError(

@@ -44,8 +44,7 @@ class RawFileSource(FileSource):
     ) -> None:
         if min(strides) < 0:
             raise ValueError(
-                f"`X` is a memory map with negative strides {strides}, which cannot be read in "
-                "order. Reverse it before passing it."
+                f"`X` is a memory map with negative strides {strides}; reverse it beforehand."
             )
         self.path, self.shape, self.dtype = os.fspath(path), shape, np.dtype(dtype)
         self.strides, self.offset, self._stamp = strides, offset, stamp
@@ -72,10 +71,7 @@ class RawFileSource(FileSource):
                 self._stamp.check(self.path, where, file.fileno())
             file.seek(begin)
             if common.read_into(file, held) < held.size:
-                raise OSError(
-                    f"{self.path} ends at byte {os.fstat(file.fileno()).st_size}, but {where} "
-                    f"reach to byte {begin + held.size}: it was truncated."
-                )
+                raise OSError(f"{self.path} was truncated: {where} are missing.")
         block: np.ndarray = np.ndarray(shape, self.dtype, held, strides=self.strides)
         block.flags.writeable = False
         return block
@@ -160,10 +156,8 @@ def read_header(file: Any, name: str) -> Header:
         version = npy_format.read_magic(file)
         if version not in ((1, 0), (2, 0)):
             raise ValueError(f"format version {version} is not 1.0 or 2.0")
-        read, size = npy_format.read_array_header_1_0, 2
-        if version == (2, 0):
-            read, size = npy_format.read_array_header_2_0, 4
-        count = file.read(size)
+        read = getattr(npy_format, f"read_array_header_{version[0]}_0")
+        count = file.read(2 * version[0])
         length = int.from_bytes(count, "little")
         if length > HEADER_BYTES:  # NumPy would read it all, up to 4 GB, and then refuse
             raise ValueError(f"it has {length} bytes, more than {HEADER_BYTES}")

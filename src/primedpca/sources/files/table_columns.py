@@ -14,7 +14,7 @@ from primedpca._core.arrays import check_whole_numbers
 from primedpca.protocols import Block
 from primedpca.sources.files.common import FileSource, need
 
-Texts = Callable[[str], Iterable[str | None]]
+Texts = Callable[[str], Iterable[str | None]] | None
 
 
 @dataclass(frozen=True)
@@ -49,25 +49,18 @@ class TableRows(FileSource):
     """Columns of a table that are data, and two that are not: names and labels of the rows."""
 
     def _choose(
-        self,
-        schema: Any,
-        columns: Any,
-        id_column: str | None,
-        label_column: str | None,
-        exclude: Any,
-        texts: Texts | None = None,
+        self, schema: Any, columns: Any, others: list[str | None], exclude: Any, texts: Texts = None
     ) -> None:
-        """Choose the columns to read: those named, or all but those left out by name.
+        """Choose the columns to read: those named, or all but ``exclude`` and ``others``.
 
-        Columns that do not hold numbers are refused by name, never dropped silently.  ``texts``
+        The two ``others`` are the columns of names and labels.  Columns that do not hold numbers are refused by name, never dropped silently.  ``texts``
         returns the entries of a column of a text file, so that the first one that is not a number
         can be quoted: it may be the only one.
         """
-        path, self._id, self._label = self.path, id_column, label_column
+        path, (self._id, self._label) = self.path, others
         wanted, left_out = _names(columns, "columns"), _names(exclude, "exclude")
         known = list(schema.names)
-        others = [name for name in (id_column, label_column) if name is not None]
-        for name in [*wanted, *left_out, *others]:
+        for name in [*wanted, *left_out, *(one for one in others if one is not None)]:
             if name not in known:
                 shown = ", ".join(map(repr, known[:9])) + (" ..." if len(known) > 9 else "")
                 raise ValueError(f"{path} has no column {name!r}; it has {shown}.")
@@ -87,7 +80,7 @@ class TableRows(FileSource):
         bad = [name for name, kind in types.items() if not is_number(kind)]
         if lists and len(wanted) == 1 and is_number(types[wanted[0]].value_type):
             kind = types[wanted[0]]
-            width = kind.list_size if _is_a(kind, ("fixed_size_list",)) else None
+            width = kind.list_size if _is_a(kind, ["fixed_size_list"]) else None
             self._columns = TableColumns((wanted[0],), (kind.value_type,), True, width)
         elif bad:
             shown = ", ".join(f"{name!r} ({_what(types[name], name, texts)})" for name in bad[:5])
@@ -125,11 +118,9 @@ def _names(given: Any, argument: str) -> list[str]:
     return found
 
 
-def _what(kind: Any, name: str, texts: Texts | None) -> str:
+def _what(kind: Any, name: str, texts: Texts) -> str:
     """Description of a column that is not numbers: its first entry that is not one, or its type."""
-    if str(kind) != "string" or texts is None:
-        return str(kind)
-    for i, entry in enumerate(texts(name)):
+    for i, entry in enumerate(texts(name) if texts and str(kind) == "string" else ()):
         if entry and not reads_as_number(entry):
             shown = entry if len(entry) <= 20 else f"{entry[:20]}..."
             return f"{shown!r} in row {i}"
@@ -163,13 +154,8 @@ def common_dtype(columns: TableColumns, with_nulls: Sequence[bool]) -> np.dtype:
     """The type that holds all columns; integers with nulls need floats."""
     found = []
     for kind, null in zip(columns.types, with_nulls, strict=True):
-        try:
-            dtype = np.dtype(kind.to_pandas_dtype())
-        except NotImplementedError:
-            dtype = np.dtype(object)
-        if dtype.kind == "O":  # decimals
-            dtype = np.dtype(np.float64)
-        elif null and dtype.kind != "f":
+        dtype = np.dtype(np.float64 if _is_a(kind, ["decimal"]) else kind.to_pandas_dtype())
+        if null and dtype.kind != "f":
             dtype = np.dtype(np.float32 if dtype.itemsize <= 2 else np.float64)
         found.append(dtype)
     return np.result_type(*found)
@@ -221,7 +207,7 @@ def _numbers(chunk: Any, dtype: np.dtype, name: str, where: str) -> np.ndarray:
 
 def _fill_vectors(out: np.ndarray, chunk: Any, name: str, where: str) -> None:
     width = out.shape[1]
-    if not _is_a(chunk.type, ("fixed_size_list",)):
+    if not _is_a(chunk.type, ["fixed_size_list"]):
         lengths = need("pyarrow.compute", "tables").list_value_length(chunk).drop_null().to_numpy()
         if (lengths != width).any():
             row = int(np.flatnonzero(lengths != width)[0])

@@ -98,13 +98,13 @@ class ArrowReader:
 
     def with_nulls(self, columns: TableColumns) -> list[bool]:
         """Return whether each column has nulls; columns of integers are read for this."""
-        is_float, found = self._arrow.types.is_floating, [False] * len(columns.names)
-        whole = [j for j, kind in enumerate(columns.types) if not is_float(kind)]
-        for group in range(len(self.rows) if whole and not columns.vector else 0):
-            table = self.table(group, group + 1, tuple(columns.names[j] for j in whole))
-            for j in whole:
-                found[j] = found[j] or table.column(columns.names[j]).null_count > 0
-        return found
+        is_float, nulls = self._arrow.types.is_floating, set[str]()
+        kinds = zip(columns.names, columns.types, strict=True)
+        whole = tuple(name for name, kind in kinds if not columns.vector and not is_float(kind))
+        for group in range(len(self.rows) if whole else 0):
+            table = self.table(group, group + 1, whole)
+            nulls |= {name for name in whole if table.column(name).null_count}
+        return [name in nulls for name in columns.names]
 
     def table(self, first: int, last: int, names: tuple[str, ...]) -> Any:
         """Read and check some record batches."""
@@ -198,15 +198,13 @@ class TableSource(TableRows, common.InOrder):
         exclude: Any = None,
     ) -> None:
         super().__init__()
-        name = os.fspath(path)
-        self.paths = [name]
-        if os.path.isdir(name):
-            found = sorted(entry for entry in os.listdir(name) if not entry.startswith((".", "_")))
-            found = [entry for entry in found if entry.lower().endswith(TABLES)]
-            self.paths = [os.path.join(name, entry) for entry in found]
+        self.paths = [os.fspath(path)]
+        if os.path.isdir(path):
+            found = (one for one in sorted(os.listdir(path)) if one.lower().endswith(TABLES))
+            self.paths = [os.path.join(path, one) for one in found if one[0] not in "._"]
         self.path, self._stamps = self.paths[0], [stamp_of(path) for path in self.paths]
         self._readers = [_reader(path) for path in self.paths]
-        self._choose(self._readers[0].schema, columns, id_column, label_column, exclude)
+        self._choose(self._readers[0].schema, columns, [id_column, label_column], exclude)
         self._compare_schemas()
         vector = self._columns.vector
         self.feature_names = None if vector else np.array(self.column_names, dtype=object)

@@ -111,8 +111,7 @@ class VideoFrames(DecodedRows):
     def _row(self, frame: Any) -> np.ndarray:
         if (frame.width, frame.height) != self._size:
             raise ValueError(
-                f"{self.path} changes its size from {self._size[0]} x {self._size[1]} to "
-                f"{frame.width} x {frame.height}; all frames must have one size."
+                f"{self.path} has frames of {self._size} and {(frame.width, frame.height)} pixels."
             )
         values = frame.to_ndarray(format="gray" if self.gray else "rgb24")
         return pixels(pillow().fromarray(values) if self.shrink > 1 else values, self.shrink)
@@ -152,8 +151,7 @@ class VideoFrames(DecodedRows):
             if begin[place : place + len(mark)] == mark:
                 return str(name)
         raise ValueError(
-            f"{self.path} cannot be read as a video: its first bytes are not those of an .mp4, "
-            ".mkv, .avi or .mpg file."
+            f"{self.path} cannot be read as a video: it does not begin as .mp4, .mkv, .avi or .mpg."
         )
 
     def _frames(self, container: Any, stream: Any) -> Iterator[Any]:
