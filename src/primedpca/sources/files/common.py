@@ -18,18 +18,22 @@ from importlib import import_module
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
 from primedpca._core.arrays import InexactError, work_dtype
 from primedpca._core.threads import renewed_after_fork
 from primedpca.protocols import Block
 from primedpca.sources import base
 from primedpca.sources.base import BlockSource
+from primedpca.sources.memory import sparse
 
 AHEAD = 4  # skipped blocks that are kept for a thread that asks late
 LINE_BYTES = 2**26  # of a text file: a line without an end would fill the memory
 PLAUSIBLE_BYTES = 2**26
 #: No codec shrinks anything but constants further, and stores leave constants out.
 PLAUSIBLE_RATIO = 2**14
+Lines = Iterator[tuple[int, bytes]]
+Path = str | os.PathLike[str]
 TRUST = "Pass `follow_links`=True if you trust the file."
 #: Without O_NONBLOCK, opening a FIFO waits for a writer; Windows has neither of the two after it.
 FLAGS = sum(getattr(os, name, 0) for name in ("O_RDONLY", "O_BINARY", "O_NONBLOCK", "O_CLOEXEC"))
@@ -46,7 +50,7 @@ KINDS = (
 # -- regular files ----------------------------------------------------------------------------
 
 
-def check_regular(path: str | os.PathLike[str]) -> None:
+def check_regular(path: Path) -> None:
     """Refuse a path that is not a readable regular file.
 
     For libraries that open paths themselves; the package opens files by :func:`open_regular`.
@@ -54,7 +58,7 @@ def check_regular(path: str | os.PathLike[str]) -> None:
     open_regular(path).close()
 
 
-def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+def open_regular(path: Path) -> BinaryIO:
     """Open a regular file to read, checked after opening so that it cannot be swapped between."""
     name = os.fspath(path)
     try:
@@ -120,18 +124,19 @@ def member_begin(file: Any, header_offset: int) -> int:
     return header_offset + 30 + sum(int.from_bytes(lengths[i : i + 2], "little") for i in (0, 2))
 
 
-def read_into(file: Any, held: np.ndarray) -> int:
-    """Fill ``held`` from ``file``; return the number of bytes that there were."""
-    view, got = held.data, 0
+def read_bytes(file: Any, size: int, what: str) -> np.ndarray:
+    """Read exactly ``size`` bytes; of fewer, an error says where ``what`` ends."""
+    held, got = np.empty(size, np.uint8), 0
     # One read may return fewer bytes; of a ZIP member it makes a copy.
-    while got < len(view) and (count := file.readinto(view[got : got + 2**20])):
+    while got < size and (count := file.readinto(held.data[got : got + 2**20])):
         got += count
-    return got
+    if got < size:
+        end = file.seek(0, os.SEEK_END)
+        raise OSError(f"{what} ends at byte {end}: it was truncated")
+    return held
 
 
-def whole_lines(
-    file: Any, path: str, size: int | None = None, most: int = LINE_BYTES
-) -> Iterator[tuple[int, bytes]]:
+def whole_lines(file: Any, path: str, size: int = 0, most: int = LINE_BYTES) -> Lines:
     """Yield pieces of whole lines, each with the byte at which it begins.
 
     About ``size`` bytes are read at a time; a line of more than ``most`` bytes is refused.
@@ -160,10 +165,8 @@ def need(library: str, what: str, extra: str = "disk") -> Any:
     try:
         return import_module(library)
     except ImportError as error:
-        name = library.split(".")[0]
-        raise ImportError(
-            f"Reading {what} needs {name}: pip install 'primedpca[{extra}]'."
-        ) from error
+        told = f"Reading {what} needs {library.split('.')[0]}: pip install 'primedpca[{extra}]'."
+        raise ImportError(told) from error
 
 
 @contextmanager
@@ -174,11 +177,10 @@ def reading(path: str, where: str, kind: type[Exception] | None = None) -> Itera
     """
     try:
         yield
-    except (FileNotFoundError, PermissionError, ImportError):
-        raise
     except Exception as error:
+        known = isinstance(error, (FileNotFoundError, PermissionError, ImportError))
         # Arrow's subclass of MemoryError is for lengths in damaged files.
-        if type(error) is MemoryError or path in str(error):
+        if known or type(error) is MemoryError or path in str(error):
             raise
         if isinstance(error, InexactError):
             raise ValueError(f"{path}: {error}") from error
@@ -195,8 +197,7 @@ def check_matrix(path: str, shape: tuple[int, ...], dtype: Any) -> tuple[int, in
     except (TypeError, ValueError) as error:
         raise type(error)(f"{path}: {error}") from None
     if min(shape) < 1:
-        what = "empty" if min(shape) == 0 else "damaged, as no side can be negative"
-        raise ValueError(f"{path} is {what}: its shape is {tuple(shape)}, 1 x 1 is the minimum.")
+        raise ValueError(f"{path} is empty or of negative length: its shape is {tuple(shape)}.")
     return int(shape[0]), int(shape[1])
 
 
@@ -210,7 +211,7 @@ def check_plausible(path: str, shape: tuple[int, int], itemsize: int, true_size:
         )
 
 
-def split_part(path: str | os.PathLike[str]) -> tuple[str, str | None]:
+def split_part(path: Path) -> tuple[str, str | None]:
     """Split ``"file.h5::group/name"`` into path and part; an existing path is never split.
 
     Both may have ``::`` in their names: the longest existing path counts.
@@ -368,3 +369,78 @@ def runs(index: np.ndarray) -> Iterator[tuple[np.ndarray, int, int]]:
     for place in np.split(order, np.flatnonzero(np.diff(index[order]) > 1) + 1):
         if place.size:
             yield place, int(index[place[0]]), int(index[place[-1]]) + 1
+
+
+class CompressedFile(FileSource):
+    """A sparse matrix of which only ``indptr`` is in memory; blocks stay sparse.
+
+    A subclass defines :meth:`_stored`.  Every block is checked as it is read: products with an
+    index outside the matrix would read memory beyond their operands.
+    """
+
+    library = "scipy"
+
+    def _begin(self, kind: str, shape: Any, dtype: Any, indptr: np.ndarray, entries: int) -> None:
+        """Check all that is known without reading the entries, and cut into blocks."""
+        if kind not in ("csr", "csc"):
+            raise ValueError(f"its sparse format is {kind!r}, not csr or csc")
+        self.format, self.dtype = kind, np.dtype(dtype)
+        self.shape, self.axis = (int(shape[0]), int(shape[1])), 0 if kind == "csr" else 1
+        work_dtype(self.dtype)
+        indptr = np.asarray(indptr)
+        if indptr.dtype.kind not in "iu" or indptr.shape != (self.shape[self.axis] + 1,):
+            raise ValueError(f"its `indptr` is {indptr.dtype} of shape {indptr.shape}")
+        self._indptr = indptr.astype(np.int64, copy=False)
+        if self._indptr[0] != 0 or (np.diff(self._indptr) < 0).any():
+            raise ValueError("its `indptr` does not ascend from 0")
+        if self._indptr[-1] > entries:
+            raise ValueError(f"`indptr` ends at {self._indptr[-1]}, but has {entries} entries")
+        self.nnz = int(self._indptr[-1])
+        self.blocks = sparse.cut_by_entries(self._indptr, self.shape[1 - self.axis])
+
+    @abstractmethod
+    def _stored(self, name: str, start: int, stop: int) -> np.ndarray:
+        """Entries ``start:stop`` of ``"data"`` or ``"indices"``, in a fresh array."""
+
+    def read(self, i: int) -> Block:
+        """The block, its indices checked."""
+        return self._slice(*self.blocks[i], f"block {i}")
+
+    def _slice(self, start: int, stop: int, what: str) -> Block:
+        a, b = int(self._indptr[start]), int(self._indptr[stop])
+        lengths = [self.shape[0], self.shape[1]]
+        lengths[self.axis] = stop - start
+        block = (sp.csr_array if self.axis == 0 else sp.csc_array)(tuple(lengths), dtype=self.dtype)
+        # Set, not passed in: the constructor would look for a narrower type and copy.
+        block.data, block.indices = self._stored("data", a, b), self._stored("indices", a, b)
+        narrow = np.int32 if b - a < 2**31 else np.int64
+        block.indptr = (self._indptr[start : stop + 1] - a).astype(narrow)
+        across = self.shape[1 - self.axis]
+        with reading(self.path, what):
+            if block.indices.dtype.kind not in "iu":
+                raise ValueError("its `indices` are not integers")
+            least, most = block.indices.min(initial=0), block.indices.max(initial=0)
+            if block.indices.size and (least < 0 or most >= across):
+                bad = least if least < 0 else most
+                raise ValueError(f"it stores an entry at index {bad}, outside 0..{across - 1}")
+        block.indices = block.indices.astype(narrow, copy=False)
+        if not block.has_canonical_format:
+            block.sum_duplicates()
+        return base.read_only(block)
+
+    def rows(self, index: np.ndarray) -> Block:
+        """Rows by number; neighbours are read together."""
+        if self.axis == 1:
+            return super().rows(index)
+        pieces, places = [], []
+        for place, first, stop in runs(index):
+            held = self._slice(first, stop, f"rows {first}:{stop}")
+            pieces.append(held[index[place] - first])
+            places.append(place)
+        if not pieces:
+            return sp.csr_array((0, self.shape[1]), dtype=self.dtype)
+        return sp.vstack(pieces, format="csr")[np.argsort(np.concatenate(places), kind="stable")]
+
+    def __repr__(self) -> str:
+        (n, d), name = self.shape, f"{type(self).__name__}({self.path!r}"
+        return f"{name}, {self.format}, {n} x {d}, {self.nnz} entries, {self.dtype})"

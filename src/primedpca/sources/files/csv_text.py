@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -95,9 +95,8 @@ class CSVSource(table_columns.TableRows):
                 self._first = block if self._first is None else self._first
                 self._pieces.append((begin, len(piece)))
                 counts.append(len(block))
-        self.shape = common.check_matrix(
-            self.path, (sum(counts), len(self.column_names)), self.dtype
-        )
+        shape = sum(counts), len(self.column_names)
+        self.shape = common.check_matrix(self.path, shape, self.dtype)
         self.blocks = tuple(pairwise(accumulate(counts, initial=0)))
 
     def _look(self, header: bool | None) -> tuple[Any, int, Callable[[str], list[str | None]]]:
@@ -170,7 +169,7 @@ class CSVSource(table_columns.TableRows):
             "`header`=False if it is a row like the others, `header`=True if these are names."
         )
 
-    def _cut(self) -> Iterator[tuple[int, bytes]]:
+    def _cut(self) -> common.Lines:
         """Yield pieces of whole lines, each with the byte at which it begins."""
         with unpacked(self.path) as file:
             yield from common.whole_lines(file, self.path)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from itertools import chain
 from typing import NamedTuple
 
@@ -15,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from primedpca.protocols import DataSource
-from primedpca.sources.files.common import check_matrix, reading, unpacked, whole_lines
+from primedpca.sources.files.common import Lines, check_matrix, reading, unpacked, whole_lines
 from primedpca.sources.memory.dense import DenseSource
 from primedpca.sources.memory.sparse import SparseSource
 
@@ -97,7 +96,7 @@ def matrix_market(path: str | os.PathLike[str]) -> DataSource:
     return _sparse(head, columns) if head.coordinates else _dense(head, columns[0])
 
 
-def _header(pieces: Iterator[tuple[int, bytes]]) -> tuple[Header, int, bytes]:
+def _header(pieces: Lines) -> tuple[Header, int, bytes]:
     """Header, number of its lines, and the entries that follow it in the same piece."""
     banner: list[str] = []
     line = 0

@@ -17,13 +17,13 @@ from primedpca.sources.files.tables import TABLES
 
 #: Suffix -> module of this package and what in it makes a source of a path, imported when needed.
 SUFFIXES = {
-    ".npy": "raw_binary.npy_source",
-    ".npz": "npz.npz_source",
+    ".npy": "numpy_files.npy_source",
+    ".npz": "numpy_files.npz_source",
     **dict.fromkeys((".h5", ".hdf5", ".he5"), "hdf5.hdf5_source"),
     **dict.fromkeys((".zarr", ".zarr.zip"), "zarr_store.zarr_source"),
     **dict.fromkeys(TABLES, "tables.TableSource"),
     **dict.fromkeys(csv_text.SUFFIXES, "csv_text.CSVSource"),
-    ".h5ad": "h5ad.h5ad_source",
+    ".h5ad": "hdf5.h5ad_source",
     **dict.fromkeys((".mtx", ".mtx.gz"), "matrix_market.matrix_market"),
     ".bed": "plink.Genotypes",
     **dict.fromkeys(video.SUFFIXES, "video.VideoFrames"),
@@ -57,7 +57,7 @@ def path_source(path: str | os.PathLike[str], **options: Any) -> DataSource:
             f"{name} has no parts to choose from, so leave out '::{part}'; files with parts are "
             f"{', '.join(sorted(WITH_PARTS))}."
         )
-    module, function = SUFFIXES.get(kind, "raw_binary.raw_source").split(".")
+    module, function = SUFFIXES.get(kind, "numpy_files.raw_source").split(".")
     make = getattr(import_module(f"primedpca.sources.files.{module}"), function)
     check_options(make, name, options)
     source: DataSource = make(name, **options)
@@ -94,7 +94,7 @@ def _kind(name: str, suffix: str) -> str:
         return images.SUFFIXES[0]
     if suffix == ".zarr" or not {"zarr.json", ".zarray", ".zgroup"}.isdisjoint(os.listdir(name)):
         return ".zarr"
-    found = sorted({suffix_of(entry) for entry in names}.intersection(TABLES))
+    found = sorted({suffix_of(entry) for entry in names if entry[0] != "_"}.intersection(TABLES))
     if len(found) > 1:
         raise ValueError(
             f"{name} holds tables of several kinds ({', '.join(found)}); use a folder for each."

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -49,7 +48,6 @@ class Genotypes(common.FileSource):
         if missing not in ("mean", "error"):
             raise ValueError(f"`missing`={missing!r} must be 'mean' or 'error'.")
         self.path, self.missing = os.fspath(path), missing
-        common.check_regular(self.path)
         n, d = (sum(1 for _ in self._lines(end)) for end in (".fam", ".bim"))
         self.shape, self.dtype, self.axis = (n, d), np.dtype(np.float32), 1
         self._stamp = common.stamp_of(self.path)
@@ -67,11 +65,10 @@ class Genotypes(common.FileSource):
         n, d = self.shape
         with common.open_regular(self.path) as file:
             magic, size = file.read(3), os.fstat(file.fileno()).st_size
-        if magic[:2] != MAGIC[:2]:
-            raise ValueError(f"{self.path} is not a PLINK .bed file: it begins with {magic!r}.")
         if magic != MAGIC:
             raise ValueError(
-                f"{self.path} is not stored variant by variant. Convert it with plink --make-bed."
+                f"{self.path} is not a PLINK .bed file, variant by variant: it begins with "
+                f"{magic!r}. Convert it with plink --make-bed."
             )
         wanted = 3 + -(-n // 4) * d
         if size != wanted:
@@ -125,11 +122,6 @@ class Genotypes(common.FileSource):
         n, d = self.shape
         how = "" if self.scale is None else ", standardised"
         return f"Genotypes({self.path!r}, {n} individuals x {d} variants{how})"
-
-
-def is_plink(x: Any) -> bool:
-    """Whether ``x`` names a ``.bed`` file."""
-    return isinstance(x, (str, os.PathLike)) and os.fspath(x).lower().endswith(".bed")
 
 
 def _means(block: np.ndarray) -> np.ndarray:

@@ -53,9 +53,10 @@ class TableRows(FileSource):
     ) -> None:
         """Choose the columns to read: those named, or all but ``exclude`` and ``others``.
 
-        The two ``others`` are the columns of names and labels.  Columns that do not hold numbers are refused by name, never dropped silently.  ``texts``
-        returns the entries of a column of a text file, so that the first one that is not a number
-        can be quoted: it may be the only one.
+        The two ``others`` are the columns of names and labels.  Columns that do not hold numbers
+        are refused by name, never dropped silently.  ``texts`` returns the entries of a column of
+        a text file, so that the first one that is not a number can be quoted: it may be the only
+        one.
         """
         path, (self._id, self._label) = self.path, others
         wanted, left_out = _names(columns, "columns"), _names(exclude, "exclude")

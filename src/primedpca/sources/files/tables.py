@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
@@ -21,6 +22,8 @@ TABLES = (*PARQUET, ".arrow", ".feather", ".ipc")
 WHOLE = 4  # row groups up to so many blocks are read whole, larger ones in order
 MARK = b"\xff\xff\xff\xff"  # before every message of an Arrow stream
 END = MARK + b"\0\0\0\0"
+_arrow = partial(need, "pyarrow", "tables")
+_ipc = partial(need, "pyarrow.ipc", "Arrow files")
 
 
 class Piece(NamedTuple):
@@ -84,13 +87,12 @@ class ArrowReader:
     """An Arrow IPC file (Feather, version 2)."""
 
     def __init__(self, path: str) -> None:
-        self.path, self._arrow = path, need("pyarrow", "Arrow files")
-        self._ipc = need("pyarrow.ipc", "Arrow files")
+        self.path = path
         self._find()
 
     def _find(self) -> None:
         """Find the schema, and the number of rows of every record batch."""
-        with self._arrow.OSFile(self.path) as file, self._ipc.open_file(file) as opened:
+        with _arrow().OSFile(self.path) as file, _ipc().open_file(file) as opened:
             self.schema, count = opened.schema, opened.num_record_batches
         # One column of every batch is enough to count its rows.
         names = tuple(self.schema.names[:1])
@@ -98,7 +100,7 @@ class ArrowReader:
 
     def with_nulls(self, columns: TableColumns) -> list[bool]:
         """Return whether each column has nulls; columns of integers are read for this."""
-        is_float, nulls = self._arrow.types.is_floating, set[str]()
+        is_float, nulls = _arrow().types.is_floating, set[str]()
         kinds = zip(columns.names, columns.types, strict=True)
         whole = tuple(name for name, kind in kinds if not columns.vector and not is_float(kind))
         for group in range(len(self.rows) if whole else 0):
@@ -108,7 +110,7 @@ class ArrowReader:
 
     def table(self, first: int, last: int, names: tuple[str, ...]) -> Any:
         """Read and check some record batches."""
-        table = self._arrow.Table.from_batches(self._read(first, last, names))
+        table = _arrow().Table.from_batches(self._read(first, last, names))
         table.validate(full=True)
         return table
 
@@ -118,11 +120,8 @@ class ArrowReader:
 
     def _read(self, first: int, last: int, names: tuple[str, ...]) -> list[Any]:
         places = [self.schema.get_field_index(name) for name in names]
-        options = self._ipc.IpcReadOptions(included_fields=places, use_threads=False)
-        with (
-            self._arrow.OSFile(self.path) as file,
-            self._ipc.open_file(file, options=options) as opened,
-        ):
+        options = _ipc().IpcReadOptions(included_fields=places, use_threads=False)
+        with _arrow().OSFile(self.path) as file, _ipc().open_file(file, options=options) as opened:
             return [opened.get_batch(i) for i in range(first, last)]
 
 
@@ -131,8 +130,8 @@ class ArrowStreamReader(ArrowReader):
 
     def _find(self) -> None:
         self.rows, self._starts = [], []
-        with self._arrow.OSFile(self.path) as file:
-            self.schema = self._ipc.read_schema(file)
+        with _arrow().OSFile(self.path) as file:
+            self.schema = _ipc().read_schema(file)
             list(self.schema.names)  # which are decoded only here
             while self._goes_on(file):
                 self._starts.append(file.tell())
@@ -147,14 +146,14 @@ class ArrowStreamReader(ArrowReader):
         return bool(following != END)
 
     def _batch(self, file: Any) -> Any:
-        message = self._ipc.read_message(file)
+        message = _ipc().read_message(file)
         if message.type != "record batch":
             raise OSError(f"it holds a {message.type}; write it as a Feather or Parquet file")
-        return self._ipc.read_record_batch(message, self.schema)
+        return _ipc().read_record_batch(message, self.schema)
 
     def _read(self, first: int, last: int, names: tuple[str, ...]) -> list[Any]:
         batches = []
-        with self._arrow.OSFile(self.path) as file:
+        with _arrow().OSFile(self.path) as file:
             for start in self._starts[first:last]:
                 file.seek(start)
                 batches.append(self._batch(file).select(list(names)))
@@ -291,7 +290,6 @@ class TableSource(TableRows, common.InOrder):
         return as_block(table, self._columns, self.shape[1], self.dtype, self._place(i))
 
     def _from(self, i: int) -> Iterator[tuple[int, Block]]:
-        arrow = need("pyarrow", "tables")
         for j in range(self._entry(i), len(self._pieces)):
             piece = self._pieces[j]
             if piece.whole:
@@ -301,7 +299,7 @@ class TableSource(TableRows, common.InOrder):
                 batches = reader.batches(piece.first, piece.rows, self.column_names)
             while sum(map(len, held)) < piece.rows and (batch := next(batches, None)) is not None:
                 held.append(batch)
-            table = arrow.Table.from_batches(held)
+            table = _arrow().Table.from_batches(held)
             yield j, self._block(j, table.slice(0, piece.rows))
             held = table.slice(piece.rows).to_batches()
             last = j + 1 == len(self._pieces) or self._pieces[j + 1].skip == 0

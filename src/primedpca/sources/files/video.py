@@ -61,32 +61,27 @@ class VideoFrames(DecodedRows):
         self._stamp, self._whole = stamp_of(self.path), False
         self._times: list[int] = []
         self._keys: list[int] = []
-        last = None
         with self._opened() as (container, stream):
-            for frame in self._frames(container, stream):
-                self._count(frame, cache)
-                last = frame
-            if last is None:
+            for number, frame in enumerate(self._frames(container, stream)):
+                if number == 0:
+                    self._size = (frame.width, frame.height)
+                    self._begin(*self._size, 1 if gray else 3, shrink, cache)
+                if frame.pts is None or (number and frame.pts <= self._times[-1]):
+                    raise ValueError(
+                        f"{self.path}: frame {number} has no time of its own: the file is damaged, "
+                        "or its container stores none for this codec. Convert it to .mkv with "
+                        "`ffmpeg -i`."
+                    )
+                self._times.append(frame.pts)
+                if frame.key_frame:
+                    self._keys.append(number)
+                if number < self._places:
+                    self._keep(number, self._row(frame))
+            if not self._times:
                 raise ValueError(f"{self.path} has no frame that can be decoded.")
-            self._check_whole(container, stream, last)
+            self._check_whole(container, stream, frame)
         self._whole = True
         self._end(len(self._times))
-
-    def _count(self, frame: Any, cache: Any) -> None:
-        number = len(self._times)
-        if number == 0:
-            self._size = (frame.width, frame.height)
-            self._begin(*self._size, 1 if self.gray else 3, self.shrink, cache)
-        if frame.pts is None or (self._times and frame.pts <= self._times[-1]):
-            raise ValueError(
-                f"{self.path}: frame {number} has no time of its own: the file is damaged, or "
-                "its container stores none for this codec. Convert it to .mkv with `ffmpeg -i`."
-            )
-        if frame.key_frame:
-            self._keys.append(number)
-        self._times.append(frame.pts)
-        if number < self._places:
-            self._keep(number, self._row(frame))
 
     def _check_whole(self, container: Any, stream: Any, last: Any) -> None:
         """Refuse a video that is shorter than it declares, which decoders do not report."""

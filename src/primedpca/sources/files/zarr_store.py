@@ -155,9 +155,9 @@ def _limited(file: BinaryIO, size: int, path: str) -> bytes:
     return file.read(size)
 
 
-def _metadata(files: FolderFiles | ZipFiles, name: str) -> tuple[int, bool, Any] | None:
-    """Format, whether it is an array, and metadata of a node; None if it is not a node."""
-    for version, entry in ((3, "zarr.json"), (2, ".zarray"), (2, ".zgroup")):
+def _metadata(files: FolderFiles | ZipFiles, name: str) -> dict[str, Any]:
+    """Metadata of an array or a group; empty if it is neither."""
+    for entry, kind in (("zarr.json", "group"), (".zarray", "array"), (".zgroup", "group")):
         text = files.read(join(name, entry))
         if text is None:
             continue
@@ -165,24 +165,26 @@ def _metadata(files: FolderFiles | ZipFiles, name: str) -> tuple[int, bool, Any]
             found = json.loads(text)
             if not isinstance(found, dict):
                 raise ValueError("not a JSON object")
-        if entry == ".zarray":
+        if kind == "array":
             # Zarr will read the attributes, too: a pipe must be refused before.
             files.read(join(name, ".zattrs"))
-        return version, entry == ".zarray" or found.get("node_type") == "array", found
-    return None
+        # By the name of the file, as Zarr will: what it says itself could be of another format.
+        version = 3 if entry == "zarr.json" else 2
+        return {"node_type": kind} | found | {"zarr_format": version}
+    return {}
 
 
 def _array(files: FolderFiles | ZipFiles, path: str, part: str | None) -> Any:
-    """Name, format and metadata of the array to read."""
+    """Name and metadata of the array to read."""
     name = "/".join(step for step in (part or "").split("/") if step)
     arrays, waiting = {}, [] if ".." in name.split("/") else [name]
     while waiting:
         here = waiting.pop()
-        version, is_array, found = _metadata(files, here) or (0, here != name, {})
-        if not is_array:
+        found = _metadata(files, here)
+        if found.get("node_type") == "group":
             waiting += files.folders(here)
-        elif here == name or len(found.get("shape") or ()) == 2:
-            arrays[here] = (here, version, found)
+        elif found and (here == name or len(found.get("shape") or ()) == 2):
+            arrays[here] = (here, found)
     if name and not arrays:
         raise ValueError(f"{path} has no Zarr array {name!r}, or its metadata are damaged.")
     return common.only_one(path, arrays)
@@ -268,17 +270,14 @@ def layout_of(label: str, found: Any, *, known_only: bool = True) -> Layout:
         Refuse codecs whose decoded size cannot be checked; if False, they are not checked.
     """
     with reading(label, "its metadata"):
-        version = found["zarr_format"]
-        if version == 3:
+        if found["zarr_format"] == 3:
             kind, grid = found["data_type"], found["chunk_grid"]
             if grid["name"] != "regular":
                 raise ValueError(f"its chunk grid {grid['name']!r} is not regular")
             chunks, codecs = grid["configuration"]["chunk_shape"], found["codecs"]
-        elif version == 2:
+        else:
             kind, chunks = found["dtype"], found["chunks"]
             codecs = [*(found["filters"] or []), found["compressor"] or {}]
-        else:
-            raise ValueError(f"its `zarr_format` is {version!r}, not 2 or 3")
         shape, chunks = _lengths(found["shape"], 0), _lengths(chunks, 1)
         dtype = _dtype(kind)
         if len(shape) != len(chunks):
@@ -302,9 +301,7 @@ def layout_of(label: str, found: Any, *, known_only: bool = True) -> Layout:
         return Layout(shape, chunks, inner, *packed, at_end, "crc32c" in index)
 
 
-def _packing(
-    dtype: np.dtype, codecs: list[dict[str, Any]], known_only: bool
-) -> tuple[int, tuple[dict[str, Any], ...] | None]:
+def _packing(dtype: np.dtype, codecs: list[Any], known_only: bool) -> tuple[int, Any]:
     """Bytes of a value before it is packed, and its compressors and checksums, outermost first."""
     encoded, packing = dtype.itemsize, []
     for codec in codecs:
@@ -400,18 +397,17 @@ class ZarrSource(chunked.ChunkedSource):
 
     def _look(self) -> int:
         """List the chunks, and return the number of absent ones."""
-        itemsize, absent, count = self.dtype.itemsize, None, math.prod(self._grid)
+        itemsize, count = self.dtype.itemsize, math.prod(self._grid)
         with reading(self.path, "the list of its chunks"):
             if self._files is None:  # in memory, or in a store of the user's own
-                absent = int(self._array.nchunks - self._array.nchunks_initialized)
-            else:
-                self._stamps = self._files.chunks(self._inside)
-                count = len(self._stamps)
-                stored = sum(stamp.size for stamp in self._stamps.values())
-                common.check_plausible(self.path, self.shape, itemsize, stored)
-                self._check_keys()
-        missing = chunked.count_missing(self.path, self.shape, self._chunks, itemsize, count)
-        return missing if absent is None else absent
+                chunked.count_missing(self.path, self.shape, self._chunks, itemsize, count)
+                return int(self._array.nchunks - self._array.nchunks_initialized)
+            self._stamps = self._files.chunks(self._inside)
+            stored = sum(stamp.size for stamp in self._stamps.values())
+            common.check_plausible(self.path, self.shape, itemsize, stored)
+            self._check_keys()
+        count = len(self._stamps)
+        return chunked.count_missing(self.path, self.shape, self._chunks, itemsize, count)
 
     def _check_keys(self) -> None:
         """Refuse a file that is not a chunk of the array."""
@@ -489,9 +485,9 @@ def zarr_source(
     with reading(path, "its metadata"):
         folder = os.path.isdir(path)
         files = FolderFiles(path, follow_links) if folder else ZipFiles(path)
-        name, version, found = _array(files, path, part)
+        name, found = _array(files, path, part)
         layout_of(f"{path}::{name}" if name else path, found)  # before Zarr makes any codec
         # By a store object: Zarr would take a path with "::" for a chain of stores.
         store = (zarr.storage.LocalStore if folder else zarr.storage.ZipStore)(path, read_only=True)
-        array = zarr.open_array(store, mode="r", path=name, zarr_format=version)
+        array = zarr.open_array(store, mode="r", path=name, zarr_format=found["zarr_format"])
         return ZarrSource(array, strict=strict, follow_links=follow_links)
