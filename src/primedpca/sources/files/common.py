@@ -286,10 +286,10 @@ class FileSource(BlockSource):
     library: str | None = "numpy"
     _stamp: Stamp | None = None
 
-    def _check_same(self, where: str) -> None:
+    def _check_same(self, where: str, handle: int | None = None) -> None:
         """Refuse a file that was replaced, written to, truncated or deleted."""
         if self._stamp is not None:
-            self._stamp.check(self.path, where)
+            self._stamp.check(self.path, where, handle)
 
     def _place(self, i: int) -> str:
         """Description of block ``i`` for an error message."""

@@ -147,7 +147,8 @@ class CSVSource(table_columns.TableRows):
         other = next((mark for mark in ";\t|" if mark in line), None)
         if count == 1 and other is not None:
             raise ValueError(
-                f"{self.path} has no {sign!r} in its first line; pass `delimiter`={other!r}."
+                f"{self.path} has no {sign!r} in its first line, but {other!r}; pass "
+                f"`delimiter`={other!r}."
             )
 
     def _check_names(self, kinds: list[Any]) -> None:
@@ -174,7 +175,7 @@ class CSVSource(table_columns.TableRows):
         with unpacked(self.path) as file:
             yield from common.whole_lines(file, self.path)
 
-    def _check_whole_numbers(self, piece: bytes, block: np.ndarray) -> None:
+    def _check_whole_numbers(self, piece: bytes, block: Block) -> None:
         """Refuse whole numbers that were rounded because float64 cannot hold them."""
         large = np.fmax.reduce(np.abs(block), axis=0, initial=0.0) > EXACT
         for name in np.array(self.column_names, dtype=object)[large]:
@@ -196,7 +197,7 @@ class CSVSource(table_columns.TableRows):
             csv.ConvertOptions(column_types=kinds, include_columns=list(names)),
         )
 
-    def _block(self, table: Any, where: str) -> np.ndarray:
+    def _block(self, table: Any, where: str) -> Block:
         columns = self._columns
         return table_columns.as_block(table, columns, len(columns.names), self.dtype, where)
 

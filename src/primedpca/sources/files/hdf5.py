@@ -302,7 +302,7 @@ class _InFile:
 
     def __init__(self, path: str, node: str, follow_links: bool) -> None:
         self.path, self.node, self.follow_links = path, node, follow_links
-        self._stamp, self._seen = common.stamp_of(path), set[tuple[Any, ...]]()
+        self._state, self._seen = common.stamp_of(path), set[tuple[Any, ...]]()
         with self._opened() as file:
             self._look(file)
 
@@ -312,7 +312,7 @@ class _InFile:
     @contextmanager
     def _opened(self) -> Iterator[Any]:
         """Open the file for one read; errors of HDF5 then name the file."""
-        self._stamp.check(self.path, f"`{self.node}`")
+        self._state.check(self.path, f"`{self.node}`")
         with reading(self.path, f"`{self.node}`", ValueError), open_hdf5(self.path) as file:
             yield file
 

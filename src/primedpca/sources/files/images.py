@@ -156,12 +156,13 @@ class ImageFolder(DecodedRows):
     ImageFolder(103 x 1424 x 2144 x 3, uint8)
     """
 
+    _head: Any = None  # size and mode of the first image
+
     def __init__(
         self, images: str | os.PathLike[str] | Sequence[Any], *, shrink: int = 1, cache: Any = "1GB"
     ) -> None:
         self.paths, self.shrink = _found(images), check_shrink(shrink)
         self._stamps = [stamp_of(os.fspath(path)) for path in self.paths]
-        self._head: Any = None
         for path in self.paths:
             with _opened(path) as image:  # not decoded
                 self._compare(path, image)
@@ -180,9 +181,7 @@ class ImageFolder(DecodedRows):
         self._head = self._head or head
         if head != self._head:
             here, first = (f"{size[0]} x {size[1]} {mode}" for size, mode in (head, self._head))
-            raise ValueError(
-                f"{path} is {here}, but {self.paths[0]} is {first}; all images must be alike."
-            )
+            raise ValueError(f"{path} is {here}, but {self.paths[0]} is {first}; make them alike.")
 
     def _decode(self, numbers: list[int]) -> Iterator[tuple[int, np.ndarray]]:
         for number in numbers:
@@ -224,9 +223,8 @@ def _opened(path: Path) -> Iterator[Any]:
             with library.open(path, formats=FORMATS) as image:
                 yield image
         except library.DecompressionBombError as error:
-            raise ValueError(
-                f"{error} If you trust the file, raise PIL.Image.MAX_IMAGE_PIXELS"
-            ) from error
+            told = f"{error} If you trust it, raise PIL.Image.MAX_IMAGE_PIXELS"
+            raise ValueError(told) from error
         except library.UnidentifiedImageError as error:
             raise ValueError(
                 f"{path} cannot be read as an image: it is not one of {', '.join(FORMATS)}."

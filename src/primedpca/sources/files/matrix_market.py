@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -25,7 +25,7 @@ PASSED_OVER = re.compile(rb"(?:(?:%[^\n]*|[ \t\r]*)\n)*")  # comments and blank 
 NUMBER = re.compile(rb"[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|nan|inf|infinity)", re.I)
 GZIP_RATIO = 1032  # one byte of a deflated stream never becomes more
 LEAST_SIDE = 2**20  # rows or columns that may be empty whatever the length of the file
-FIELDS: dict[str, type] = dict.fromkeys(("real", "double", "pattern"), np.float64)
+FIELDS: dict[str, Any] = dict.fromkeys(("real", "double", "pattern"), np.float64)
 FIELDS |= {"integer": np.int64, "unsigned-integer": np.uint64}
 SYMMETRIES = ("general", "symmetric", "skew-symmetric")
 #: Classes of bytes: not allowed (0), a space, the end of a line, and parts of numbers.
@@ -126,9 +126,7 @@ def _banner(line: bytes) -> list[str]:
         )
     kind, field, symmetry = banner[1:]
     if field == "complex" or symmetry == "hermitian":
-        raise ValueError(
-            "it holds complex numbers, which are not supported; write their parts as real columns"
-        )
+        raise ValueError("it holds complex numbers, which are not supported; use two real columns")
     if field not in FIELDS or (kind == "array" and field == "pattern"):
         raise ValueError(f"its field {field!r} is not one of {', '.join(FIELDS)}")
     if symmetry not in SYMMETRIES:
@@ -155,7 +153,7 @@ def _parsed(piece: bytes, head: Header, before: int) -> list[np.ndarray]:
 
     ``before`` is the number of lines before the piece, for messages.
     """
-    text, found = Tokens(piece, head.width, before), []
+    text, found = Tokens(piece, head.width, before), list[Any]()
     for j, side in enumerate((head.rows, head.columns) if head.coordinates else ()):
         index = text.integers(j)
         if index.size and not (index.min() >= 1 and index.max() <= side):
@@ -251,9 +249,8 @@ class Tokens:
         # Some line is wrong; finding it may be slow.
         counts = [len(line.split()) for line in self.piece.split(b"\n")]
         wrong = next(i for i, count in enumerate(counts) if count not in (0, width))
-        raise ValueError(
-            f"line {self.before + wrong + 1} has {counts[wrong]} numbers instead of {width}"
-        )
+        number = self.before + wrong + 1
+        raise ValueError(f"line {number} has {counts[wrong]} numbers instead of {width}")
 
     def integers(self, j: int, skip: np.ndarray | int = 0) -> np.ndarray:
         """Number ``j`` of each line as uint64: digits only, after ``skip`` bytes."""

@@ -61,9 +61,7 @@ class RawFileSource(common.FileSource):
         self, path: Any, shape: Pair, dtype: Any, strides: Pair, offset: int, stamp: Stamp | None
     ) -> None:
         if min(strides) < 0:
-            raise ValueError(
-                f"`X` is a memory map with negative strides {strides}; reverse it beforehand."
-            )
+            raise ValueError(f"`X` is a memory map with negative strides {strides}; reverse it.")
         self.path, self.shape, self.dtype = os.fspath(path), shape, np.dtype(dtype)
         self.strides, self.offset, self._stamp = strides, offset, stamp
         work_dtype(self.dtype)
@@ -83,8 +81,7 @@ class RawFileSource(common.FileSource):
         last = [(extent - 1) * stride for extent, stride in zip(shape, self.strides, strict=True)]
         where = f"entries {start}:{stop} of axis {self.axis}"
         with open_regular(self.path) as file:
-            if self._stamp is not None:
-                self._stamp.check(self.path, where, file.fileno())
+            self._check_same(where, file.fileno())
             file.seek(begin)
             # Into a fresh buffer: measured to be no slower than one used again.
             held = common.read_bytes(file, self.dtype.itemsize + sum(last), self.path)
@@ -377,7 +374,7 @@ class SparseNpz(common.CompressedFile):
         for head, _ in where:
             if len(head.shape) != 1:
                 raise ValueError(f"an array of its entries has {len(head.shape)} dimensions, not 1")
-        self._where = dict(zip(("data", "indices"), where, strict=True))
+        self._where: dict[str, tuple[Header, int]] = {"data": where[0], "indices": where[1]}
         entries = min(head.shape[0] for head, _ in where)
         self._begin(kind, shape, where[0][0].dtype, indptr, entries)
 
@@ -385,7 +382,7 @@ class SparseNpz(common.CompressedFile):
         head, begin = self._where[name]
         size = head.dtype.itemsize
         with open_regular(self.path) as file:
-            self._stamp.check(self.path, f"entries {start}:{stop} of `{name}`", file.fileno())
+            self._check_same(f"entries {start}:{stop} of `{name}`", file.fileno())
             file.seek(begin + start * size)
             held = common.read_bytes(file, (stop - start) * size, self.path)
         return held.view(head.dtype).astype(head.dtype.newbyteorder("="), copy=False)

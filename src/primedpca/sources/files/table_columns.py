@@ -85,10 +85,10 @@ class TableRows(FileSource):
             self._columns = TableColumns((wanted[0],), (kind.value_type,), True, width)
         elif bad:
             shown = ", ".join(f"{name!r} ({_what(types[name], name, texts)})" for name in bad[:5])
-            count = "a column that is" if len(bad) == 1 else f"{len(bad)} columns that are"
+            many = "a column that is" if len(bad) == 1 else f"{len(bad)} columns that are"
             alone = "; a column of vectors must be the only one" if lists else ""
             raise ValueError(
-                f"{path} has {count} not all numbers: {shown}{', ...' if len(bad) > 5 else ''}. "
+                f"{path} has {many} not all numbers: {shown}{', ...' if len(bad) > 5 else ''}. "
                 "Use `exclude`, `id_column`, `label_column` or `columns`, or correct the entries"
                 f"{alone}."
             )

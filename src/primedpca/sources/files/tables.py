@@ -62,9 +62,7 @@ class ParquetReader:
             for c in range(group.num_columns):
                 column, kind = group.column(c), schema.column(c).physical_type
                 if column.physical_type != kind:  # its statistics would make pyarrow abort
-                    raise OSError(
-                        f"row group {g}: {column.physical_type} in column {c}, not {kind}"
-                    )
+                    raise OSError(f"row group {g} has {column.physical_type} in column {c}")
                 if column.path_in_schema in without:
                     known = column.statistics
                     if known is None or not known.has_null_count or known.null_count:
@@ -263,7 +261,7 @@ class TableSource(TableRows, common.InOrder):
                     pieces.append(Piece(f, g, g + 1, 0, rows, True))
         return pieces
 
-    def _check_same(self, where: str) -> None:
+    def _check_same(self, where: str, handle: int | None = None) -> None:
         for path, stamp in zip(self.paths, self._stamps, strict=True):
             stamp.check(path, where)
 
@@ -283,10 +281,9 @@ class TableSource(TableRows, common.InOrder):
             return self._block(i, reader.table(piece.first, piece.last, self.column_names))
 
     def _block(self, i: int, table: Any) -> Block:
-        if table.num_rows != self._pieces[i].rows:
-            raise OSError(
-                f"it has {table.num_rows} rows, but its footer declares {self._pieces[i].rows}"
-            )
+        rows = self._pieces[i].rows
+        if table.num_rows != rows:
+            raise OSError(f"it has {table.num_rows} rows, but its footer declares {rows}")
         return as_block(table, self._columns, self.shape[1], self.dtype, self._place(i))
 
     def _from(self, i: int) -> Iterator[tuple[int, Block]]:
@@ -295,7 +292,7 @@ class TableSource(TableRows, common.InOrder):
             if piece.whole:
                 return
             if piece.skip == 0:
-                reader, held = self._readers[piece.file], []
+                reader, held = self._readers[piece.file], list[Any]()
                 batches = reader.batches(piece.first, piece.rows, self.column_names)
             while sum(map(len, held)) < piece.rows and (batch := next(batches, None)) is not None:
                 held.append(batch)

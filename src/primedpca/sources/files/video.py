@@ -104,10 +104,9 @@ class VideoFrames(DecodedRows):
             )
 
     def _row(self, frame: Any) -> np.ndarray:
-        if (frame.width, frame.height) != self._size:
-            raise ValueError(
-                f"{self.path} has frames of {self._size} and {(frame.width, frame.height)} pixels."
-            )
+        size = (frame.width, frame.height)
+        if size != self._size:
+            raise ValueError(f"{self.path} has frames of {self._size} and of {size} pixels.")
         values = frame.to_ndarray(format="gray" if self.gray else "rgb24")
         return pixels(pillow().fromarray(values) if self.shrink > 1 else values, self.shrink)
 

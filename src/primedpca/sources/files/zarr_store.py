@@ -307,9 +307,7 @@ def _packing(dtype: np.dtype, codecs: list[Any], known_only: bool) -> tuple[int,
     for codec in codecs:
         name = codec["id"]
         if name in OBJECTS:
-            raise ValueError(
-                f"its codec {name!r} decodes Python objects and could run code; store numbers"
-            )
+            raise ValueError(f"its codec {name!r} decodes Python objects, which could run code")
         if name in FILTERS:
             for key in {"dtype", "astype", "encode_dtype", "decode_dtype"} & codec.keys():
                 _dtype(codec[key])
