@@ -388,13 +388,18 @@ class CompressedFile(FileSource):
         self.shape, self.axis = (int(shape[0]), int(shape[1])), 0 if kind == "csr" else 1
         work_dtype(self.dtype)
         indptr = np.asarray(indptr)
-        if indptr.dtype.kind not in "iu" or indptr.shape != (self.shape[self.axis] + 1,):
-            raise ValueError(f"its `indptr` is {indptr.dtype} of shape {indptr.shape}")
+        size = self.shape[self.axis] + 1
+        if indptr.dtype.kind not in "iu" or indptr.shape != (size,):
+            raise ValueError(
+                f"its `indptr` is {indptr.dtype} of shape {indptr.shape}, not {size} integers"
+            )
         self._indptr = indptr.astype(np.int64, copy=False)
         if self._indptr[0] != 0 or (np.diff(self._indptr) < 0).any():
             raise ValueError("its `indptr` does not ascend from 0")
         if self._indptr[-1] > entries:
-            raise ValueError(f"`indptr` ends at {self._indptr[-1]}, but has {entries} entries")
+            raise ValueError(
+                f"`indptr` ends at {self._indptr[-1]}, but {entries} entries are stored"
+            )
         self.nnz = int(self._indptr[-1])
         self.blocks = sparse.cut_by_entries(self._indptr, self.shape[1 - self.axis])
 
