@@ -302,15 +302,17 @@ def zarr_bombs(folder):
                 if one.is_file():
                     archive.write(one, str(one.relative_to(path)))
         made.append(folder / f"{name}.zarr.zip")
-        shards = {"chunks": (5, 4), "shards": (20, 4), "compressors": inner}
-        path = zarr_array(folder / f"shards-{name}.zarr", **shards)
-        shard = path / "c" / "0" / "0"
-        index = np.frombuffer(shard.read_bytes()[-68:-4], "<u8").reshape(4, 2).copy()
-        body = shard.read_bytes()[:-68]
-        index[2] = len(body), len(bomb)
-        tail = index.tobytes()
-        shard.write_bytes(body + bomb + tail + crc32c(tail).to_bytes(4, "little"))
-        made.append(path)
+        for count in (4, 1):
+            shards = {"chunks": (20 // count, 4), "shards": (20, 4), "compressors": inner}
+            path = zarr_array(folder / f"shards-{count}-{name}.zarr", **shards)
+            shard = path / "c" / "0" / "0"
+            held, length = shard.read_bytes(), 16 * count + 4
+            index = np.frombuffer(held[-length:-4], "<u8").reshape(count, 2).copy()
+            body = held[:-length]
+            index[count // 2] = len(body), len(bomb)
+            tail = index.tobytes()
+            shard.write_bytes(body + bomb + tail + crc32c(tail).to_bytes(4, "little"))
+            made.append(path)
     return made
 
 
@@ -532,6 +534,13 @@ def test_every_codec_that_is_known(tmp_path, how):
     X = numbers(shape=(50, 7))
     shards = {"chunks": (10, 2)} if "shards" in how else {"chunks": (20, 4)}
     given = zarr_array(tmp_path / "a.zarr", X, **shards, **how)
+    np.testing.assert_array_equal(values_of(as_source(given)), X)
+
+
+@pytest.mark.parametrize("compressors", [None, "auto"])
+def test_shards_of_one_chunk(tmp_path, compressors):
+    X, same = numbers(shape=(50, 7)), {"chunks": (20, 4), "shards": (20, 4)}
+    given = zarr_array(tmp_path / "a.zarr", X, compressors=compressors, **same)
     np.testing.assert_array_equal(values_of(as_source(given)), X)
 
 

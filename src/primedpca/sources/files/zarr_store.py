@@ -204,8 +204,8 @@ class Layout(NamedTuple):
         Bytes of a value before compression.
     packing : tuple of dict or None
         Compressors and checksums in the order of decoding; None if one of them is unknown.
-    index_at_end : bool, default=True
-        Whether the index of a shard is at its end, not at its beginning.
+    index_at_end : bool or None
+        Whether the index of a shard is at its end, not at its beginning; None without shards.
     index_checksum : bool, default=True
         Whether the index has a checksum.
     """
@@ -215,14 +215,14 @@ class Layout(NamedTuple):
     inner: tuple[int, ...]
     encoded: int
     packing: tuple[dict[str, Any], ...] | None
-    index_at_end: bool = True
+    index_at_end: bool | None = None
     index_checksum: bool = True
 
     def check(self, file: BinaryIO, size: int) -> None:
         """Refuse a stored chunk, or shard, that does not decode to what its shape needs."""
         if self.packing is None:
             return
-        if self.chunks == self.inner:
+        if self.index_at_end is None:
             self._check_chunk(file, 0, size)
             return
         count = math.prod(a // b for a, b in zip(self.chunks, self.inner, strict=True))
