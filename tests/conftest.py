@@ -12,7 +12,7 @@ import torch
 
 import primedpca
 from primedpca.sources import base
-from primedpca.sources.files import decoded_rows as decoded
+from primedpca.sources.files import images as decoded
 from primedpca.sources.files import plink, tables
 from primedpca.sources.memory import dense, sparse, torch_data
 from primedpca.sources.memory import iterables as blocks

@@ -9,7 +9,7 @@ import numpy as np
 from primedpca.estimator import PrimedPCA
 from primedpca.protocols import DataSource
 from primedpca.sources import as_source
-from primedpca.sources.files.h5ad import is_anndata
+from primedpca.sources.files.hdf5 import is_anndata
 from primedpca.sources.memory.xarray_fields import Fields, is_xarray
 from primedpca.sources.wrappers.mapped import Mapped
 

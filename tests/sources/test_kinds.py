@@ -23,7 +23,7 @@ from primedpca import PrimedPCA, as_source, load
 from primedpca import plan as make_plan
 from primedpca._core.arrays import is_sparse
 from primedpca.sources import maps
-from primedpca.sources.files.compressed_rows import CompressedFile
+from primedpca.sources.files.common import CompressedFile
 from primedpca.sources.memory import iterables as blocks
 from primedpca.sources.memory import sparse
 

@@ -22,7 +22,7 @@ from primedpca.protocols import DataSource
 from primedpca.sources import base
 from primedpca.sources.base import cut_evenly
 from primedpca.sources.files.csv_text import CSVSource
-from primedpca.sources.files.raw_binary import RawFileSource
+from primedpca.sources.files.numpy_files import RawFileSource
 from primedpca.sources.fingerprint import fingerprint
 from primedpca.sources.memory.sparse import SparseSource
 

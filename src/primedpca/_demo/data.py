@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from primedpca.sources.base import whole
-from primedpca.sources.files.npz import npz_source
+from primedpca.sources.files.numpy_files import npz_source
 
 __all__ = ["MNIST", "MNIST_SHAPE", "data_folder", "mnist", "read_idx", "read_images", "synthetic"]
 

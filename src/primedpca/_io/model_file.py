@@ -15,7 +15,7 @@ from primedpca._io.tensor_file import read_file, write_file
 from primedpca.priming import REGISTRY, Given
 from primedpca.priming.sketch import SketchState, Stream
 from primedpca.result import Certificate, Cluster, Plan, Status, Way
-from primedpca.sources.files.regular_files import check_regular
+from primedpca.sources.files.common import check_regular
 
 __all__ = ["read_model", "write_model"]
 

@@ -37,7 +37,7 @@ from primedpca.engines.journal import RecordedEngine
 from primedpca.priming import REGISTRY, Given
 from primedpca.protocols import Engine, Like, Parts
 from primedpca.result import Certificate, Cluster, Decomposition, Plan, Status, Way
-from primedpca.sources.files.regular_files import check_regular
+from primedpca.sources.files.common import check_regular
 
 __all__ = ["TYPES", "Checkpoint"]
 

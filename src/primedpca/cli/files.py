@@ -79,7 +79,7 @@ def is_csv(path: str) -> bool:
 
 
 def _is_table(path: str) -> bool:
-    from primedpca.sources.files.paths import TABLES
+    from primedpca.sources.files.tables import TABLES
 
     names = os.listdir(path) if os.path.isdir(path) else [path]
     return is_csv(path) or any(name.lower().endswith(tuple(TABLES)) for name in names)

@@ -66,11 +66,10 @@ def _check_outside(path: Path, option: str, given: str | Path) -> None:
 def _files_of(given: str | Path) -> list[Path]:
     """Return the files of DATA: a file or folder, those of a pattern, or a set of files."""
     from primedpca.sources.files.common import split_part
-    from primedpca.sources.files.plink import is_plink
 
     name = split_part(given)[0]
     if glob.has_magic(name) and not os.path.exists(name):
         return [Path(found) for found in glob.glob(name)]
     # A PLINK .bed file is useless without its two tables, so they are inputs as well.
-    ends = (".bim", ".fam") if is_plink(name) else ()
+    ends = (".bim", ".fam") if name.lower().endswith(".bed") else ()
     return [Path(name), *(Path(name).with_suffix(end) for end in ends)]

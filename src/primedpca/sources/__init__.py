@@ -17,9 +17,9 @@ import numpy as np
 from primedpca._core.arrays import describe, is_dense, is_sparse, work_dtype
 from primedpca.protocols import DataSource
 from primedpca.sources.base import BlockSource
-from primedpca.sources.files.h5ad import h5ad_source, is_anndata
+from primedpca.sources.files.hdf5 import h5ad_source, is_anndata
+from primedpca.sources.files.numpy_files import memmap_source
 from primedpca.sources.files.paths import check_options, path_source
-from primedpca.sources.files.raw_binary import memmap_source
 from primedpca.sources.memory.dask_array import DaskSource, is_dask
 from primedpca.sources.memory.dense import DenseSource
 from primedpca.sources.memory.frames import column_names, frame_source, is_frame
@@ -192,7 +192,7 @@ def _found_source(x: Any, columns: Any, options: dict[str, Any]) -> DataSource:
     if isinstance(x, (str, os.PathLike)):
         if columns is not None:
             options = {"columns": columns} | options
-        return path_source(x)(x, **options)
+        return path_source(x, **options)
     if columns is not None:
         if not is_frame(x):
             raise TypeError(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from primedpca._core.arrays import describe
-from primedpca.sources.files.decoded_rows import pillow
+from primedpca.sources.files.images import pillow
 
 __all__ = ["image_at", "image_name", "image_sequence", "imagenet"]
 
