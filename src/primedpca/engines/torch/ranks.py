@@ -15,13 +15,12 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import torch
+import torch.distributed as dist
 
 from primedpca._core.arrays import is_numpy_array, is_torch_array
 from primedpca._core.threads import processors
-from primedpca.engines.torch.heartbeat import Heartbeat
 from primedpca.protocols import Array
-
-__all__ = ["RankError", "Ranks", "as_tensor"]
 
 NOTE_BYTES = 4096
 WORDS = 600  # bytes of an error in a note; JSON writes each with up to six
@@ -38,8 +37,6 @@ class Ranks:
     ----------
     rank, size : int
         Number of this process, from 0, and number of processes.
-    timeout : float
-        Seconds after which a rank that does not answer counts as lost.
     group : process group, optional
         Group for notes and for arrays in host memory.
 
@@ -57,16 +54,9 @@ class Ranks:
         The default group of torch.distributed when these ranks connected.
     """
 
-    def __init__(
-        self,
-        rank: int = 0,
-        size: int = 1,
-        timeout: float = 0.0,
-        group: Any = None,
-    ) -> None:
-        self.rank, self.size, self.timeout = rank, size, timeout
-        self.heartbeat: Heartbeat | None = None
-        self._group, self.broken = group, False
+    def __init__(self, rank: int = 0, size: int = 1, group: Any = None) -> None:
+        self.rank, self.size, self._group, self.broken = rank, size, group, False
+        self.heartbeat: Any = None
         self.device_group: Any = None
         self.world: Any = None
         self.threads = self.processors = max(2, processors())
@@ -108,7 +98,9 @@ class Ranks:
         told = words.decode(errors="ignore")
         if self._exchanging:
             # The others wait for arrays, not for a note: leave the error in the store, and go.
-            self._leave(told)
+            if self.heartbeat is not None:
+                self.heartbeat.leave(told, self._close)
+            self._close()
             return
         with suppress(RankError):
             self._notes({"error": told})
@@ -138,20 +130,14 @@ class Ranks:
 
     # -- exchanges ---------------------------------------------------------------------------
 
-    def share(self, make: Callable[[], Any], task: str = "share") -> Any:
+    def share(self, make: Callable[[], Any]) -> Any:
         """Return on every rank the result of ``make`` on rank 0, or raise its error."""
         with self.together():
-            # Ranks of one fit trust each other: they run the same script.
-            text = pickle.dumps(make()) if self.rank == 0 else b""
-            size = self.meet(task, bytes=len(text))[0]["bytes"]
-            with self.exchange():
-                held = np.empty(size, np.uint8)
-                held[: len(text)] = np.frombuffer(text, np.uint8)
-                self.fill(held, [0] + [size] * self.size)
-            return pickle.loads(held.data)
+            return self.collect(make() if self.rank == 0 else None, "share")[0]
 
     def collect(self, value: Any, task: str = "collect") -> list[Any]:
         """Return on every rank the ``value`` of each rank, in order."""
+        # Ranks of one fit trust each other: they run the same script.
         text = np.frombuffer(pickle.dumps(value), np.uint8)
         with self.together():
             sizes = [note["bytes"] for note in self.meet(task, bytes=text.size)]
@@ -169,8 +155,14 @@ class Ranks:
         with self.exchange():
             for r in range(self.size):
                 part = whole[edges[r] : edges[r + 1]]
-                if 0 not in part.shape:
-                    self._broadcast(_as_bytes(part), r)
+                if 0 in part.shape:
+                    continue
+                # Bytes, in the memory of the array; PyTorch lacks some of NumPy's types.
+                if is_numpy_array(part):
+                    tensor = torch.from_numpy(part.reshape(-1).view(np.uint8))
+                else:
+                    tensor = as_tensor(part).reshape(-1).view(torch.uint8)
+                self._broadcast(tensor, dist.get_global_rank(self._group, r))
 
     def swap(self, sent: Array, counts: Sequence[int]) -> Array:
         """Send slice ``r`` of ``sent`` ``(ranks, mine, length)`` to rank ``r``; receive theirs.
@@ -181,11 +173,11 @@ class Ranks:
         length = tensor.shape[2]
         got = tensor.new_empty((sum(counts), length))
         sizes = [count * length for count in counts], [tensor.shape[1] * length] * self.size
-        self._move(
-            lambda dist, group, one, two: dist.all_to_all_single(one, two, *sizes, group=group),
-            got.reshape(-1),
-            tensor.reshape(-1),
-        )
+
+        def call(group: Any, one: Any, two: Any) -> None:
+            dist.all_to_all_single(one, two, *sizes, group=group)
+
+        self._move(call, got.reshape(-1), tensor.reshape(-1))
         return got if is_torch_array(sent) else got.numpy()
 
     def join(self, part: Array) -> Array:
@@ -213,26 +205,24 @@ class Ranks:
             finally:
                 self._exchanging = before
 
-    def _broadcast(self, tensor: Any, source: int) -> None:
-        world = _distributed().get_global_rank(self._group, source)
-        self._move(lambda dist, group, one, _: dist.broadcast(one, world, group=group), tensor)
+    def _broadcast(self, tensor: Any, world: int) -> None:
+        self._move(lambda group, one, _: dist.broadcast(one, world, group=group), tensor)
 
     def _all_gather(self, whole: Any, part: Any) -> None:
-        def call(dist: Any, group: Any, one: Any, two: Any) -> None:
+        def call(group: Any, one: Any, two: Any) -> None:
             dist.all_gather(list(one.reshape(self.size, -1)), two, group=group)
 
         self._move(call, whole, part)
 
-    def _move(self, call: Callable[..., Any], out: Any, given: Any = None) -> None:
+    def _move(self, call: Callable[[Any, Any, Any], None], out: Any, given: Any = None) -> None:
         """Make the call with tensors in memory that its group can access."""
-        dist = _distributed()
         if out.device.type == "cpu":
-            call(dist, self._group, out, given)
+            call(self._group, out, given)
         elif self.device_group is not None:
-            call(dist, self.device_group, out, given)
+            call(self.device_group, out, given)
         else:
             host = out.cpu()
-            call(dist, self._group, host, None if given is None else given.cpu())
+            call(self._group, host, None if given is None else given.cpu())
             out.copy_(host)
 
     # -- lost ranks --------------------------------------------------------------------------
@@ -244,7 +234,12 @@ class Ranks:
         except RuntimeError as error:
             if not _is_transport(error):
                 raise
-            raise RankError(self._what_broke(str(error))) from error
+            # First of all: others may be waiting for this rank rather than for the lost one.
+            self._close()
+            words = f"the ranks lost their connection while they connected ({error})"
+            if self.heartbeat is not None:
+                words = self.heartbeat.what_broke(str(error))
+            raise RankError(words) from error
 
     def _check_whole(self) -> None:
         if self.broken:
@@ -252,49 +247,20 @@ class Ranks:
                 "the ranks lost their connection in an earlier fit. Restart all of them."
             )
 
-    def _what_broke(self, why: str) -> str:
-        # First of all: others may be waiting for this rank rather than for the lost one.
-        self._close()
-        if self.heartbeat is None:
-            return f"the ranks lost their connection while they connected ({why})"
-        return self.heartbeat.what_broke(why)
-
-    def _leave(self, words: str) -> None:
-        if self.heartbeat is None:
-            self._close()
-        else:
-            self.heartbeat.leave(words, self._close)
-
     def _close(self) -> None:
         """Close all connections of the group, so that no rank waits for this one."""
         self.broken, group, self._group = True, self._group, None
         if group is not None:
             with suppress(AttributeError, RuntimeError):  # early versions of PyTorch lack it
                 group.abort()
-            _distributed().destroy_process_group(group)
+            dist.destroy_process_group(group)
 
 
 def as_tensor(x: Array) -> Any:
     """Return ``x`` as a tensor that shares its memory."""
-    import torch
-
     if is_torch_array(x):
         return x
     return torch.from_numpy(x) if is_numpy_array(x) else torch.from_dlpack(x)
-
-
-def _as_bytes(part: Array) -> Any:
-    import torch
-
-    if is_numpy_array(part):
-        return torch.from_numpy(part.reshape(-1).view(np.uint8))
-    return as_tensor(part).reshape(-1).view(torch.uint8)
-
-
-def _distributed() -> Any:
-    import torch.distributed as dist
-
-    return dist
 
 
 def _is_transport(error: BaseException) -> bool:
