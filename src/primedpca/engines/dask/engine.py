@@ -11,18 +11,18 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import numpy as np
 
 from primedpca._core import dask_cluster
-from primedpca._core.dask_cluster import check_client, threads_of
+from primedpca._core.allocator import reusing_memory
+from primedpca._core.blas import one_blas_thread
 from primedpca.engines.base import BaseEngine, kernel_name
-from primedpca.engines.dask import tasks
-from primedpca.engines.dask.tasks import Job
 from primedpca.engines.local import LocalEngine
-from primedpca.engines.tree import FAN_IN
+from primedpca.engines.tree import FAN_IN, FixedTree, block_parts
 from primedpca.protocols import Block, DataSource, EngineTraits, Kernel, Operands, Parts
 from primedpca.sources.base import View, join, take_rows
 from primedpca.sources.memory.dask_array import (
@@ -30,10 +30,9 @@ from primedpca.sources.memory.dask_array import (
     Handed,
     array_below,
     chunks_of,
+    strip_of,
     view_of,
 )
-
-__all__ = ["DaskEngine", "dask_engine", "span_of"]
 
 SPREAD_BYTES = 2**26  # parts beyond this many bytes are added one by one, not sixteen at a time
 AHEAD = 4  # runs of blocks for every thread, if a task is to be a run
@@ -57,7 +56,13 @@ class DaskEngine(BaseEngine):
     timeout: float = dask_cluster.TIMEOUT
 
     def __post_init__(self) -> None:
-        check_client(self.client)
+        if not all(hasattr(self.client, name) for name in ("scatter", "compute", "sync")):
+            raise TypeError(f"`client`={self.client!r} is not a distributed.Client. Pass one.")
+        if self.client.asynchronous:
+            raise ValueError(
+                "`engine` is an asynchronous client, but fits wait for their results. Pass "
+                "distributed.Client(address) without `asynchronous`."
+            )
         if not self.timeout > 0:
             raise ValueError(f"`timeout`={self.timeout!r} must be a number of seconds above 0.")
 
@@ -69,27 +74,22 @@ class DaskEngine(BaseEngine):
 
     def blocks_in_memory(self) -> int:
         """Return the number of threads of the largest worker, and one for the sum of parts."""
-        return max(threads_of(self.client), default=1) + 1
+        return max(dask_cluster.threads_of(self.client), default=1) + 1
 
     def sweep(self, source: DataSource, kernel: Kernel, whole: Operands, mine: Operands) -> Parts:
         """Make one pass over all blocks; see :class:`primedpca.protocols.Engine`."""
-        job = _job(source, kernel, dict(whole), dict(mine))
-        name = f"{kernel_name(kernel)}-{uuid4().hex}"
-        threads = max(1, sum(threads_of(self.client)))
-        parts: Parts = self._computed(
-            job, lambda operands: _tree(source, job, operands, name, threads)
-        )
-        return parts
+        job, name = _job(source, kernel, whole, mine), f"{kernel_name(kernel)}-{uuid4().hex}"
+        threads = max(1, sum(dask_cluster.threads_of(self.client)))
+        found: Parts = self._computed(job, lambda sent: _tree(source, job, sent, name, threads))
+        return found
 
     def view(self, source: Any) -> Any:
         """Return the source with rows read, and the blocks of a Dask array computed, by workers.
 
         The source itself is not changed, so that it can be used after the cluster is closed.
         """
-        if isinstance(source, DaskSource):
-            held: Any = source.computed_by(self.client, self.timeout)
-        else:
-            held = copy(source)
+        ours = isinstance(source, DaskSource)
+        held: Any = source.computed_by(self.client, self.timeout) if ours else copy(source)
         if isinstance(source, View):
             held.source = self.view(source.source)
         else:
@@ -99,19 +99,18 @@ class DaskEngine(BaseEngine):
     def rows(self, source: Any, index: np.ndarray) -> Block:
         """Return rows by ascending number: one task for every block that has some of them."""
         job, name = _job(source, None, {}, {}), f"rows-{uuid4().hex}"
-        numbers, pieces = list(range(len(source.blocks))), [index] * len(source.blocks)
+        pieces = dict.fromkeys(range(len(source.blocks)), index)
         if source.axis == 0:
             owner = np.searchsorted([stop for _, stop in source.blocks], index, side="right")
-            numbers = np.unique(owner).tolist()
-            pieces = [index[owner == i] for i in numbers]
+            pieces = {int(i): index[owner == i] for i in np.unique(owner)}
 
-        def graph(operands: Any) -> Any:
+        def graph(sent: Any) -> Any:
             from dask import delayed
 
-            take = delayed(tasks.take, pure=False)
+            make = delayed(take, pure=False)
             return [
-                take(operands, i, piece, _chunks(source, job, i), dask_key_name=f"block-{i}-{name}")
-                for i, piece in zip(numbers, pieces, strict=True)
+                make(sent, i, piece, chunks_of(source, i), dask_key_name=f"block-{i}-{name}")
+                for i, piece in pieces.items()
             ]
 
         return join(self._computed(job, graph), source.axis)
@@ -123,15 +122,15 @@ class DaskEngine(BaseEngine):
         holds them, while a task of the graph can be repeated.
         """
         import dask
-        from distributed.protocol.pickle import dumps
+        from distributed.protocol.pickle import dumps, loads
 
         packed = dumps(job)
         # Dask warns of graphs that hold data; these operands are meant to be there.
         limit = {"distributed.admin.large-graph-warning-threshold": LARGE_GRAPH + len(packed)}
         with self.client.as_current(), dask.config.set(limit):
-            opened = dask.delayed(tasks.opened, pure=False, traverse=False)
-            operands = opened(packed, dask_key_name=f"operands-{uuid4().hex}")
-            return dask_cluster.compute(self.client, graph(operands), self.timeout)
+            opened = dask.delayed(loads, pure=False, traverse=False)  # once on every worker
+            sent = opened(packed, dask_key_name=f"operands-{uuid4().hex}")
+            return dask_cluster.compute(self.client, graph(sent), self.timeout)
 
     def __deepcopy__(self, memo: Any) -> DaskEngine:
         return self  # there is one cluster, and a client cannot be copied
@@ -189,18 +188,69 @@ def dask_engine(engine: Any) -> DaskEngine:
     return DaskEngine(client)
 
 
-def _job(source: Any, kernel: Any, whole: dict[str, Any], mine: dict[str, Any]) -> Job:
-    array, cut_as = array_below(source), None
-    if array is not None:
-        cut_as = array.axis, array.blocks, array.shape[1 - array.axis]
-    held = _portable(source) if array is None else view_of(source, Handed(array.blocks))
-    across = source.shape[1 - source.axis]
-    return Job(held, cut_as, source.blocks, source.axis, across, kernel, whole, mine)
+class Job(NamedTuple):
+    """Inputs that all tasks of a pass share; of a Dask array only its cut into blocks."""
+
+    source: Any
+    kernel: Any
+    whole: Operands
+    mine: Operands
+
+    def block(self, i: int, chunks: Any) -> Block:
+        """Read block ``i``, or join it from chunks that were computed."""
+        if chunks is None:
+            return self.source.read(i)
+        floor, (number, parts) = copy(array_below(self.source)), chunks
+        across = floor.shape[1 - floor.axis]
+        floor.block = strip_of(parts, floor.axis, floor.blocks[number], across)
+        return view_of(self.source, floor).read(i)
+
+    def naming(self, i: int) -> Any:
+        """Context that adds the place of block ``i`` to errors."""
+        return dask_cluster.naming(i, self.source.blocks[i], self.source.axis)
 
 
-def _chunks(source: Any, job: Job, i: int) -> tuple[int, Any] | None:
-    """Return the number and the chunks of the Dask array's block that block ``i`` is made of."""
-    return None if job.array is None else chunks_of(source, i)
+def work(job: Job, i: int, chunks: Any, before: Parts | None) -> Parts:
+    """Apply the kernel to block ``i`` and add the result to ``before``, the sum so far."""
+    with job.naming(i), one_blas_thread(), reusing_memory():
+        place = job.source.blocks[i]
+        parts = block_parts(job.block(i, chunks), place, job.kernel, job.whole, job.mine)
+    return parts if before is None else fold([before, parts])
+
+
+def run(job: Job, first: int, last: int) -> Parts:
+    """Process neighbouring blocks one after the other, added in the order of the tree."""
+    begin = job.source.blocks[first][0]
+    tree = FixedTree(tuple((a - begin, b - begin) for a, b in job.source.blocks[first:last]))
+    with reusing_memory():
+        for i in range(first, last):
+            tree.add(work(job, i, None, None))
+        return tree.total()
+
+
+def fold(parts: list[Parts]) -> Parts:
+    """Add sums from left to right, in float64; put stacks end to end."""
+    edges = np.cumsum([0, *(part.stacks[0].shape[0] if part.stacks else 1 for part in parts)])
+    tree = FixedTree(tuple(pairwise(edges.tolist())))
+    with np.errstate(all="ignore"):
+        for part in parts:
+            tree.add(part)
+        return tree.total()
+
+
+def take(job: Job, i: int, index: np.ndarray, chunks: Any) -> Block:
+    """Return some rows of block ``i``."""
+    with job.naming(i):
+        if chunks is None and job.source.axis == 0:
+            return job.source.rows(index)
+        start = job.source.blocks[i][0] if job.source.axis == 0 else 0
+        return take_rows(job.block(i, chunks), index - start)
+
+
+def _job(source: Any, kernel: Any, whole: Operands, mine: Operands) -> Job:
+    array = array_below(source)
+    held = _portable(source) if array is None else view_of(source, Handed(array))
+    return Job(held, kernel, dict(whole), dict(mine))
 
 
 def span_of(count: int, threads: int) -> int:
@@ -214,7 +264,7 @@ def span_of(count: int, threads: int) -> int:
     return span
 
 
-def _tree(source: Any, job: Job, operands: Any, name: str, threads: int) -> Any:
+def _tree(source: Any, job: Job, sent: Any, name: str, threads: int) -> Any:
     """Build the graph of a pass: parts of blocks or runs of blocks, sums of sixteen, and so on.
 
     Where sixteen parts are too large for a worker's memory, each is added at once to the sum of
@@ -222,35 +272,31 @@ def _tree(source: Any, job: Job, operands: Any, name: str, threads: int) -> Any:
     """
     from dask import delayed
 
-    work, run, fold = (delayed(do, pure=False) for do in (tasks.work, tasks.run, tasks.fold))
+    make, make_run, add = (delayed(do, pure=False) for do in (work, run, fold))
     count, parts = len(source.blocks), list[Any]()
-    span = span_of(count, threads) if job.array is None else 1
+    span = span_of(count, threads) if array_below(source) is None else 1
     chained = FAN_IN * _part_bytes(job) > SPREAD_BYTES
     for i in range(0, count, span):
         if span > 1:
             last = min(i + span, count)
-            key = f"block-{i}..{last - 1}-{name}"
-            parts.append(run(operands, i, last, dask_key_name=key))
+            parts.append(make_run(sent, i, last, dask_key_name=f"block-{i}..{last - 1}-{name}"))
             continue
         before = parts.pop() if chained and i % FAN_IN else None
-        chunks = _chunks(source, job, i)
-        parts.append(work(operands, i, chunks, before, dask_key_name=f"block-{i}-{name}"))
+        chunks = chunks_of(source, i)
+        parts.append(make(sent, i, chunks, before, dask_key_name=f"block-{i}-{name}"))
+    at_once = 1 if chained else FAN_IN
 
     def added(few: list[Any], key: str) -> Any:
-        if not chained:
-            return fold(few, dask_key_name=key)
-        total = fold(few[:1], dask_key_name=f"{key}-first")
-        for j, part in enumerate(few[1:]):
-            total = fold([total, part], dask_key_name=f"{key}-{j}")
+        total = add(few[:at_once], dask_key_name=key)
+        for j, part in enumerate(few[at_once:]):
+            total = add([total, part], dask_key_name=f"{key}-{j}")
         return total
 
     level = 0
     while len(parts) > 1 or level == 0:
         level += 1
-        parts = [
-            added(parts[a : a + FAN_IN], f"sum-{level}-{a}-{name}")
-            for a in range(0, len(parts), FAN_IN)
-        ]
+        sixteens = range(0, len(parts), FAN_IN)
+        parts = [added(parts[a : a + FAN_IN], f"sum-{level}-{a}-{name}") for a in sixteens]
     return parts[0]
 
 
@@ -258,8 +304,9 @@ def _part_bytes(job: Job) -> float:
     """Estimate the bytes that one block adds to the sums."""
     operands = {**job.whole, **job.mine}
     factor = next((operands[name] for name in ("vectors", "left") if name in operands), None)
-    columns = job.across if getattr(job.kernel, "makes_square", False) else 8
-    return 8.0 * job.across * (columns if factor is None else factor.shape[1])
+    across = job.source.shape[1 - job.source.axis]
+    columns = across if getattr(job.kernel, "makes_square", False) else 8
+    return 8.0 * across * (columns if factor is None else factor.shape[1])
 
 
 def _portable(source: Any) -> Any:

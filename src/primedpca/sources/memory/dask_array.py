@@ -17,18 +17,7 @@ from primedpca._core.arrays import describe, dtype_name, is_sparse, to_numpy, wo
 from primedpca.protocols import Block, Traits
 from primedpca.sources import base
 from primedpca.sources.base import BlockSource, View, join, read_only, tall_first
-
-__all__ = [
-    "DaskSource",
-    "Handed",
-    "array_below",
-    "as_block",
-    "chunks_of",
-    "client_in_scope",
-    "is_dask",
-    "strip_of",
-    "view_of",
-]
+from primedpca.sources.memory.sparse import SparseSource
 
 
 class DaskSource(BlockSource):
@@ -46,8 +35,16 @@ class DaskSource(BlockSource):
     on_disk = True
 
     def __init__(self, x: Any) -> None:
-        self.shape = _known_shape(x)
-        self.dtype = np.dtype(x.dtype)
+        if x.ndim != 2:
+            raise ValueError(
+                f"`X` must have two dimensions, (n_samples, n_features), got {x.ndim}. Reshape it."
+            )
+        if any(np.isnan(size) for sizes in x.chunks for size in sizes):
+            raise ValueError(
+                "`X` is a Dask array with chunks of unknown sizes (nan). Call "
+                "X.compute_chunk_sizes() first, which computes it once."
+            )
+        self.shape, self.dtype = (int(x.shape[0]), int(x.shape[1])), np.dtype(x.dtype)
         work_dtype(self.dtype)
         self.axis, parts = _cut(x.chunks, self.shape, self.dtype.itemsize)
         edges = np.concatenate([[0], np.cumsum(x.chunks[self.axis])]).tolist()
@@ -102,33 +99,34 @@ class DaskSource(BlockSource):
 
 
 class Handed:
-    """A computed block that stands in for its array."""
+    """The cut of a Dask array, and a computed block that stands in for it."""
 
-    def __init__(self, blocks: tuple[tuple[int, int], ...], block: Block = None) -> None:
-        self.blocks, self.block = blocks, block
+    def __init__(self, array: DaskSource) -> None:
+        self.shape, self.axis, self.blocks = array.shape, array.axis, array.blocks
+        self.block: Block = None
 
     def read(self, i: int) -> Block:
         """The one block that there is."""
         return self.block
 
 
-def array_below(source: Any) -> DaskSource | None:
-    """The Dask array that a source is, or is a view of; None for other data."""
+def array_below(source: Any) -> Any:
+    """The Dask array that a source is, or is a view of, or its stand-in; None for other data."""
     while isinstance(source, View):
         source = source.source
-    return source if isinstance(source, DaskSource) else None
+    return source if isinstance(source, (DaskSource, Handed)) else None
 
 
-def chunks_of(source: Any, i: int) -> tuple[int, list[list[Any]]]:
+def chunks_of(source: Any, i: int) -> tuple[int, list[list[Any]]] | None:
     """Number and delayed chunks of the array's block that block ``i`` of a view is made of."""
-    while not isinstance(source, DaskSource):
+    while isinstance(source, View):
         source, i = source.source, source.below(i)
-    return i, source.lazy(i)
+    return (i, source.lazy(i)) if isinstance(source, DaskSource) else None
 
 
 def view_of(source: Any, floor: Handed) -> Any:
     """A copy of the view with a computed block in place of its array."""
-    if isinstance(source, (DaskSource, Handed)):
+    if not isinstance(source, View):
         return floor
     held = copy(source)
     held.source = view_of(source.source, floor)
@@ -193,22 +191,7 @@ def as_block(chunk: Any, axis: int) -> Block:
         chunk = chunk.to_scipy_sparse()
     if not is_sparse(chunk):
         return to_numpy(chunk)
-    from primedpca.sources.memory.sparse import SparseSource
-
     return SparseSource(chunk.asformat("csr" if axis == 0 else "csc")).array
-
-
-def _known_shape(x: Any) -> tuple[int, int]:
-    if x.ndim != 2:
-        raise ValueError(
-            f"`X` must have two dimensions, (n_samples, n_features), got {x.ndim}. Reshape it."
-        )
-    if any(np.isnan(size) for sizes in x.chunks for size in sizes):
-        raise ValueError(
-            "`X` is a Dask array with chunks of unknown sizes (nan). Call X.compute_chunk_sizes() "
-            "first, which computes it once."
-        )
-    return int(x.shape[0]), int(x.shape[1])
 
 
 def _cut(
