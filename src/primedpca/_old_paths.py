@@ -21,7 +21,7 @@ MOVED = {
     "primedpca.experiments.bench": "primedpca._demo.bench",
     "primedpca.experiments.demo": "primedpca._demo.demo",
     "primedpca.experiments.large_scale.activations": "primedpca.sources.wrappers.activations",
-    "primedpca.experiments.large_scale.network": "primedpca.sources.wrappers.network",
+    "primedpca.experiments.large_scale.network": "primedpca.sources.wrappers.activations",
     "primedpca.experiments.large_scale.photographs": "primedpca.sources.wrappers.network_images",
     "primedpca.extra": "primedpca._planning.extra_directions",
     "primedpca.orthonormal": "primedpca._core.orthonormal",

@@ -23,8 +23,12 @@ from primedpca.sources.files.raw_binary import memmap_source
 from primedpca.sources.memory.dask_array import DaskSource, is_dask
 from primedpca.sources.memory.dense import DenseSource
 from primedpca.sources.memory.frames import column_names, frame_source, is_frame
-from primedpca.sources.memory.iterables import is_iterable_of_blocks, iterated
-from primedpca.sources.memory.torch_data import is_torch_data, torch_source
+from primedpca.sources.memory.iterables import (
+    is_iterable_of_blocks,
+    is_torch_data,
+    iterated,
+    torch_source,
+)
 from primedpca.sources.memory.xarray_fields import Fields, is_xarray
 from primedpca.sources.wrappers.adapted import Adapted
 from primedpca.sources.wrappers.mapped import Mapped

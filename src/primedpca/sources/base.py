@@ -6,33 +6,26 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from primedpca._core.arrays import is_sparse, namespace
 from primedpca.protocols import Block, DataSource, Traits
 
-__all__ = [
-    "BlockSource",
-    "MemorySource",
-    "OneBlock",
-    "Subset",
-    "View",
-    "cut_evenly",
-    "join",
-    "library_of",
-    "read_only",
-    "take_rows",
-    "tall_first",
-    "whole",
-]
+#: Row numbers and rows of one mini-batch after the other.
+Batches: TypeAlias = Iterator[tuple[np.ndarray, Block]]
 
 BLOCK_BYTES = 2**22  # as prepared: large enough for BLAS, small enough for the cache
 READ_BYTES = 2**23  # of a block on disk: large reads are fast, and few fill the memory
 GROUP_BYTES = 2**27  # rows gathered at a time where mini-batches cut across the blocks
+
+#: Attributes that are traits as they are, and those that are looked up when they are asked for.
+_PLAIN = ("image_shape", "array", "library", "read_rate", "cache_bytes", "on_disk", "sequential")
+_PLAIN += ("missing", "scale", "missing_chunks", "spread")
+_LAZY = ("feature_names", "row_names", "labels")
 
 
 def cut_evenly(length: int, step: int) -> tuple[tuple[int, int], ...]:
@@ -87,23 +80,11 @@ class BlockSource(ABC):
         """The optional attributes in one record; names and counts only when they are asked for."""
         files = self.paths or [self.path]
         return Traits(
-            feature_names=lambda: self.feature_names,
-            row_names=lambda: self.row_names,
-            labels=lambda: self.labels,
-            image_shape=self.image_shape,
+            **{name: getattr(self, name) for name in _PLAIN},
+            **{name: partial(getattr, self, name) for name in _LAZY},
             paths=tuple(os.fspath(one) for one in files if isinstance(one, (str, os.PathLike))),
-            array=self.array,
-            library=self.library,
             nnz=lambda: self.array.nnz if is_sparse(self.array) else self.nnz,
-            read_rate=self.read_rate,
-            cache_bytes=self.cache_bytes,
-            on_disk=self.on_disk,
-            sequential=self.sequential,
-            missing=self.missing,
-            scale=self.scale,
-            missing_chunks=self.missing_chunks,
             fingerprint=self.fingerprint,
-            spread=self.spread,
         )
 
     def fingerprint(self) -> Any:
@@ -130,29 +111,23 @@ class BlockSource(ABC):
             pieces = [take_rows(block, index) for _, block in self.scan()]
             return join(pieces, axis=1)
         owner = np.searchsorted([stop for _, stop in self.blocks], index, side="right")
-        places = [np.flatnonzero(owner == i) for i in np.unique(owner)]
+        places = {int(i): np.flatnonzero(owner == i) for i in np.unique(owner)}
         pieces = [
-            take_rows(
-                self.read(int(owner[place[0]])), index[place] - self.blocks[owner[place[0]]][0]
-            )
-            for place in places
+            take_rows(self.read(i), index[at] - self.blocks[i][0]) for i, at in places.items()
         ]
-        return take_rows(join(pieces, axis=0), np.argsort(np.concatenate(places)))
+        return take_rows(join(pieces, axis=0), np.argsort(np.concatenate(list(places.values()))))
 
-    def batches(
-        self, size: int, seed: int | None, epoch: int = 0, start: int = 0
-    ) -> Iterator[tuple[np.ndarray, Block]]:
+    def batches(self, size: int, seed: int | None, epoch: int = 0, start: int = 0) -> Batches:
         """Mini-batches from groups of neighbouring rows, so that a block is read once or twice."""
         n, d = self.shape
         cuts = cut_evenly(n, size)
         width = max(b - a for a, b in cuts)
         per_group = max(1, GROUP_BYTES // (8 * max(d, 1) * width))
         rng = None if seed is None else np.random.default_rng((seed, 1, epoch))
-        order = np.arange(n)
         groups = [cuts[i : i + per_group] for i in range(0, len(cuts), per_group)]
         for group in [groups[i] for i in rng.permutation(len(groups))] if rng else groups:
             first, last = group[0][0], group[-1][1]
-            index = order[first:last]
+            index = np.arange(first, last)
             if rng is not None:
                 index = rng.permutation(index)
             if start >= len(group):
@@ -175,9 +150,7 @@ class BlockSource(ABC):
 class MemorySource(BlockSource):
     """A source whose rows can be gathered at no more than the cost of copying them."""
 
-    def batches(
-        self, size: int, seed: int | None, epoch: int = 0, start: int = 0
-    ) -> Iterator[tuple[np.ndarray, Block]]:
+    def batches(self, size: int, seed: int | None, epoch: int = 0, start: int = 0) -> Batches:
         """Mini-batches of a fresh permutation of all rows every epoch."""
         n = self.shape[0]
         order = np.arange(n)
@@ -197,6 +170,8 @@ class View(BlockSource):
     """
 
     source: Any
+    #: Traits that hold for any rows of the source below.
+    kept: tuple[str, ...] = ("paths", "sequential", "missing", "spread")
 
     @cached_property
     def feature_names(self) -> Any:
@@ -208,13 +183,12 @@ class View(BlockSource):
     def traits(self) -> Traits:
         """The view's own traits, and those that hold for any rows of the source below."""
         below = self.source.traits
-        return replace(
-            super().traits,
-            paths=below.paths,
-            sequential=below.sequential,
-            missing=below.missing,
-            spread=below.spread,
-        )
+        return replace(super().traits, **{name: getattr(below, name) for name in self.kept})
+
+    @property
+    def local(self) -> tuple[int, ...]:
+        """Numbers of the blocks that this process can read."""
+        return tuple(self.source.local)
 
     def below(self, i: int) -> int:
         """Number of the block of the source below that block ``i`` is made of."""
@@ -224,23 +198,18 @@ class View(BlockSource):
 class Subset(View):
     """Some rows of another source."""
 
+    kept = (*View.kept, "scale", "library")
+
     def __init__(self, source: BlockSource, index: np.ndarray) -> None:
         self.source, self.index = source, index
         self.shape = (index.size, source.shape[1])
         self.dtype, self.device, self.axis = source.dtype, source.device, source.axis
         if source.axis == 1:
-            self.blocks, self._owner = source.blocks, list(range(len(source.blocks)))
+            self.blocks, self._owner = source.blocks, tuple(range(len(source.blocks)))
             return
         edges = np.searchsorted(index, [start for start, _ in source.blocks] + [source.shape[0]])
-        pairs = [(i, int(a), int(b)) for i, (a, b) in enumerate(pairwise(edges))]
-        self._owner = [i for i, a, b in pairs if a < b]
-        self.blocks = tuple((a, b) for _, a, b in pairs if a < b)
-
-    @property
-    def traits(self) -> Traits:
-        """Blocks and scale are as in the source below."""
-        below = self.source.traits
-        return replace(super().traits, scale=below.scale, library=below.library)
+        held = [(i, pair) for i, pair in enumerate(pairwise(edges.tolist())) if pair[0] < pair[1]]
+        self._owner, self.blocks = zip(*held, strict=True)
 
     @property
     def local(self) -> tuple[int, ...]:

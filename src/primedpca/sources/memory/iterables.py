@@ -1,7 +1,8 @@
-"""Objects that can be iterated over again: blocks that come in one order only."""
+"""Rows that an object yields or gives one by one: iterables, PyTorch datasets and data loaders."""
 
 from __future__ import annotations
 
+import sys
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -9,13 +10,15 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from primedpca._core.arrays import dtype_name, is_sparse, to_numpy, work_dtype
 from primedpca._core.threads import renewed_after_fork
-from primedpca.protocols import Block
-from primedpca.sources.base import BlockSource, join, library_of, read_only, take_rows
-
-__all__ = ["IteratedBlocks", "is_iterable_of_blocks", "iterated"]
+from primedpca.protocols import Block, DataSource
+from primedpca.sources import base
+from primedpca.sources.base import BlockSource, MemorySource, join, read_only, take_rows
+from primedpca.sources.memory.dense import DenseSource
+from primedpca.sources.memory.sparse import SparseSource
 
 BLOCK_BYTES = 2**22
 
@@ -52,7 +55,7 @@ class IteratedBlocks(BlockSource):
         if first is None:
             raise ValueError(f"`X` ({name}) yields no blocks; it must yield 2-d arrays of rows.")
         self.shape, self.dtype = (edges[-1], int(first.shape[1])), first.dtype
-        self._first, self.library = first, library_of(first)
+        self._first, self.library = first, base.library_of(first)
         self.blocks = tuple(pairwise(edges))
         self._renew()
         renewed_after_fork(self)
@@ -73,8 +76,7 @@ class IteratedBlocks(BlockSource):
 
     def _pieces(self) -> Iterator[Block]:
         """Blocks as they come, small ones joined."""
-        held: list[Block] = []
-        size = 0
+        held, size = list[Block](), 0
         for number, given in enumerate(self._start()):
             block = _checked(given, number, self._name)
             if held:
@@ -128,8 +130,7 @@ class IteratedBlocks(BlockSource):
         """Rows by number, in one iteration."""
         order = np.argsort(index, kind="stable")
         edges = np.searchsorted(index[order], [stop for _, stop in self.blocks])
-        pieces: list[Block] = []
-        begin = 0
+        pieces, begin = list[Block](), 0
         for i, block in self.scan():
             place = index[order[begin : edges[i]]] - self.blocks[i][0]
             if place.size or not pieces:
@@ -147,12 +148,8 @@ class IteratedBlocks(BlockSource):
 def _checked(block: Any, number: int, name: str) -> Block:
     """A block as rows that can be worked on."""
     if is_sparse(block):
-        from scipy.sparse import csr_array
-
-        from primedpca.sources.memory.sparse import SparseSource
-
         # A copy, here and below: the iterator may reuse the memory for its next block.
-        return SparseSource(csr_array(block, copy=True)).array
+        return SparseSource(sp.csr_array(block, copy=True)).array
     if not hasattr(block, "shape") and not hasattr(block, "__array__"):
         raise TypeError(
             f"`X` ({name}) yields a {type(block).__name__} as block {number}; it must yield 2-d "
@@ -191,3 +188,122 @@ def is_iterable_of_blocks(x: Any) -> bool:
     if isinstance(x, (str, bytes, Mapping, set, frozenset)) or hasattr(x, "__array__"):
         return False
     return hasattr(x, "__iter__")
+
+
+class DatasetRows(MemorySource):
+    """A dataset with random access to its rows.
+
+    A row of any shape is flattened; of a pair (row, label) the label is ignored.  One thread at a
+    time asks for one row at a time, as a worker of a data loader would.
+
+    Parameters
+    ----------
+    dataset : torch.utils.data.Dataset
+        With ``__len__`` and ``__getitem__``; it must give the same row for the same number.
+    """
+
+    library = "numpy"
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+        self._renew()
+        renewed_after_fork(self)
+        n = len(dataset)
+        if n == 0:
+            raise ValueError("`X` is empty: the dataset has no rows.")
+        first, again = self._row(0), self._row(0)
+        if not np.array_equal(first, again, equal_nan=first.dtype.kind == "f"):
+            raise ValueError(
+                "`X` is a dataset whose row 0 differs each time it is read; remove random "
+                "transforms."
+            )
+        work_dtype(first.dtype)
+        self.shape, self.dtype = (n, first.size), first.dtype
+        self.blocks = base.cut_evenly(n, max(1, BLOCK_BYTES // max(first.nbytes, 1)))
+
+    def _renew(self) -> None:
+        """Make a lock that no thread of the parent process holds."""
+        self._lock = threading.Lock()
+
+    def _row(self, number: int) -> np.ndarray:
+        return _numbers(self.dataset[number], f"row {number}").reshape(-1)
+
+    def read(self, i: int) -> Block:
+        """Rows of the block, in a fresh array."""
+        return self.rows(np.arange(*self.blocks[i]))
+
+    def rows(self, index: np.ndarray) -> Block:
+        """Rows by number."""
+        out = np.empty((index.size, self.shape[1]), self.dtype)
+        with self._lock:
+            for place, number in enumerate(index.tolist()):
+                row = self._row(number)
+                if row.size != self.shape[1] or row.dtype != self.dtype:
+                    raise ValueError(
+                        f"`X` is a dataset whose row {number} has {row.size} entries of "
+                        f"{dtype_name(row.dtype)}, but row 0 has {self.shape[1]} of "
+                        f"{dtype_name(self.dtype)}; all must be alike."
+                    )
+                out[place] = row
+        return read_only(out)
+
+    def __repr__(self) -> str:
+        n, d = self.shape
+        return f"DatasetRows({type(self.dataset).__name__}, {n} x {d}, {dtype_name(self.dtype)})"
+
+
+def is_torch_data(x: Any) -> bool:
+    """Whether ``x`` is a PyTorch dataset or data loader (PyTorch is not imported to find out)."""
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "utils"):
+        return False
+    return isinstance(x, (torch.utils.data.Dataset, torch.utils.data.DataLoader))
+
+
+def torch_source(x: Any) -> DataSource:
+    """A dataset with random access where it has that; iterable ones and loaders in order only."""
+    from torch.utils import data
+
+    if isinstance(x, data.DataLoader):
+        if isinstance(x.sampler, data.RandomSampler):
+            raise ValueError(
+                "`X` is a data loader that shuffles; PCA reads the rows several times and needs "
+                "them in one order: pass its dataset, or a loader with shuffle=False."
+            )
+        if x.drop_last:
+            raise ValueError(
+                "`X` is a data loader that drops its last rows; make it with drop_last=False."
+            )
+        return IteratedBlocks(lambda: _batches(x), "a DataLoader")
+    if isinstance(x, data.IterableDataset):
+        return IteratedBlocks(lambda: _single_rows(x), type(x).__name__)
+    if type(x) is data.TensorDataset and x.tensors[0].ndim == 2:
+        return DenseSource(x.tensors[0])
+    return DatasetRows(x)
+
+
+def _batches(loader: Any) -> Iterator[np.ndarray]:
+    """Batches of a data loader, each row flattened."""
+    for number, batch in enumerate(loader):
+        values = _numbers(batch, f"batch {number}")
+        if loader.batch_size is None and loader.batch_sampler is None:
+            values = values[None] if values.ndim == 1 else values
+        yield values.reshape(values.shape[0], -1)
+
+
+def _single_rows(dataset: Any) -> Iterator[np.ndarray]:
+    for number, item in enumerate(dataset):
+        yield _numbers(item, f"row {number}").reshape(1, -1)
+
+
+def _numbers(item: Any, what: str) -> np.ndarray:
+    """Rows of an item, without its label."""
+    values = item[0] if isinstance(item, (tuple, list)) and len(item) else item
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+    if not hasattr(values, "__array__"):
+        raise TypeError(
+            f"`X` gave a {type(values).__name__} as {what}; its items must be rows or pairs of a "
+            "row and a label, as tensors or arrays."
+        )
+    return np.asarray(values)

@@ -13,8 +13,6 @@ from primedpca._core.arrays import work_dtype
 from primedpca.protocols import Block
 from primedpca.sources.base import MemorySource, read_only
 
-__all__ = ["SparseSource", "cut_by_entries"]
-
 BLOCK_ENTRIES = 2**19
 OUTPUT_RATIO = 16  # a block's product is dense, so a block must hold many times its entries
 
@@ -66,10 +64,8 @@ class SparseSource(MemorySource):
         return sp.csr_array(self.array[index])
 
     def __repr__(self) -> str:
-        n, d = self.shape
-        return (
-            f"SparseSource({self.array.format}, {n} x {d}, {self.array.nnz} entries, {self.dtype})"
-        )
+        x, (n, d) = self.array, self.shape
+        return f"SparseSource({x.format}, {n} x {d}, {x.nnz} entries, {x.dtype})"
 
 
 def cut_by_entries(indptr: np.ndarray, across: int) -> tuple[tuple[int, int], ...]:

@@ -1,8 +1,16 @@
-"""Outputs of a network's blocks as data, one row for every image."""
+"""Outputs of a network's blocks as data, one row for every image, and weights for the network."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+import os
+import pickle
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from copy import deepcopy
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,15 +18,7 @@ import numpy as np
 from primedpca._core.arrays import dtype_name
 from primedpca._core.units import as_bytes
 from primedpca.protocols import Array, Block, DataSource
-from primedpca.sources.base import BlockSource, Subset, cut_evenly
-from primedpca.sources.wrappers.network import (
-    choose,
-    import_torch,
-    listening,
-    load_weights,
-    on_its_device,
-    residual,
-)
+from primedpca.sources.base import Batches, BlockSource, Subset, cut_evenly, read_only
 from primedpca.sources.wrappers.network_images import (
     image_at,
     image_name,
@@ -26,11 +26,23 @@ from primedpca.sources.wrappers.network_images import (
     imagenet,
 )
 
+try:
+    import torch
+except ImportError as error:
+    raise ImportError("Activations need PyTorch: pip install 'primedpca[torch]'.") from error
+
 __all__ = ["Activations", "BlockColumns", "imagenet", "load_weights", "residual"]
 
 BLOCK_BYTES = 2**27  # a few images, because a product also keeps d x p sums
 DEVICE_BLOCK_BYTES = 2**30
 BLOCK_ROWS = 256
+#: Lock for one forward pass at a time, because hooks and flags belong to the module.
+_forward = threading.Lock()
+
+
+def residual(name: str, module: Any) -> bool:
+    """Return whether a module's class name contains ``Bottleneck`` or ``BasicBlock``."""
+    return any(word in type(module).__name__ for word in ("Bottleneck", "BasicBlock"))
 
 
 class BlockColumns(NamedTuple):
@@ -100,7 +112,6 @@ class Activations(BlockSource):
         dtype: Any = "float32",
         cache: Any = None,
     ) -> None:
-        torch = import_torch()
         name = dtype_name(np.dtype(dtype) if isinstance(dtype, (str, type)) else dtype)
         if name not in ("float32", "float64"):
             raise ValueError(f"`dtype`={dtype!r} must be 'float32' or 'float64'.")
@@ -131,15 +142,11 @@ class Activations(BlockSource):
     def read(self, i: int) -> Block:
         """Return the rows of a few images."""
         start, stop = self.blocks[i]
-        if stop <= len(self._kept):
-            for group in range(start // self.batch, -(-stop // self.batch)):
-                self._group(group)
-            block = self._kept[start:stop]
-        else:
-            block = self.rows(np.arange(start, stop))
-        if isinstance(block, np.ndarray):
-            block.flags.writeable = False
-        return block
+        if stop > len(self._kept):
+            return read_only(self.rows(np.arange(start, stop)))
+        for group in range(start // self.batch, -(-stop // self.batch)):
+            self._group(group)
+        return read_only(self._kept[start:stop])
 
     def rows(self, index: np.ndarray) -> Block:
         """Return the rows of these images, in this order, computing whole groups."""
@@ -152,9 +159,7 @@ class Activations(BlockSource):
                 out[int(to)] = held[int(i)]
         return out
 
-    def batches(
-        self, size: int, seed: int | None, epoch: int = 0, start: int = 0
-    ) -> Iterator[tuple[np.ndarray, Block]]:
+    def batches(self, size: int, seed: int | None, epoch: int = 0, start: int = 0) -> Batches:
         """Yield mini-batches of a new permutation of the groups of images in every epoch."""
         n = self.shape[0]
         first = np.arange(0, n, self.batch)
@@ -211,55 +216,63 @@ class Activations(BlockSource):
         kept = stop <= len(self._kept)
         out = self._kept[start:stop] if kept else self._room(stop - start)
         if not (kept and self._filled[group]):
-            self._forward(start, stop, out)
+            target = torch.as_tensor(out)
+
+            def copy(name: str, output: Any) -> None:
+                columns, shape = self.block_slices[name]
+                if tuple(output.shape[1:]) != shape:
+                    raise ValueError(
+                        f"The output of module {name!r} has shape {tuple(output.shape[1:])} for "
+                        f"{image_name(self.images, start)} and {shape} for image 1. Use images of "
+                        "one size, or choose other `blocks`."
+                    )
+                # Copied at once, because a later module may change it in place.
+                target[:, columns] = output.reshape(stop - start, -1)
+
+            self._forward(start, stop, copy)
             if kept:
                 self._filled[group] = True
         return out
 
-    def _forward(self, start: int, stop: int, out: Array) -> None:
-        torch, count = import_torch(), stop - start
-        inputs, target = self._inputs(start, stop), torch.as_tensor(out)
-        heard: list[str] = []
-
-        def hear(name: str, output: Any) -> None:
-            columns, shape = self.block_slices[name]
-            self._check(name, output, count, heard)
-            if tuple(output.shape[1:]) != shape:
-                raise ValueError(
-                    f"The output of module {name!r} has shape {tuple(output.shape[1:])} for "
-                    f"{image_name(self.images, start)} and {shape} for image 1. Use images of one "
-                    "size, or choose other `blocks`."
-                )
-            # Copied at once, because a later module may change it in place.
-            target[:, columns] = output.reshape(count, -1)
-
-        with listening(self.model, self._modules, hear, self._threads):
-            self.model(inputs)
-        self._check_all(heard)
-
     def _measure(self) -> dict[str, BlockColumns]:
         """Return the columns of each block, from one forward pass of one image."""
-        heard: list[str] = []
         shapes: dict[str, tuple[int, ...]] = {}
+        self._forward(0, 1, lambda name, output: shapes.update({name: tuple(output.shape[1:])}))
+        edges = np.cumsum([0, *(math.prod(shapes[name]) for name in self._modules)]).tolist()
+        return {
+            name: BlockColumns(slice(a, b), shapes[name])
+            for name, (a, b) in zip(self._modules, pairwise(edges), strict=True)
+        }
+
+    def _forward(self, start: int, stop: int, take: Callable[[str, Any], None]) -> None:
+        """Send images through the network; ``take`` the output of each module as it comes."""
+        silent, count = set(self._modules), stop - start
 
         def hear(name: str, output: Any) -> None:
-            self._check(name, output, 1, heard)
-            shapes[name] = tuple(output.shape[1:])
+            if name not in silent:
+                raise ValueError(f"Module {name!r} runs twice in a forward pass. Leave it out.")
+            silent.remove(name)
+            if not isinstance(output, torch.Tensor):
+                raise TypeError(
+                    f"The output of module {name!r} is a {type(output).__name__}, not a tensor. "
+                    "Choose a module inside it."
+                )
+            if output.ndim < 2 or output.shape[0] != count:
+                raise ValueError(
+                    f"The output of module {name!r} has shape {tuple(output.shape)} for {count} "
+                    "image(s). Its first axis must be that of the images."
+                )
+            take(name, output)
 
-        inputs = self._inputs(0, 1)
+        inputs = self._inputs(start, stop)
         with listening(self.model, self._modules, hear, self._threads):
             self.model(inputs)
-        self._check_all(heard)
-        slices, edge = {}, 0
         for name in self._modules:
-            width = int(np.prod(shapes[name]))
-            slices[name] = BlockColumns(slice(edge, edge + width), shapes[name])
-            edge += width
-        return slices
+            if name in silent:
+                raise ValueError(f"Module {name!r} does not run in a forward pass. Leave it out.")
 
     def _inputs(self, start: int, stop: int) -> Any:
         """Return the input of one forward pass."""
-        torch = import_torch()
         tensors: list[Any] = []
         for i in range(start, stop):
             image = image_at(self.images, i)
@@ -282,35 +295,13 @@ class Activations(BlockSource):
                 )
         return torch.stack(tensors).to(self._place, self._network_dtype)
 
-    @staticmethod
-    def _check(name: str, output: Any, count: int, heard: list[str]) -> None:
-        """Check that the output is one tensor with a row for every image."""
-        if name in heard:
-            raise ValueError(f"Module {name!r} runs twice in a forward pass. Leave it out.")
-        heard.append(name)
-        if not isinstance(output, import_torch().Tensor):
-            raise TypeError(
-                f"The output of module {name!r} is a {type(output).__name__}, not a tensor. Choose "
-                "a module inside it."
-            )
-        if output.ndim < 2 or output.shape[0] != count:
-            raise ValueError(
-                f"The output of module {name!r} has shape {tuple(output.shape)} for {count} "
-                "image(s). Its first axis must be that of the images."
-            )
-
-    def _check_all(self, heard: list[str]) -> None:
-        silent = [name for name in self._modules if name not in heard]
-        if silent:
-            raise ValueError(f"Module {silent[0]!r} does not run in a forward pass. Leave it out.")
-
     # -- memory and blocks -------------------------------------------------------------------
 
     def _room(self, rows: int) -> Array:
         shape = (rows, self.shape[1])
         if self.device is None:
             return np.empty(shape, self.dtype)
-        return import_torch().empty(shape, dtype=self.dtype, device=self._place)
+        return torch.empty(shape, dtype=self.dtype, device=self._place)
 
     def _cut(self, n: int, budget: int, row_bytes: int) -> tuple[tuple[int, int], ...]:
         """Return blocks of whole groups."""
@@ -328,7 +319,168 @@ class _Share(Subset):
 
     def read(self, i: int) -> Block:
         """Return the rows of a few of the images."""
-        block = self.rows(np.arange(*self.blocks[i]))
-        if isinstance(block, np.ndarray):
-            block.flags.writeable = False
-        return block
+        return read_only(self.rows(np.arange(*self.blocks[i])))
+
+
+def choose(model: Any, blocks: Any) -> dict[str, Any]:
+    """Return the chosen modules of ``model`` by name, in the order of their definition.
+
+    Parameters
+    ----------
+    model : nn.Module
+        The network.
+    blocks : callable, regular expression or list of str
+        A function ``(name, module) -> bool``, a pattern for the whole name, or names.
+    """
+    modules = {name: module for name, module in model.named_modules() if name}
+    there = f"There are {_some(f'{name} ({type(m).__name__})' for name, m in modules.items())}."
+    if callable(blocks):
+        names = [name for name, module in modules.items() if blocks(name, module)]
+        what = getattr(blocks, "__name__", repr(blocks))
+    elif isinstance(blocks, (str, re.Pattern)):
+        pattern = re.compile(blocks)
+        names, what = list(filter(pattern.fullmatch, modules)), repr(pattern.pattern)
+    elif isinstance(blocks, Iterable):
+        names = list(blocks)
+        what, unknown = repr(names), [name for name in names if name not in modules]
+        if unknown:
+            raise ValueError(f"`blocks` has names that are not modules: {_some(unknown)}. {there}")
+    else:
+        raise TypeError(
+            f"`blocks`={blocks!r} must be a function of name and module, a regular expression or a "
+            "list of names."
+        )
+    if not names:
+        hint = " (classes called Bottleneck... or BasicBlock...)" if blocks is residual else ""
+        raise ValueError(f"`blocks`={what}{hint} does not match any module. {there}")
+    return {name: modules[name] for name in modules if name in names}
+
+
+def on_its_device(model: Any, device: Any) -> tuple[Any, Any]:
+    """Return the model, copied if it is on another device, and its device."""
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"`model` is a {type(model).__name__}, not a torch.nn.Module.")
+    home = next((x.device for x in [*model.parameters(), *model.buffers()]), torch.device("cpu"))
+    if device is None:
+        return model, home
+    try:
+        wanted = torch.empty(0, device=device).device
+        return (model if wanted == home else deepcopy(model).to(wanted)), wanted
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"`device`={device!r} cannot be used here: {error}") from error
+
+
+@contextmanager
+def listening(
+    model: Any, modules: Mapping[str, Any], hear: Callable[[str, Any], None], threads: int
+) -> Iterator[None]:
+    """Put the model into evaluation mode and call ``hear(name, output)`` for chosen modules.
+
+    Afterwards the hooks are removed and the training flags restored.  ``threads`` is set because
+    PyTorch has a number of threads for each of ours, and other numbers give other bits.
+    """
+
+    def hook(name: str) -> Callable[..., None]:
+        return lambda module, inputs, output: hear(name, output)
+
+    cudnn = torch.backends.cudnn
+    with _forward:
+        flags = [(module, module.training) for module in model.modules()]
+        chosen, had = (cudnn.deterministic, cudnn.benchmark), torch.get_num_threads()
+        handles = []
+        try:
+            # A kernel that is chosen by a benchmark may differ at the next reading.
+            cudnn.deterministic, cudnn.benchmark = True, False
+            torch.set_num_threads(threads)
+            for name, module in modules.items():
+                handles.append(module.register_forward_hook(hook(name)))
+            model.eval()
+            with torch.inference_mode():
+                yield
+        finally:
+            for handle in handles:
+                handle.remove()
+            for module, flag in flags:
+                module.training = flag
+            torch.set_num_threads(had)
+            cudnn.deterministic, cudnn.benchmark = chosen
+
+
+def load_weights(
+    model: Any, weights: Any, *, prefix: str = "", skip: Iterable[str] = ("fc.",)
+) -> Any:
+    """Load the weights of a checkpoint into a model, or raise an error and change nothing.
+
+    Parameters
+    ----------
+    model : nn.Module
+        The network.
+    weights : path or state dict
+        Only tensors are read from a file (``weights_only=True``), which runs no code.  A
+        checkpoint may hold its tensors under ``"state_dict"``.
+    prefix : str, default=""
+        Prefix that is removed from the keys; keys without it are ignored.
+    skip : iterable of str, default=("fc.",)
+        Prefixes of names that are not loaded, such as the classifier, which seldom fits.
+
+    Returns
+    -------
+    nn.Module
+        The network, ``model``.
+
+    Raises
+    ------
+    ValueError
+        Keys are missing, unknown to the model, or of another shape.
+    """
+    skip = tuple(skip)
+    state, length = _state_dict(weights), len(prefix)
+    given = {key[length:]: value for key, value in state.items() if key.startswith(prefix)}
+    if not given:
+        raise ValueError(f"No weight begins with `prefix`={prefix!r}. There are {_some(state)}.")
+    given = {key: value for key, value in given.items() if not key.startswith(skip)}
+    own = {key: value for key, value in model.state_dict().items() if not key.startswith(skip)}
+    # Checkpoints before PyTorch 0.4.1 lack this count, which evaluation does not use.
+    missing = [key for key in own if key not in given and not key.endswith("num_batches_tracked")]
+    unexpected = [key for key in given if key not in own]
+    shaped = [
+        f"{key} ({_shape(given[key])} instead of {_shape(own[key])})"
+        for key in own
+        if key in given and _shape(given[key]) != _shape(own[key])
+    ]
+    found = {"missing": missing, "unexpected": unexpected, "of another shape": shaped}
+    words = [f"{len(keys)} {what}: {_some(keys)}" for what, keys in found.items() if keys]
+    if words:
+        raise ValueError(
+            f"The weights do not fit {type(model).__name__}: {'; '.join(words)}. Check `prefix`="
+            f"{prefix!r} and `skip`={skip!r}, or use the network that they were trained for."
+        )
+    with torch.no_grad():
+        model.load_state_dict(given, strict=False)
+    return model
+
+
+def _state_dict(weights: Any) -> Mapping[str, Any]:
+    what = "`weights`"
+    if isinstance(weights, (str, os.PathLike)):
+        what = f"`weights`={os.fspath(weights)!r}"
+        try:
+            weights = torch.load(weights, map_location="cpu", weights_only=True)
+        except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+            raise ValueError(f"{what} cannot be read as a file of tensors: {reason}") from error
+    if isinstance(weights, Mapping) and isinstance(weights.get("state_dict"), Mapping):
+        weights = weights["state_dict"]
+    if not isinstance(weights, Mapping) or not all(isinstance(key, str) for key in weights):
+        raise ValueError(f"{what} holds a {type(weights).__name__}, not a dictionary of weights.")
+    return weights
+
+
+def _shape(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    return type(value).__name__ if shape is None else " x ".join(map(str, shape)) or "scalar"
+
+
+def _some(names: Iterable[str]) -> str:
+    names = list(names)
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")

@@ -12,8 +12,6 @@ import numpy as np
 from primedpca._core.arrays import describe
 from primedpca.sources.files.decoded_rows import pillow
 
-__all__ = ["image_at", "image_name", "image_sequence", "imagenet"]
-
 SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"}
 #: Mean and deviation of red, green and blue of ImageNet's training images, from 0 to 1.
 MEAN = np.array([0.485, 0.456, 0.406], dtype=np.float32)

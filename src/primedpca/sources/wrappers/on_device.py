@@ -11,8 +11,6 @@ from primedpca._core.arrays import is_sparse
 from primedpca.protocols import DataSource
 from primedpca.sources.memory.dense import DenseSource
 
-__all__ = ["held_on", "on_device", "torch_on"]
-
 
 def torch_on(device: Any) -> Any:
     """PyTorch, if it is installed and has the device."""
