@@ -29,14 +29,14 @@ def threads_of(client: Any) -> list[int]:
     return list(found.values())
 
 
-def compute(client: Any, wanted: Any, timeout: float = TIMEOUT) -> Any:
-    """Return the value of a delayed object, or the values of a list of them.
+def compute(client: Any, wanted: list[Any], timeout: float) -> list[Any]:
+    """Return the values of delayed objects.
 
     Parameters
     ----------
     client : distributed.Client
-    wanted : delayed object, or list of delayed objects
-    timeout : float, default=300.0
+    wanted : list of delayed objects
+    timeout : float
         Seconds without progress after which waiting ends.
 
     Raises
@@ -46,17 +46,15 @@ def compute(client: Any, wanted: Any, timeout: float = TIMEOUT) -> Any:
     ConnectionError
         If the scheduler does not answer.
     """
-    several = wanted if isinstance(wanted, list) else [wanted]
-    keys = {key for one in several for key in one.__dask_graph__()}
+    keys = {key for one in wanted for key in one.__dask_graph__()}
     with client.as_current():
-        futures = client.compute(several, retries=RETRIES)
+        futures = client.compute(wanted, retries=RETRIES)
         try:
-            values = _finished(client, futures, timeout, keys)
+            return _finished(client, futures, timeout, keys)
         finally:
             # An error keeps its frames alive, and these would keep the results on the workers.
             for future in futures:
                 future.release()
-    return values if isinstance(wanted, list) else values[0]
 
 
 def _finished(client: Any, futures: list[Any], timeout: float, keys: Container[Any]) -> list[Any]:
@@ -138,8 +136,8 @@ def _wait(client: Any, futures: list[Any], timeout: float, keys: Container[Any])
                 "s, nor has any other task. Check the workers' logs"
             )
             if not found:
-                at = client.scheduler.address
-                words = f"the Dask cluster at {at} has had no worker for {timeout:g} s. Start some"
+                at = f"the Dask cluster at {client.scheduler.address}"
+                words = f"{at} has had no worker for {timeout:g} s. Start workers"
             raise TimeoutError(f"{words}, or allow more time with DaskEngine(client, timeout=...).")
 
 

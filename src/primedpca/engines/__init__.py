@@ -45,9 +45,9 @@ def as_engine(engine: Any = None, source: Any = None) -> Engine:
     # A Dask client is recognised without importing Dask.
     libraries = {kind.__module__.split(".")[0] for kind in type(engine).__mro__}
     if "distributed" in libraries or (isinstance(engine, str) and ":" in engine):
-        from primedpca.engines.dask.engine import dask_engine
+        from primedpca.engines.dask.engine import DaskEngine, client_at
 
-        return dask_engine(engine)
+        return DaskEngine(client_at(engine) if isinstance(engine, str) else engine)
     if callable(getattr(engine, "sweep", None)):
         return AdaptedEngine(engine)
     raise ValueError(

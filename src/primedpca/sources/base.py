@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from importlib import import_module
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 
@@ -33,6 +34,25 @@ def cut_evenly(length: int, step: int) -> tuple[tuple[int, int], ...]:
     pieces = max(1, -(-length // max(step, 1)))
     edges = [length * i // pieces for i in range(pieces + 1)]
     return tuple(pairwise(edges))
+
+
+def matrix_shape(x: Any) -> tuple[int, int]:
+    """Rows and columns of an array, which must have two dimensions."""
+    if len(x.shape) != 2:
+        raise ValueError(
+            f"`X` must have two dimensions, (n_samples, n_features); got shape {tuple(x.shape)}. "
+            "Reshape your data: X.reshape(-1, 1) for one feature, X.reshape(1, -1) for one sample."
+        )
+    return int(x.shape[0]), int(x.shape[1])
+
+
+def needed(library: str, what: str, extra: str) -> Any:
+    """Import an optional library, or raise an error that names the extra to install."""
+    try:
+        return import_module(library)
+    except ImportError as error:
+        name = library.split(".")[0]
+        raise ImportError(f"{what} needs {name}: pip install 'primedpca[{extra}]'.") from error
 
 
 def tall_first(shape: tuple[int, int]) -> Literal[0, 1]:
@@ -85,10 +105,15 @@ class BlockSource(ABC):
             paths=tuple(os.fspath(one) for one in files if isinstance(one, (str, os.PathLike))),
             nnz=lambda: self.array.nnz if is_sparse(self.array) else self.nnz,
             fingerprint=self.fingerprint,
+            client=self.client,
         )
 
     def fingerprint(self) -> Any:
         """Plain values that distinguish these data from others; None leaves it to the blocks."""
+        return None
+
+    def client(self) -> Any:
+        """The Dask client that works on the data unless an engine is named: none."""
         return None
 
     @property
@@ -291,7 +316,7 @@ class OneBlock(MemorySource):
 
     def __init__(self, block: Block) -> None:
         self.block, self.library = block, library_of(block)
-        self.shape, self.dtype = (int(block.shape[0]), int(block.shape[1])), block.dtype
+        self.shape, self.dtype = matrix_shape(block), block.dtype
         self.blocks = ((0, self.shape[0]),)
 
     def read(self, i: int) -> Block:

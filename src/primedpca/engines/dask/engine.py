@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
-from functools import cache
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -24,15 +24,9 @@ from primedpca.engines.base import BaseEngine, kernel_name
 from primedpca.engines.local import LocalEngine
 from primedpca.engines.tree import FAN_IN, FixedTree, block_parts
 from primedpca.protocols import Block, DataSource, EngineTraits, Kernel, Operands, Parts
-from primedpca.sources.base import View, join, take_rows
-from primedpca.sources.memory.dask_array import (
-    DaskSource,
-    Handed,
-    array_below,
-    chunks_of,
-    strip_of,
-    view_of,
-)
+from primedpca.sources.base import View, join, needed, take_rows
+from primedpca.sources.memory import dask_array
+from primedpca.sources.memory.dask_array import DaskSource, array_below, chunks_of, view_of
 
 SPREAD_BYTES = 2**26  # parts beyond this many bytes are added one by one, not sixteen at a time
 AHEAD = 4  # runs of blocks for every thread, if a task is to be a run
@@ -80,8 +74,8 @@ class DaskEngine(BaseEngine):
         """Make one pass over all blocks; see :class:`primedpca.protocols.Engine`."""
         job, name = _job(source, kernel, whole, mine), f"{kernel_name(kernel)}-{uuid4().hex}"
         threads = max(1, sum(dask_cluster.threads_of(self.client)))
-        found: Parts = self._computed(job, lambda sent: _tree(source, job, sent, name, threads))
-        return found
+        graph = partial(_tree, source, job, name, threads)
+        return Parts(*self._computed(job, graph)[0])
 
     def view(self, source: Any) -> Any:
         """Return the source with rows read, and the blocks of a Dask array computed, by workers.
@@ -104,7 +98,7 @@ class DaskEngine(BaseEngine):
             owner = np.searchsorted([stop for _, stop in source.blocks], index, side="right")
             pieces = {int(i): index[owner == i] for i in np.unique(owner)}
 
-        def graph(sent: Any) -> Any:
+        def graph(sent: Any) -> list[Any]:
             from dask import delayed
 
             make = delayed(take, pure=False)
@@ -115,7 +109,7 @@ class DaskEngine(BaseEngine):
 
         return join(self._computed(job, graph), source.axis)
 
-    def _computed(self, job: Job, graph: Callable[[Any], Any]) -> Any:
+    def _computed(self, job: Job, graph: Callable[[Any], list[Any]]) -> list[Any]:
         """Compute a graph that contains its operands.
 
         Operands are not scattered, because scattered data are lost with the last worker that
@@ -151,41 +145,30 @@ class Gathered:
             self.index, self.block = index[order], self.engine.rows(self.source, index[order])
         if np.array_equal(index, self.index):
             return self.block  # rows in order: no copy
-        places = np.empty_like(order)
-        places[order] = np.arange(order.size)
-        return take_rows(self.block, places)
+        return take_rows(self.block, np.argsort(order))
 
     def __reduce__(self) -> Any:
         # A worker that waited for other workers could wait for ever: it reads the rows itself.
         return getattr, (self.source, "rows")
 
 
-@cache
-def _client_of(address: str) -> Any:
-    try:
-        from distributed import Client
-    except ImportError as error:
-        raise ImportError(
-            f"`engine`={address!r} needs Dask: pip install 'primedpca[dask]'."
-        ) from error
-    try:
-        return Client(address, timeout=dask_cluster.ANSWER, set_as_default=False)
-    except (OSError, TimeoutError) as error:
-        raise ConnectionError(
-            f"`engine`={address!r}: no Dask scheduler answered within {dask_cluster.ANSWER:g} s. "
-            "Start one, or use `engine`=None for this machine."
-        ) from error
+_clients: dict[str, Any] = {}
 
 
-def dask_engine(engine: Any) -> DaskEngine:
-    """Return the engine of a client, or of the scheduler at an address."""
-    if not isinstance(engine, str):
-        return DaskEngine(engine)
-    client = _client_of(engine)
-    if client.status != "running":  # closed since
-        _client_of.cache_clear()
-        client = _client_of(engine)
-    return DaskEngine(client)
+def client_at(address: str) -> Any:
+    """Return a client of the scheduler at an address; one for all fits, as long as it is open."""
+    distributed = needed("distributed", f"`engine`={address!r}", "dask")
+    if address not in _clients or _clients[address].status != "running":
+        limit = dask_cluster.ANSWER
+        try:
+            client = distributed.Client(address, timeout=limit, set_as_default=False)
+        except (OSError, TimeoutError) as error:
+            raise ConnectionError(
+                f"`engine`={address!r}: no Dask scheduler answered within {limit:g} s. Start one, "
+                "or use `engine`=None for this machine."
+            ) from error
+        _clients[address] = client
+    return _clients[address]
 
 
 class Job(NamedTuple):
@@ -198,12 +181,12 @@ class Job(NamedTuple):
 
     def block(self, i: int, chunks: Any) -> Block:
         """Read block ``i``, or join it from chunks that were computed."""
-        if chunks is None:
+        array = array_below(self.source)
+        if array is None:
             return self.source.read(i)
-        floor, (number, parts) = copy(array_below(self.source)), chunks
-        across = floor.shape[1 - floor.axis]
-        floor.block = strip_of(parts, floor.axis, floor.blocks[number], across)
-        return view_of(self.source, floor).read(i)
+        (number, parts), across = chunks, array.shape[1 - array.axis]
+        block = dask_array.strip_of(parts, array.axis, array.blocks[number], across)
+        return view_of(self.source, array.holding(block)).read(i)
 
     def naming(self, i: int) -> Any:
         """Context that adds the place of block ``i`` to errors."""
@@ -249,7 +232,7 @@ def take(job: Job, i: int, index: np.ndarray, chunks: Any) -> Block:
 
 def _job(source: Any, kernel: Any, whole: Operands, mine: Operands) -> Job:
     array = array_below(source)
-    held = _portable(source) if array is None else view_of(source, Handed(array))
+    held = _portable(source) if array is None else view_of(source, array.holding(None))
     return Job(held, kernel, dict(whole), dict(mine))
 
 
@@ -264,7 +247,7 @@ def span_of(count: int, threads: int) -> int:
     return span
 
 
-def _tree(source: Any, job: Job, sent: Any, name: str, threads: int) -> Any:
+def _tree(source: Any, job: Job, name: str, threads: int, sent: Any) -> list[Any]:
     """Build the graph of a pass: parts of blocks or runs of blocks, sums of sixteen, and so on.
 
     Where sixteen parts are too large for a worker's memory, each is added at once to the sum of
@@ -297,7 +280,7 @@ def _tree(source: Any, job: Job, sent: Any, name: str, threads: int) -> Any:
         level += 1
         sixteens = range(0, len(parts), FAN_IN)
         parts = [added(parts[a : a + FAN_IN], f"sum-{level}-{a}-{name}") for a in sixteens]
-    return parts[0]
+    return parts
 
 
 def _part_bytes(job: Job) -> float:
@@ -316,12 +299,10 @@ def _portable(source: Any) -> Any:
     inside = "it is in the memory of this process"
     if source.traits.array is None:
         try:
-            size, data = len(dumps(source)), source.shape[0] * source.shape[1]
+            if len(dumps(source)) <= SMALL_SOURCE + source.shape[0] * source.shape[1] // 10:
+                return source
         except Exception as error:
             inside = f"it cannot be sent ({type(error).__name__}: {error})"
-        else:
-            if size <= SMALL_SOURCE + data // 10:
-                return source
     raise ValueError(
         f"`X`, {source!r}, cannot be read by the workers of `engine`, because {inside}. Save it "
         "to a file that they can read and pass its path, pass a Dask array, or use `engine`=None."

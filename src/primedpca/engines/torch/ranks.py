@@ -119,7 +119,6 @@ class Ranks:
     def _notes(self, note: dict[str, Any]) -> list[dict[str, Any]]:
         if self.size == 1:
             return [note]
-        self._check_whole()
         text = json.dumps(note, ensure_ascii=False).encode()
         mine = np.zeros(NOTE_BYTES, np.uint8)
         mine[: len(text)] = np.frombuffer(text, np.uint8)
@@ -193,9 +192,8 @@ class Ranks:
 
         Large arrays are allocated inside, where no other rank waits for a note.
         """
-        self._check_whole()
-        before, self._exchanging = self._exchanging, True
         with self._limited():
+            before, self._exchanging = self._exchanging, True
             try:
                 yield
             except Exception as error:
@@ -229,6 +227,8 @@ class Ranks:
 
     @contextmanager
     def _limited(self) -> Iterator[None]:
+        if self.broken:
+            raise RankError("the ranks lost their connection in an earlier fit. Restart them.")
         try:
             yield
         except RuntimeError as error:
@@ -240,12 +240,6 @@ class Ranks:
             if self.heartbeat is not None:
                 words = self.heartbeat.what_broke(str(error))
             raise RankError(words) from error
-
-    def _check_whole(self) -> None:
-        if self.broken:
-            raise RankError(
-                "the ranks lost their connection in an earlier fit. Restart all of them."
-            )
 
     def _close(self) -> None:
         """Close all connections of the group, so that no rank waits for this one."""

@@ -74,7 +74,7 @@ def _begin(timeout: float) -> None:
             backend = "cpu:gloo,cuda:nccl"
     limit = timedelta(seconds=timeout)
     dist.init_process_group(backend, timeout=limit, **_agents_store(limit))
-    atexit.register(_end)
+    atexit.register(lambda: dist.is_initialized() and dist.destroy_process_group())
 
 
 def _agents_store(limit: timedelta) -> dict[str, Any]:
@@ -88,9 +88,8 @@ def _agents_store(limit: timedelta) -> dict[str, Any]:
     if not _on_one_machine():  # the agents of several machines count restarts separately
         if restarts != "0":
             warnings.warn(
-                f"torchrun --max-restarts={restarts} cannot reconnect ranks on several machines "
-                "unless it is started with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in its "
-                "environment.",
+                f"torchrun --max-restarts={restarts} cannot reconnect ranks on several machines. "
+                "Start it with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in its environment.",
                 stacklevel=2,
             )
         return {}
@@ -99,11 +98,6 @@ def _agents_store(limit: timedelta) -> dict[str, Any]:
     store = dist.TCPStore(*place, is_master=False, timeout=limit, wait_for_workers=False)
     part = dist.PrefixStore(f"primedpca/{again}", store)
     return {"store": part, "rank": int(given["RANK"]), "world_size": int(given["WORLD_SIZE"])}
-
-
-def _end() -> None:
-    if dist.is_initialized():
-        dist.destroy_process_group()
 
 
 def _on_one_machine() -> bool:

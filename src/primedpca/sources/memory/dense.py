@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from primedpca._core.arrays import dtype_name, is_numpy_array, is_torch_array, work_dtype
+from primedpca._core.arrays import dtype_name, is_torch_array, work_dtype
 from primedpca.protocols import Array, Block
 from primedpca.sources import base
 from primedpca.sources.base import BLOCK_BYTES, MemorySource, cut_evenly, tall_first
@@ -31,13 +31,13 @@ class DenseSource(MemorySource):
     """
 
     def __init__(self, x: Array) -> None:
-        self.shape, self.dtype = (int(x.shape[0]), int(x.shape[1])), x.dtype
-        if is_numpy_array(x):
-            self.array: Array = base.read_only(np.asarray(x))
+        self.shape, self.dtype = base.matrix_shape(x), x.dtype
+        if isinstance(x, np.ndarray):
+            self.library, self.array = "numpy", np.asarray(x).view()
+            self.array.flags.writeable = False
         else:
-            self.array = x.detach() if is_torch_array(x) else x
-            self.device = str(x.device)
-        self.library = base.library_of(self.array)
+            self.array: Array = x.detach() if is_torch_array(x) else x
+            self.library, self.device = base.library_of(x), str(x.device)
         self.axis = tall_first(self.shape)
         length, across = self.shape[self.axis], self.shape[1 - self.axis]
         self.blocks = cut_evenly(length, block_length(x.dtype, across, self.device))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from primedpca._core.arrays import check_whole_numbers
-from primedpca.sources.base import MemorySource
+from primedpca.sources.base import MemorySource, needed
 from primedpca.sources.memory.dense import DenseSource
 from primedpca.sources.memory.sparse import SparseSource
 
@@ -41,12 +41,7 @@ def column_names(x: Any) -> list[Any]:
 
 
 def _values_of(x: Any, names: list[Any], partly_sparse: bool) -> np.ndarray:
-    try:
-        import narwhals.stable.v2 as nw
-    except ImportError as error:
-        raise ImportError(
-            "Reading data frames needs narwhals: pip install 'primedpca[frames]'."
-        ) from error
+    nw = needed("narwhals.stable.v2", "Reading data frames", "frames")
     if len(set(names)) < len(names):
         double = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"`X` has {names.count(double)} columns named {double!r}. Rename them.")
@@ -57,10 +52,8 @@ def _values_of(x: Any, names: list[Any], partly_sparse: bool) -> np.ndarray:
     text = [repr(name) for name, kind in kinds if not (kind.is_numeric() or kind == nw.Boolean)]
     if text:
         first = ", ".join(text[:5]) + (" ..." if len(text) > 5 else "")
-        raise ValueError(
-            f"`X` has {len(text)} column(s) that do not hold numbers ({first}). Drop or encode "
-            "them."
-        )
+        words = f"column(s) that do not hold numbers ({first}). Drop or encode them."
+        raise ValueError(f"`X` has {len(text)} {words}")
     values: np.ndarray = frame.to_numpy()
     if values.dtype == object:  # nullable columns: floats, NaN where missing
         columns = (frame[name].cast(nw.Float64).to_numpy() for name in frame.columns)

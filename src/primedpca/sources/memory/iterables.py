@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from primedpca._core.arrays import dtype_name, is_sparse, to_numpy, work_dtype
-from primedpca._core.threads import renewed_after_fork
+from primedpca._core.threads import lock_of, renewed_after_fork
 from primedpca.protocols import Block, DataSource
 from primedpca.sources import base
 from primedpca.sources.base import BlockSource, MemorySource, join, read_only, take_rows
@@ -53,7 +53,7 @@ class IteratedBlocks(BlockSource):
             self.nnz += int(block.nnz) if is_sparse(block) else block.size
             edges.append(edges[-1] + block.shape[0])
         if first is None:
-            raise ValueError(f"`X` ({name}) yields no blocks; it must yield 2-d arrays of rows.")
+            raise ValueError(self._yields("no blocks; it must yield 2-d arrays of rows."))
         self.shape, self.dtype = (edges[-1], int(first.shape[1])), first.dtype
         self._first, self.library = first, base.library_of(first)
         self.blocks = tuple(pairwise(edges))
@@ -66,19 +66,19 @@ class IteratedBlocks(BlockSource):
         self._cursor: Iterator[tuple[int, Block]] = iter(())
         self._next = len(self.blocks)
 
+    def _yields(self, words: str) -> str:
+        return f"`X` ({self._name}) yields {words}"
+
     def _compare(self, block: Block, first: Block) -> None:
         if block.shape[1] != first.shape[1] or block.dtype != first.dtype:
-            raise ValueError(
-                f"`X` ({self._name}) yields a block of {block.shape[1]} columns of "
-                f"{dtype_name(block.dtype)} after one of {first.shape[1]} of "
-                f"{dtype_name(first.dtype)}; all must be alike."
-            )
+            now, then = (f"{x.shape[1]} columns of {dtype_name(x.dtype)}" for x in (block, first))
+            raise ValueError(self._yields(f"{now} after one of {then}; all must be alike."))
 
     def _pieces(self) -> Iterator[Block]:
         """Blocks as they come, small ones joined."""
         held, size = list[Block](), 0
         for number, given in enumerate(self._start()):
-            block = _checked(given, number, self._name)
+            block = self._checked(given, number)
             if held:
                 self._compare(block, held[0])
             if block.shape[0]:
@@ -90,24 +90,35 @@ class IteratedBlocks(BlockSource):
         if held:
             yield read_only(join(held, axis=0))
 
+    def _checked(self, block: Any, number: int) -> Block:
+        """A block as rows that can be worked on."""
+        if is_sparse(block):
+            # A copy, here and below: the iterator may reuse the memory for its next block.
+            return SparseSource(sp.csr_array(block, copy=True)).array
+        rows = "it must yield 2-d arrays of rows, such as row[None] for a single one."
+        if not hasattr(block, "shape") and not hasattr(block, "__array__"):
+            raise TypeError(self._yields(f"a {type(block).__name__} as block {number}; {rows}"))
+        values = np.array(to_numpy(block))
+        if values.ndim != 2:
+            words = f"an array of shape {values.shape} as block {number}"
+            raise ValueError(self._yields(f"{words}; {rows}"))
+        return values
+
     def scan(self, start: int = 0) -> Iterator[tuple[int, Block]]:
         """Iterate again, skipping the blocks before ``start``."""
         count = 0
         for i, block in enumerate(self._pieces()):
             if i >= len(self.blocks) or _checksum(block) != self._sums[i]:
-                raise ValueError(
-                    f"`X` ({self._name}) yields other rows in block {i} than when it was first "
-                    "read; it must yield the same rows in the same order every time "
-                    "(shuffle=False, no random transforms)."
+                words = (
+                    f"other rows in block {i} than when it was first read; remove anything random"
                 )
+                raise ValueError(self._yields(f"{words} (shuffle=False)."))
             count += 1
             if i >= start:
                 yield i, block
         if count < len(self.blocks):
-            raise ValueError(
-                f"`X` ({self._name}) yields {count} blocks, but yielded {len(self.blocks)} when it "
-                "was first read; it must yield the same rows every time."
-            )
+            words = f"{count} blocks, but yielded {len(self.blocks)} when it was first read"
+            raise ValueError(self._yields(f"{words}; it must yield the same rows every time."))
 
     def fingerprint(self) -> list[int]:
         """Checksums of all blocks."""
@@ -143,25 +154,6 @@ class IteratedBlocks(BlockSource):
     def __repr__(self) -> str:
         n, d = self.shape
         return f"IteratedBlocks({self._name}, {n} x {d}, {dtype_name(self.dtype)})"
-
-
-def _checked(block: Any, number: int, name: str) -> Block:
-    """A block as rows that can be worked on."""
-    if is_sparse(block):
-        # A copy, here and below: the iterator may reuse the memory for its next block.
-        return SparseSource(sp.csr_array(block, copy=True)).array
-    if not hasattr(block, "shape") and not hasattr(block, "__array__"):
-        raise TypeError(
-            f"`X` ({name}) yields a {type(block).__name__} as block {number}; it must yield 2-d "
-            "arrays of rows."
-        )
-    values = np.array(to_numpy(block))
-    if values.ndim != 2:
-        raise ValueError(
-            f"`X` ({name}) yields an array of shape {values.shape} as block {number}; it must "
-            "yield 2-d arrays of rows, such as row[None] for a single one."
-        )
-    return values
 
 
 def _checksum(block: Block) -> int:
@@ -205,25 +197,15 @@ class DatasetRows(MemorySource):
     library = "numpy"
 
     def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
-        self._renew()
-        renewed_after_fork(self)
-        n = len(dataset)
+        self.dataset, n = dataset, len(dataset)
         if n == 0:
             raise ValueError("`X` is empty: the dataset has no rows.")
         first, again = self._row(0), self._row(0)
         if not np.array_equal(first, again, equal_nan=first.dtype.kind == "f"):
-            raise ValueError(
-                "`X` is a dataset whose row 0 differs each time it is read; remove random "
-                "transforms."
-            )
+            raise ValueError("row 0 differs at each reading of `X`; remove random transforms.")
         work_dtype(first.dtype)
         self.shape, self.dtype = (n, first.size), first.dtype
         self.blocks = base.cut_evenly(n, max(1, BLOCK_BYTES // max(first.nbytes, 1)))
-
-    def _renew(self) -> None:
-        """Make a lock that no thread of the parent process holds."""
-        self._lock = threading.Lock()
 
     def _row(self, number: int) -> np.ndarray:
         return _numbers(self.dataset[number], f"row {number}").reshape(-1)
@@ -235,15 +217,12 @@ class DatasetRows(MemorySource):
     def rows(self, index: np.ndarray) -> Block:
         """Rows by number."""
         out = np.empty((index.size, self.shape[1]), self.dtype)
-        with self._lock:
+        with lock_of(self):
             for place, number in enumerate(index.tolist()):
                 row = self._row(number)
                 if row.size != self.shape[1] or row.dtype != self.dtype:
-                    raise ValueError(
-                        f"`X` is a dataset whose row {number} has {row.size} entries of "
-                        f"{dtype_name(row.dtype)}, but row 0 has {self.shape[1]} of "
-                        f"{dtype_name(self.dtype)}; all must be alike."
-                    )
+                    words = f"{row.size} entries of {row.dtype}, but row 0 has {self.shape[1]} of"
+                    raise ValueError(f"row {number} of `X` has {words} {self.dtype}.")
                 out[place] = row
         return read_only(out)
 
@@ -267,13 +246,10 @@ def torch_source(x: Any) -> DataSource:
     if isinstance(x, data.DataLoader):
         if isinstance(x.sampler, data.RandomSampler):
             raise ValueError(
-                "`X` is a data loader that shuffles; PCA reads the rows several times and needs "
-                "them in one order: pass its dataset, or a loader with shuffle=False."
+                "`X` is a data loader that shuffles; pass its dataset, or use shuffle=False."
             )
         if x.drop_last:
-            raise ValueError(
-                "`X` is a data loader that drops its last rows; make it with drop_last=False."
-            )
+            raise ValueError("`X` is a data loader that drops rows; use drop_last=False.")
         return IteratedBlocks(lambda: _batches(x), "a DataLoader")
     if isinstance(x, data.IterableDataset):
         return IteratedBlocks(lambda: _single_rows(x), type(x).__name__)

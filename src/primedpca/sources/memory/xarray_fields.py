@@ -90,10 +90,8 @@ class Fields(BlockSource):
         """
         values = np.asarray(components)
         if values.ndim not in (1, 2) or values.shape[-1] != self.shape[1]:
-            raise ValueError(
-                f"`components` has shape {values.shape}, but a field has {self.shape[1]} entries; "
-                "give one number for each."
-            )
+            d = self.shape[1]
+            raise ValueError(f"`components` has shape {values.shape}, but a field has {d} entries.")
         dims, leading = self.field.dims[1:], values.shape[:-1]
         values = values.reshape(*leading, *self.field.shape[1:])
         return self._labelled(values, (*([dim] if leading else []), *dims), dims)
@@ -115,10 +113,8 @@ class Fields(BlockSource):
         """
         values = np.asarray(scores)
         if values.ndim != 2 or values.shape[0] != self.shape[0]:
-            raise ValueError(
-                f"`scores` has shape {values.shape}, but there are {self.shape[0]} samples; give "
-                "one row for each."
-            )
+            n = self.shape[0]
+            raise ValueError(f"`scores` has shape {values.shape}, but there are {n} samples.")
         return self._labelled(values, (self.sample_dim, dim), (self.sample_dim,))
 
     def _labelled(self, values: np.ndarray, dims: tuple[Any, ...], own: tuple[Any, ...]) -> Any:
@@ -141,8 +137,6 @@ def is_xarray(x: Any) -> bool:
         return False
     if hasattr(x, "data_vars"):
         names = ", ".join(map(str, x.data_vars))
-        raise TypeError(
-            f"`X` is an xarray.Dataset; pick one of its arrays ({names}), or join them with "
-            "X.to_dataarray()."
-        )
+        words = f"pick one of its arrays ({names}), or join them with X.to_dataarray()."
+        raise TypeError(f"`X` is an xarray.Dataset; {words}")
     return hasattr(x, "isel") and hasattr(x, "values")

@@ -18,7 +18,7 @@ import numpy as np
 from primedpca._core.arrays import dtype_name
 from primedpca._core.units import as_bytes
 from primedpca.protocols import Array, Block, DataSource
-from primedpca.sources.base import Batches, BlockSource, Subset, cut_evenly, read_only
+from primedpca.sources.base import Batches, BlockSource, Subset, cut_evenly, needed, read_only
 from primedpca.sources.wrappers.network_images import (
     image_at,
     image_name,
@@ -26,10 +26,7 @@ from primedpca.sources.wrappers.network_images import (
     imagenet,
 )
 
-try:
-    import torch
-except ImportError as error:
-    raise ImportError("Activations need PyTorch: pip install 'primedpca[torch]'.") from error
+torch = needed("torch", "`Activations`", "torch")
 
 __all__ = ["Activations", "BlockColumns", "imagenet", "load_weights", "residual"]
 
@@ -132,9 +129,12 @@ class Activations(BlockSource):
         n, d = len(self.images), max(part.columns.stop for part in self.block_slices.values())
         self.shape = (n, d)
         row_bytes = d * np.dtype(name).itemsize
-        self.blocks = self._cut(n, BLOCK_BYTES if on_host else DEVICE_BLOCK_BYTES, row_bytes)
+        rows = min(BLOCK_ROWS, (BLOCK_BYTES if on_host else DEVICE_BLOCK_BYTES) // row_bytes)
+        groups = cut_evenly(-(-n // batch), max(1, rows // batch))
+        self.blocks = tuple((a * batch, min(b * batch, n)) for a, b in groups)
         kept = int(min(n, room // row_bytes))
         self._kept = self._room(kept if kept == n else kept // batch * batch)
+        self.cache_bytes = len(self._kept) * row_bytes
         self._filled = np.zeros(-(-len(self._kept) // batch), dtype=bool)
 
     # -- as a source -------------------------------------------------------------------------
@@ -154,9 +154,7 @@ class Activations(BlockSource):
         out, group_of = self._room(index.size), index // self.batch
         for group in np.unique(group_of):
             place = np.flatnonzero(group_of == group)
-            held = self._group(int(group))
-            for to, i in zip(place, index[place] - group * self.batch, strict=True):
-                out[int(to)] = held[int(i)]
+            out[place] = self._group(int(group))[index[place] - group * self.batch]
         return out
 
     def batches(self, size: int, seed: int | None, epoch: int = 0, start: int = 0) -> Batches:
@@ -173,11 +171,6 @@ class Activations(BlockSource):
         """Return a random share of the images; with ``batch=1`` no others are computed."""
         part: Any = super().sample(share, seed)
         return _Share(self, part.index)
-
-    @property
-    def cache_bytes(self) -> int:  # type: ignore[override]
-        """Largest size of the cache, in bytes."""
-        return len(self._kept) * self.shape[1] * int(self.dtype.itemsize)
 
     def __repr__(self) -> str:
         n, d = self.shape
@@ -197,10 +190,10 @@ class Activations(BlockSource):
         dict of str to array of shape (..., channels, height, width)
         """
         if vectors.shape[-1] != self.shape[1]:
-            raise ValueError(
-                f"`vectors` have length {vectors.shape[-1]}, but the rows of these activations "
-                f"have {self.shape[1]} columns."
+            words = (
+                f"`vectors` have length {vectors.shape[-1]}, but rows have {self.shape[1]} columns"
             )
+            raise ValueError(f"{words}.")
         lead = tuple(vectors.shape[:-1])
         return {
             name: vectors[..., columns].reshape(lead + shape)
@@ -249,19 +242,16 @@ class Activations(BlockSource):
         silent, count = set(self._modules), stop - start
 
         def hear(name: str, output: Any) -> None:
+            begin = f"The output of module {name!r}"
             if name not in silent:
                 raise ValueError(f"Module {name!r} runs twice in a forward pass. Leave it out.")
             silent.remove(name)
             if not isinstance(output, torch.Tensor):
-                raise TypeError(
-                    f"The output of module {name!r} is a {type(output).__name__}, not a tensor. "
-                    "Choose a module inside it."
-                )
+                what = type(output).__name__
+                raise TypeError(f"{begin} is a {what}, not a tensor. Choose a module inside it.")
             if output.ndim < 2 or output.shape[0] != count:
-                raise ValueError(
-                    f"The output of module {name!r} has shape {tuple(output.shape)} for {count} "
-                    "image(s). Its first axis must be that of the images."
-                )
+                words = f"shape {tuple(output.shape)}, whose first axis is not {count} image(s)"
+                raise ValueError(f"{begin} has {words}.")
             take(name, output)
 
         inputs = self._inputs(start, stop)
@@ -279,20 +269,16 @@ class Activations(BlockSource):
             if self.transform is not None:
                 image = self.transform(image)
             if not isinstance(image, (np.ndarray, torch.Tensor)):
-                raise TypeError(
-                    f"`transform` gives a {type(image).__name__} for {image_name(self.images, i)}. "
-                    "It must give an array or a tensor."
-                )
+                what = f"{type(image).__name__} for {image_name(self.images, i)}"
+                raise TypeError(f"`transform` gives a {what}. It must give an array or a tensor.")
             if isinstance(image, np.ndarray):
                 wide = self._network_dtype == torch.float64
                 image = torch.from_numpy(np.array(image, np.float64 if wide else np.float32))
             tensors.append(image)
-            if tensors[-1].shape != tensors[0].shape:
-                raise ValueError(
-                    f"{image_name(self.images, i)} has shape {tuple(tensors[-1].shape)}, but "
-                    f"others of its batch have {tuple(tensors[0].shape)}. Let `transform` crop "
-                    "all images to one size."
-                )
+            if image.shape != tensors[0].shape:
+                shape = f"{tuple(image.shape)}, but others of its batch {tuple(tensors[0].shape)}"
+                words = f"{image_name(self.images, i)} has shape {shape}"
+                raise ValueError(f"{words}. Let `transform` crop all images to one size.")
         return torch.stack(tensors).to(self._place, self._network_dtype)
 
     # -- memory and blocks -------------------------------------------------------------------
@@ -302,12 +288,6 @@ class Activations(BlockSource):
         if self.device is None:
             return np.empty(shape, self.dtype)
         return torch.empty(shape, dtype=self.dtype, device=self._place)
-
-    def _cut(self, n: int, budget: int, row_bytes: int) -> tuple[tuple[int, int], ...]:
-        """Return blocks of whole groups."""
-        rows = min(BLOCK_ROWS, budget // row_bytes)
-        edges = cut_evenly(-(-n // self.batch), max(1, rows // self.batch))
-        return tuple((a * self.batch, min(b * self.batch, n)) for a, b in edges)
 
 
 class _Share(Subset):

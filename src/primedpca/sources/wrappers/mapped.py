@@ -17,6 +17,7 @@ from primedpca.sources.memory.dense import DenseSource
 from primedpca.sources.memory.sparse import SparseSource
 
 TRIED_ROWS = 8
+WRITES = "writes to the rows it is given; let it copy them first."
 
 
 class Mapped(View):
@@ -39,9 +40,7 @@ class Mapped(View):
         self.source = source
         self.function: Any = function
         if source.traits.scale is not None:
-            raise ValueError(
-                f"`map` cannot be combined with the scale of {source!r}; leave one of them out."
-            )
+            raise ValueError(f"`map` and the scale of {source!r} cannot be combined; omit one.")
         if source.axis == 1 and not isinstance(function, RowMap):
             self.source = source = _in_rows(source, function)
         self.axis, self.blocks, self.device = source.axis, source.blocks, source.device
@@ -69,24 +68,20 @@ class Mapped(View):
         before = _values(few).copy()
         result = self._called(few)
         if not np.array_equal(_values(few), before, equal_nan=before.dtype.kind == "f"):
-            raise ValueError(self._writes)
+            raise self._bad(WRITES)
         self._check(few, result)
         work_dtype(result.dtype)
         if not _same(result, self._called(few)):
-            raise ValueError(
-                f"`map`={self.function!r} returns different values for the same rows; it must "
-                "depend on the rows alone."
-            )
+            raise self._bad("returns different values for the same rows; remove anything random.")
         if not _same(result[:1], self._called(few[:1])):
-            raise ValueError(
-                f"`map`={self.function!r} returns different values for a row when other rows are "
-                "in the block; it must work row by row (for columns use `center` and `scale`)."
+            raise self._bad(
+                "returns different values for a row when other rows are in the block; it must work "
+                "row by row (for columns use `center` and `scale`)."
             )
         return result
 
-    @property
-    def _writes(self) -> str:
-        return f"`map`={self.function!r} writes to the rows it is given; let it copy them first."
+    def _bad(self, words: str) -> ValueError:
+        return ValueError(f"`map`={self.function!r} {words}")
 
     def _called(self, rows: Block) -> Block:
         with np.errstate(all="ignore"):  # non-finite values are reported after the pass
@@ -95,7 +90,7 @@ class Mapped(View):
             except ValueError as error:
                 if "read-only" not in str(error):
                     raise
-                raise ValueError(self._writes) from error
+                raise self._bad(WRITES) from error
         if is_sparse(result) and result.format != rows.format:
             result = result.asformat(rows.format)
         return result
@@ -104,26 +99,18 @@ class Mapped(View):
         shape = getattr(result, "shape", None)
         if shape is None or len(shape) != 2 or shape[0] != rows.shape[0]:
             what = f"shape {tuple(shape)}" if shape is not None else type(result).__name__
-            raise ValueError(
-                f"`map`={self.function!r} turned {rows.shape[0]} rows into {what}; it must return "
-                "a 2-d array with as many rows."
-            )
+            words = f"turned {rows.shape[0]} rows into {what}; it must return as many rows."
+            raise self._bad(words)
         if is_sparse(rows) and not is_sparse(result) and shape[1] >= rows.shape[1]:
-            raise ValueError(
-                f"`map`={self.function!r} made sparse rows dense; it must keep them sparse and map "
-                "zero to zero (such as f(rows.data))."
-            )
+            raise self._bad("made sparse rows dense; it must map zero to zero, as f(rows.data).")
 
     def _applied(self, rows: Block) -> Block:
         """Whole rows, mapped; their width and type must be as in the trial."""
         result = self._called(rows)
         self._check(rows, result)
         if result.shape[1] != self.shape[1] or result.dtype != self.dtype:
-            raise ValueError(
-                f"`map`={self.function!r} returned {result.shape[1]} columns of "
-                f"{dtype_name(result.dtype)} after {self.shape[1]} of {dtype_name(self.dtype)}; "
-                "they must not change."
-            )
+            now = f"{result.shape[1]} columns of {dtype_name(result.dtype)}"
+            raise self._bad(f"returned {now} after {self.shape[1]} of {dtype_name(self.dtype)}.")
         return read_only(result)
 
     def read(self, i: int) -> Block:

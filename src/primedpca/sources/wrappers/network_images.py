@@ -72,10 +72,8 @@ def image_sequence(images: Any) -> Sequence[Any]:
                 f"{', '.join(sorted(SUFFIXES))}."
             )
     if not (hasattr(images, "__len__") and hasattr(images, "__getitem__")):
-        raise TypeError(
-            f"`images` is a {describe(images)}, which has no length or cannot be indexed. Pass a "
-            "folder, a list of paths or a sequence of arrays."
-        )
+        what = f"{describe(images)}, which has no length or cannot be indexed"
+        raise TypeError(f"`images` is a {what}. Pass a folder, or a list of paths or arrays.")
     if len(images) == 0:
         raise ValueError("`images` is empty. Pass at least one image.")
     found: Sequence[Any] = images

@@ -9,17 +9,13 @@ import numpy as np
 
 from primedpca._core.arrays import is_sparse
 from primedpca.protocols import DataSource
+from primedpca.sources.base import needed
 from primedpca.sources.memory.dense import DenseSource
 
 
 def torch_on(device: Any) -> Any:
     """PyTorch, if it is installed and has the device."""
-    try:
-        import torch
-    except ImportError as error:
-        raise ImportError(
-            f"`device`={device!r} needs PyTorch: pip install 'primedpca[torch]'."
-        ) from error
+    torch = needed("torch", f"`device`={device!r}", "torch")
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
