@@ -84,7 +84,7 @@ def _without_part(make: Callable[..., DataSource]) -> Callable[..., DataSource]:
     return source
 
 
-def _anndata_source(x: Any, *, follow_links: bool = False) -> DataSource:
+def _anndata_source(x: Any, *, follow_links: bool = False) -> Any:
     """The ``X`` of an AnnData object: in memory, or from its file if it is backed."""
     if x.isbacked:
         if x.is_view:

@@ -24,8 +24,10 @@ READ_BYTES = 2**23  # of a block on disk: large reads are fast, and few fill the
 GROUP_BYTES = 2**27  # rows gathered at a time where mini-batches cut across the blocks
 
 #: Attributes that are traits as they are, and those that are looked up when they are asked for.
-_PLAIN = ("image_shape", "array", "library", "read_rate", "cache_bytes", "on_disk", "sequential")
-_PLAIN += ("missing", "scale", "missing_chunks", "spread")
+_PLAIN = (
+    "image_shape array library read_rate cache_bytes on_disk sequential missing scale "
+    "missing_chunks spread"
+).split()
 _LAZY = ("feature_names", "row_names", "labels")
 
 
@@ -99,9 +101,10 @@ class BlockSource(ABC):
     def traits(self) -> Traits:
         """The optional attributes in one record; names and counts only when they are asked for."""
         files = self.paths or [self.path]
+        about: dict[str, Any] = {name: getattr(self, name) for name in _PLAIN}
+        about |= {name: partial(getattr, self, name) for name in _LAZY}
         return Traits(
-            **{name: getattr(self, name) for name in _PLAIN},
-            **{name: partial(getattr, self, name) for name in _LAZY},
+            **about,
             paths=tuple(os.fspath(one) for one in files if isinstance(one, (str, os.PathLike))),
             nnz=lambda: self.array.nnz if is_sparse(self.array) else self.nnz,
             fingerprint=self.fingerprint,

@@ -287,9 +287,9 @@ def _part_bytes(job: Job) -> float:
     """Estimate the bytes that one block adds to the sums."""
     operands = {**job.whole, **job.mine}
     factor = next((operands[name] for name in ("vectors", "left") if name in operands), None)
-    across = job.source.shape[1 - job.source.axis]
+    across = int(job.source.shape[1 - job.source.axis])
     columns = across if getattr(job.kernel, "makes_square", False) else 8
-    return 8.0 * across * (columns if factor is None else factor.shape[1])
+    return 8.0 * across * int(columns if factor is None else factor.shape[1])
 
 
 def _portable(source: Any) -> Any:

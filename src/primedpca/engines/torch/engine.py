@@ -159,7 +159,7 @@ def _forms(notes: list[dict[str, Any]]) -> list[list[Any]]:
                 f"rank {r} computed sums of form {forms[0]}, and rank {first} of form {model[0]}. "
                 "All ranks must hold rows of the same width and type."
             )
-    return model
+    return list(model)
 
 
 def _empty(like: Array, shape: Any, dtype: str = "float64") -> Array:

@@ -48,8 +48,8 @@ class Mapped(View):
         self.dtype, self.library = tried.dtype, library_of(tried)
         self.shape = (source.shape[0], source.shape[1] if source.axis == 1 else tried.shape[1])
         self._totals: Any = None  # of whole rows where blocks are columns, by one pass
-        if source.axis == 1 and self.function.total != "none":
-            self._totals = sum(self.function.totals(block) for _, block in source.scan())
+        if source.axis == 1 and isinstance(function, RowMap) and function.total != "none":
+            self._totals = sum(function.totals(block) for _, block in source.scan())
 
     @cached_property
     def row_names(self) -> Any:
