@@ -23,12 +23,7 @@ BLOCK_BYTES = 2**22  # as prepared: large enough for BLAS, small enough for the 
 READ_BYTES = 2**23  # of a block on disk: large reads are fast, and few fill the memory
 GROUP_BYTES = 2**27  # rows gathered at a time where mini-batches cut across the blocks
 
-#: Attributes that are traits as they are, and those that are looked up when they are asked for.
-_PLAIN = (
-    "image_shape array library read_rate cache_bytes on_disk sequential missing scale "
-    "missing_chunks spread"
-).split()
-_LAZY = ("feature_names", "row_names", "labels")
+_LAZY = ("feature_names", "row_names", "labels")  # traits that are looked up when asked for
 
 
 def cut_evenly(length: int, step: int) -> tuple[tuple[int, int], ...]:
@@ -139,7 +134,7 @@ class BlockSource(ABC):
             pieces = [take_rows(block, index) for _, block in self.scan()]
             return join(pieces, axis=1)
         owner = np.searchsorted([stop for _, stop in self.blocks], index, side="right")
-        places = {int(i): np.flatnonzero(owner == i) for i in np.unique(owner)}
+        places = {i: np.flatnonzero(owner == i) for i in np.unique(owner).tolist() or [0]}
         pieces = [
             take_rows(self.read(i), index[at] - self.blocks[i][0]) for i, at in places.items()
         ]
@@ -173,6 +168,10 @@ class BlockSource(ABC):
         count = min(n, max(2, round(share * n)))
         chosen = np.random.default_rng((seed, 2)).choice(n, count, replace=False)
         return Subset(self, np.sort(chosen))
+
+
+#: Attributes that are traits as they are.
+_PLAIN = (BlockSource.__annotations__.keys() & Traits.__annotations__) - {*_LAZY, "paths", "nnz"}
 
 
 class MemorySource(BlockSource):

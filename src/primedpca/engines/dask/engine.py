@@ -193,22 +193,17 @@ class Job(NamedTuple):
         return dask_cluster.naming(i, self.source.blocks[i], self.source.axis)
 
 
-def work(job: Job, i: int, chunks: Any, before: Parts | None) -> Parts:
-    """Apply the kernel to block ``i`` and add the result to ``before``, the sum so far."""
-    with job.naming(i), one_blas_thread(), reusing_memory():
-        place = job.source.blocks[i]
-        parts = block_parts(job.block(i, chunks), place, job.kernel, job.whole, job.mine)
-    return parts if before is None else fold([before, parts])
-
-
-def run(job: Job, first: int, last: int) -> Parts:
-    """Process neighbouring blocks one after the other, added in the order of the tree."""
-    begin = job.source.blocks[first][0]
-    tree = FixedTree(tuple((a - begin, b - begin) for a, b in job.source.blocks[first:last]))
-    with reusing_memory():
+def run(job: Job, first: int, last: int, chunks: Any, before: Parts | None) -> Parts:
+    """Process neighbouring blocks, and add the result to ``before``, the sum so far."""
+    blocks = job.source.blocks
+    begin = blocks[first][0]
+    tree = FixedTree(tuple((a - begin, b - begin) for a, b in blocks[first:last]))
+    with one_blas_thread(), reusing_memory(), np.errstate(all="ignore"):
         for i in range(first, last):
-            tree.add(work(job, i, None, None))
-        return tree.total()
+            with job.naming(i):
+                block = job.block(i, chunks)
+                tree.add(block_parts(block, blocks[i], job.kernel, job.whole, job.mine))
+        return tree.total() if before is None else fold([before, tree.total()])
 
 
 def fold(parts: list[Parts]) -> Parts:
@@ -255,18 +250,15 @@ def _tree(source: Any, job: Job, name: str, threads: int, sent: Any) -> list[Any
     """
     from dask import delayed
 
-    make, make_run, add = (delayed(do, pure=False) for do in (work, run, fold))
+    make, add = delayed(run, pure=False), delayed(fold, pure=False)
     count, parts = len(source.blocks), list[Any]()
     span = span_of(count, threads) if array_below(source) is None else 1
     chained = FAN_IN * _part_bytes(job) > SPREAD_BYTES
     for i in range(0, count, span):
-        if span > 1:
-            last = min(i + span, count)
-            parts.append(make_run(sent, i, last, dask_key_name=f"block-{i}..{last - 1}-{name}"))
-            continue
-        before = parts.pop() if chained and i % FAN_IN else None
-        chunks = chunks_of(source, i)
-        parts.append(make(sent, i, chunks, before, dask_key_name=f"block-{i}-{name}"))
+        last = min(i + span, count)
+        before = parts.pop() if chained and span == 1 and i % FAN_IN else None
+        key = f"block-{i}{f'..{last - 1}' if span > 1 else ''}-{name}"
+        parts.append(make(sent, i, last, chunks_of(source, i), before, dask_key_name=key))
     at_once = 1 if chained else FAN_IN
 
     def added(few: list[Any], key: str) -> Any:

@@ -16,7 +16,7 @@ from primedpca._core.arrays import dtype_name, is_sparse, to_numpy, work_dtype
 from primedpca._core.threads import lock_of, renewed_after_fork
 from primedpca.protocols import Block, DataSource
 from primedpca.sources import base
-from primedpca.sources.base import BlockSource, MemorySource, join, read_only, take_rows
+from primedpca.sources.base import BlockSource, MemorySource, join, read_only
 from primedpca.sources.memory.dense import DenseSource
 from primedpca.sources.memory.sparse import SparseSource
 
@@ -109,10 +109,8 @@ class IteratedBlocks(BlockSource):
         count = 0
         for i, block in enumerate(self._pieces()):
             if i >= len(self.blocks) or _checksum(block) != self._sums[i]:
-                words = (
-                    f"other rows in block {i} than when it was first read; remove anything random"
-                )
-                raise ValueError(self._yields(f"{words} (shuffle=False)."))
+                words = f"other rows in block {i} than when it was first read"
+                raise ValueError(self._yields(f"{words}; remove all shuffling and randomness."))
             count += 1
             if i >= start:
                 yield i, block
@@ -136,20 +134,6 @@ class IteratedBlocks(BlockSource):
                 if number == i:
                     return block
         raise IndexError(f"block {i} does not exist: `X` ({self._name}) has {len(self.blocks)}.")
-
-    def rows(self, index: np.ndarray) -> Block:
-        """Rows by number, in one iteration."""
-        order = np.argsort(index, kind="stable")
-        edges = np.searchsorted(index[order], [stop for _, stop in self.blocks])
-        pieces, begin = list[Block](), 0
-        for i, block in self.scan():
-            place = index[order[begin : edges[i]]] - self.blocks[i][0]
-            if place.size or not pieces:
-                pieces.append(take_rows(block, place))
-            begin = int(edges[i])
-            if begin == index.size:
-                break
-        return take_rows(join(pieces, axis=0), np.argsort(order, kind="stable"))
 
     def __repr__(self) -> str:
         n, d = self.shape
