@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 from primedpca._core.arrays import is_sparse
@@ -67,8 +67,7 @@ class AdaptedEngine(BaseEngine):
 
     def sweep(self, source: DataSource, kernel: Kernel, whole: Operands, mine: Operands) -> Parts:
         """Make one pass with the user's object."""
-        found: Parts = self.engine.sweep(source, kernel, whole, mine)
-        return found
+        return Parts(*self.engine.sweep(source, kernel, whole, mine))
 
 
 class EngineWrapper(BaseEngine):
@@ -154,11 +153,8 @@ class RecordedEngine(EngineWrapper):
 
     def sweep(self, source: DataSource, kernel: Kernel, whole: Operands, mine: Operands) -> Parts:
         """Make one pass over all blocks, or return the kept result."""
-        make, operands = self.engine.sweep, {**whole, **mine}
-        found: Parts = self.once(
-            kernel_name(kernel), operands, lambda: make(source, kernel, whole, mine)
-        )
-        return found
+        make = partial(self.engine.sweep, source, kernel, whole, mine)
+        return Parts(*self.once(kernel_name(kernel), {**whole, **mine}, make))
 
     def once(self, name: str, operands: Operands, make: Callable[[], Any]) -> Any:
         """Return the kept result of ``make``, or call it and keep what it returns."""

@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice, starmap
+from typing import Any
 
 import numpy as np
 
@@ -44,30 +45,28 @@ class LocalEngine(BaseEngine):
     def sweep(self, source: DataSource, kernel: Kernel, whole: Operands, mine: Operands) -> Parts:
         """Make one pass over all blocks; see :class:`primedpca.protocols.Engine`."""
         if len(source.local) < len(source.blocks):
-            raise ValueError(
-                f"this process holds {len(source.local)} of the {len(source.blocks)} blocks of "
-                f"{source!r}. Use `engine`='torch_distributed', which processes all of them."
-            )
+            words = f"this process holds {len(source.local)} of the {len(source.blocks)} blocks"
+            raise ValueError(f"{words} of {source!r}. Use `engine`='torch_distributed'.")
         return self.part(source, kernel, whole, mine, range(len(source.blocks))).total()
 
     def part(
         self, source: DataSource, kernel: Kernel, whole: Operands, mine: Operands, numbers: range
     ) -> FixedTree:
         """Return the sums of neighbouring blocks, as a tree that other ranks can continue."""
-        tree = FixedTree(source.blocks, numbers.start)
-        with one_blas_thread(), np.errstate(all="ignore"):  # sums may overflow, too
-            for parts in self._results(source, kernel, whole, mine, numbers):
-                tree.add(parts)
-                del parts  # otherwise it would stay in memory beside the sum and the next part
-        return tree
 
-    def _results(
-        self, source: DataSource, kernel: Kernel, whole: Operands, mine: Operands, numbers: range
-    ) -> Iterator[Parts]:
         def work(i: int, block: Block | None = None) -> Parts:
             block = source.read(i) if block is None else block
             return block_parts(block, source.blocks[i], kernel, whole, mine)
 
+        tree = FixedTree(source.blocks, numbers.start)
+        with one_blas_thread(), np.errstate(all="ignore"):  # sums may overflow, too
+            for parts in self._results(source, work, numbers):
+                tree.add(parts)
+                del parts  # otherwise it would stay in memory beside the sum and the next part
+        return tree
+
+    def _results(self, source: DataSource, work: Any, numbers: range) -> Iterator[Parts]:
+        """Yield ``work(i)``, or ``work(i, block)`` of blocks read here, in block order."""
         in_order = islice(source.scan(numbers.start), len(numbers))  # nothing is read yet
         if self.workers == 1 or len(numbers) == 1 or source.device not in (None, "cpu"):
             yield from starmap(work, in_order)

@@ -196,11 +196,11 @@ def _found_source(x: Any, columns: Any, options: dict[str, Any]) -> DataSource:
         x = np.asarray(x)
     if isinstance(x, bytes) or np.isscalar(x) or x is None:
         raise TypeError(f"Unsupported data: `X`={x!r}. Pass an array, a data frame or a path.")
-    if not any(test(x) for test, _ in REGISTRY):
+    make = next((make for test, make in REGISTRY if test(x)), None)
+    if make is None:
         if not hasattr(x, "__array__"):
             raise TypeError(f"Unsupported type for `X`: {describe(x)}. Use numpy.asarray.")
-        x = np.asarray(x)
-    make = next(make for test, make in REGISTRY if test(x))
+        x, make = np.asarray(x), DenseSource
     if make in (memmap_source, DenseSource):
         _check_dense(x)
     check_options(make, describe(x), options)
@@ -215,7 +215,7 @@ def _found_source(x: Any, columns: Any, options: dict[str, Any]) -> DataSource:
 
 
 def _check_dense(x: Any) -> None:
-    if getattr(x, "layout", None) is not None and "sparse" in str(x.layout):
+    if "sparse" in str(getattr(x, "layout", "")):
         raise TypeError("`X` is a sparse torch tensor; pass a SciPy matrix or X.to_dense().")
     if np.ma.is_masked(x):
         raise TypeError(

@@ -1,4 +1,4 @@
-"""Shared parts of all sources: the cut into blocks, mini-batches, and a share of the rows."""
+"""Shared parts of all sources: the cut into blocks, mini-batches, shares of rows, fingerprints."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from primedpca._core.arrays import is_sparse, namespace
-from primedpca.protocols import Block, DataSource, Traits
+from primedpca._core.arrays import dtype_name, is_sparse, namespace, to_numpy
+from primedpca._core.digest import digest
+from primedpca._core.threads import pool_of, processors
+from primedpca.protocols import Block, DataSource, Traits, is_spread
 
 #: Row numbers and rows of one mini-batch after the other.
 Batches: TypeAlias = Iterator[tuple[np.ndarray, Block]]
@@ -22,6 +24,7 @@ Batches: TypeAlias = Iterator[tuple[np.ndarray, Block]]
 BLOCK_BYTES = 2**22  # as prepared: large enough for BLAS, small enough for the cache
 READ_BYTES = 2**23  # of a block on disk: large reads are fast, and few fill the memory
 GROUP_BYTES = 2**27  # rows gathered at a time where mini-batches cut across the blocks
+HASHED = 4  # blocks hashed of data that are not in memory: the first, the last and two between
 
 _LAZY = ("feature_names", "row_names", "labels")  # traits that are looked up when asked for
 
@@ -103,14 +106,14 @@ class BlockSource(ABC):
             paths=tuple(os.fspath(one) for one in files if isinstance(one, (str, os.PathLike))),
             nnz=lambda: self.array.nnz if is_sparse(self.array) else self.nnz,
             fingerprint=self.fingerprint,
-            client=self.client,
+            client=self.dask_client,
         )
 
     def fingerprint(self) -> Any:
         """Plain values that distinguish these data from others; None leaves it to the blocks."""
         return None
 
-    def client(self) -> Any:
+    def dask_client(self) -> Any:
         """The Dask client that works on the data unless an engine is named: none."""
         return None
 
@@ -328,3 +331,75 @@ class OneBlock(MemorySource):
     def rows(self, index: np.ndarray) -> Block:
         """Some of its rows."""
         return take_rows(self.block, index)
+
+
+def fingerprint(source: DataSource, sample_weight: Any = None) -> dict[str, Any]:
+    """Shape, type and cut of the data, a hash of their entries, and of files their dates.
+
+    A checkpoint recognises by it the data that it was made from: products computed before an
+    interruption hold only for these, and a fit resumed on other data would prove nothing.  Data
+    in memory are hashed whole.  Files may take hours to read, so their sizes, dates and a few
+    blocks are compared: the system dates every change of a file (``ctime``), and that date cannot
+    be set back.
+
+    Parameters
+    ----------
+    source : DataSource
+        If its traits have a ``fingerprint`` of their own, that is included.
+    sample_weight : array of shape (n,), optional
+
+    Returns
+    -------
+    dict
+        It changes with any entry of data in memory.  Of files, and of data with a fingerprint of
+        their own, the first and last block and two between are hashed.
+    """
+    last, files, own = len(source.blocks) - 1, _files(source), source.traits.fingerprint()
+    apart = files or own is not None or source.traits.on_disk
+    chosen = [0]
+    if not is_spread(source):  # a rank cannot read all blocks
+        some = np.random.default_rng(last).integers(0, last + 1, HASHED - 2)
+        chosen = sorted({0, last, *some.tolist()}) if apart else list(range(last + 1))
+    known = {
+        "shape": tuple(source.shape),
+        "dtype": dtype_name(source.dtype),
+        "axis": int(source.axis),
+        "blocks": digest(source.blocks),
+        "device": str(source.device),
+        "contents": digest(chosen, _hashes(source, chosen)),
+        "sample_weight": None if sample_weight is None else digest(to_numpy(sample_weight)),
+    }
+    if own is not None:
+        known["source"] = digest(own)
+    elif files:
+        known["file"] = _dates(files)
+    return known
+
+
+def _hashes(source: DataSource, chosen: list[int]) -> list[str]:
+    """A hash of each of these blocks."""
+    in_order = len(chosen) == 1 or source.traits.sequential
+    if in_order or source.device not in (None, "cpu"):
+        return [digest(source.read(i)) for i in chosen]
+    pool = pool_of(processors(), "primedpca-hashes")
+    return list(pool.map(lambda i: digest(source.read(i)), chosen))
+
+
+def _files(source: DataSource) -> list[str]:
+    """Files that the rows are read from, including those in folders."""
+    found: list[str] = []
+    for name in source.traits.paths:
+        if not os.path.exists(name):
+            return []
+        inside = [os.path.join(at, own) for at, _, names in os.walk(name) for own in names]
+        found += sorted(inside) if os.path.isdir(name) else [name]
+    return found
+
+
+def _dates(files: list[str]) -> str:
+    """Size and dates of a file; of several, as one hash."""
+    about = [os.stat(path) for path in files]
+    dates = [(one.st_size, one.st_mtime_ns, one.st_ctime_ns) for one in about]
+    if len(files) > 1:
+        return f"{len(files)} files, {digest(dates)}"
+    return "{} bytes, changed at {} ns, by the system's own date at {} ns".format(*dates[0])

@@ -53,10 +53,7 @@ class DaskEngine(BaseEngine):
         if not all(hasattr(self.client, name) for name in ("scatter", "compute", "sync")):
             raise TypeError(f"`client`={self.client!r} is not a distributed.Client. Pass one.")
         if self.client.asynchronous:
-            raise ValueError(
-                "`engine` is an asynchronous client, but fits wait for their results. Pass "
-                "distributed.Client(address) without `asynchronous`."
-            )
+            raise ValueError("`engine` is asynchronous. Pass distributed.Client(address) instead.")
         if not self.timeout > 0:
             raise ValueError(f"`timeout`={self.timeout!r} must be a number of seconds above 0.")
 

@@ -96,8 +96,7 @@ class TorchDistributed(BaseEngine):
                 blocks=[numbers.start, numbers.stop],
                 forms=[[*map(_form, x)] for x in (nodes[0].sums, stacks)] if nodes else None,
             )
-            held = _all_numbers(notes, len(source.blocks))
-            forms = _forms(notes)
+            held, forms = _held(notes, len(source.blocks)), _forms(notes)
             with ranks.exchange():
                 if not nodes:
                     stacks = tuple(_empty(like, *form[:2]) for form in forms[1])
@@ -134,7 +133,7 @@ def _numbers(source: DataSource, ranks: Ranks) -> range:
     return range(own[0], own[-1] + 1) if own else range(0)
 
 
-def _all_numbers(notes: list[dict[str, Any]], blocks: int) -> list[range]:
+def _held(notes: list[dict[str, Any]], blocks: int) -> list[range]:
     held = [range(*note["blocks"]) for note in notes]
     if [i for part in held for i in part] != list(range(blocks)):
         raise ValueError(

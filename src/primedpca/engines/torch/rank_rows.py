@@ -15,8 +15,7 @@ from primedpca._core.checksum import checksum
 from primedpca.engines import as_engine
 from primedpca.protocols import Array, Block, Traits
 from primedpca.sources import as_source, base
-from primedpca.sources.base import Batches, BlockSource, MemorySource, cut_evenly, library_of
-from primedpca.sources.fingerprint import fingerprint
+from primedpca.sources.base import Batches, BlockSource, MemorySource, cut_evenly
 from primedpca.sources.memory.dense import block_length
 from primedpca.sources.memory.sparse import cut_by_entries
 
@@ -83,7 +82,7 @@ class RankRows(MemorySource):
         array = self.own.traits.array
         if self.own.traits.scale is not None:
             raise ValueError(f"{self.own!r} has a scale of its own; all ranks must share one.")
-        self.library = self.own.traits.library or library_of(self.own.read(0))
+        self.library = self.own.traits.library or base.library_of(self.own.read(0))
         sparse = self.library == "scipy"
         if array is not None:
             return sp.csr_array(array) if sparse else array
@@ -95,7 +94,7 @@ class RankRows(MemorySource):
             )
         return None
 
-    def _agreed(self) -> list[dict[str, Any]]:
+    def _agreed(self) -> Any:
         """Facts about the rows of every rank, which must be of one kind."""
         library = "a sparse matrix" if self.library == "scipy" else self.library
         mine = {
@@ -105,12 +104,10 @@ class RankRows(MemorySource):
             "missing": self.missing,
             "in_memory": isinstance(self.own, MemorySource),
         }
-        notes: list[dict[str, Any]] = self._ranks.meet(
-            "the rows of every rank", rows=self.own.shape[0], facts=mine
-        )
-        for name in mine:
+        notes = self._ranks.meet("the rows of every rank", rows=self.own.shape[0], facts=mine)
+        for name, there in notes[0]["facts"].items():
             for r, note in enumerate(notes):
-                here, there = (one["facts"][name] for one in (note, notes[0]))
+                here = note["facts"][name]
                 if here != there:
                     words = f"rank {r} has rows with {name}={here}, but rank 0 has {there}"
                     raise ValueError(f"{words}; all ranks must have rows of one kind.")
@@ -223,7 +220,7 @@ class RankRows(MemorySource):
 
     def fingerprint(self) -> Any:
         """Hashes of the blocks of every rank."""
-        known = fingerprint(self.own)
+        known = base.fingerprint(self.own)
         return self._ranks.collect([known[name] for name in ("contents", "file") if name in known])
 
     def __repr__(self) -> str:

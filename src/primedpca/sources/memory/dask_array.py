@@ -52,7 +52,7 @@ class DaskSource(BlockSource):
         first, (start, stop) = self.read(0), self.blocks[0]
         return int(first.nnz) * self.shape[self.axis] // (stop - start)
 
-    def client(self) -> Any:
+    def dask_client(self) -> Any:
         """The Dask client in scope, if any, unless the array has travelled to a worker."""
         distributed = sys.modules.get("distributed")  # imported by anyone who has a client
         if self._here or distributed is None:
@@ -83,7 +83,7 @@ class DaskSource(BlockSource):
         # A task of its own: chunks fetched by name twice in a row may be released in between.
         make = delayed(strip_of, pure=False)
         block = make(self.strips[i], self.axis, self.blocks[i], self.shape[1 - self.axis])
-        client, timeout = self._cluster or (self.client(), dask_cluster.TIMEOUT)
+        client, timeout = self._cluster or (self.dask_client(), dask_cluster.TIMEOUT)
         if client is None:
             return read_only(block.compute(scheduler="synchronous"))
         return read_only(dask_cluster.compute(client, [block], timeout)[0])

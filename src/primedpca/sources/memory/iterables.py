@@ -152,9 +152,8 @@ def iterated(x: Any) -> IteratedBlocks:
     """Source of an object that yields 2-d arrays each time it is iterated over."""
     if iter(x) is x:
         raise TypeError(
-            f"`X` is a {type(x).__name__}, which can be iterated over only once, but PCA reads the "
-            "data several times. Pass an object whose __iter__ starts again, or use `partial_fit` "
-            "on each block."
+            f"`X` is a {type(x).__name__}, which can be iterated over only once. Pass an object "
+            "whose __iter__ starts again, or use `partial_fit` on each block."
         )
     return IteratedBlocks(lambda: iter(x), type(x).__name__)
 
@@ -217,10 +216,8 @@ class DatasetRows(MemorySource):
 
 def is_torch_data(x: Any) -> bool:
     """Whether ``x`` is a PyTorch dataset or data loader (PyTorch is not imported to find out)."""
-    torch = sys.modules.get("torch")
-    if torch is None or not hasattr(torch, "utils"):
-        return False
-    return isinstance(x, (torch.utils.data.Dataset, torch.utils.data.DataLoader))
+    data = sys.modules.get("torch.utils.data")
+    return data is not None and isinstance(x, (data.Dataset, data.DataLoader))
 
 
 def torch_source(x: Any) -> DataSource:

@@ -8,7 +8,7 @@ import pickle
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -326,10 +326,7 @@ def choose(model: Any, blocks: Any) -> dict[str, Any]:
         if unknown:
             raise ValueError(f"`blocks` has names that are not modules: {_some(unknown)}. {there}")
     else:
-        raise TypeError(
-            f"`blocks`={blocks!r} must be a function of name and module, a regular expression or a "
-            "list of names."
-        )
+        raise TypeError(f"`blocks`={blocks!r} must be a function, a pattern or a list of names.")
     if not names:
         hint = " (classes called Bottleneck... or BasicBlock...)" if blocks is residual else ""
         raise ValueError(f"`blocks`={what}{hint} does not match any module. {there}")
@@ -364,26 +361,19 @@ def listening(
         return lambda module, inputs, output: hear(name, output)
 
     cudnn = torch.backends.cudnn
-    with _forward:
-        flags = [(module, module.training) for module in model.modules()]
-        chosen, had = (cudnn.deterministic, cudnn.benchmark), torch.get_num_threads()
-        handles = []
-        try:
-            # A kernel that is chosen by a benchmark may differ at the next reading.
-            cudnn.deterministic, cudnn.benchmark = True, False
-            torch.set_num_threads(threads)
-            for name, module in modules.items():
-                handles.append(module.register_forward_hook(hook(name)))
-            model.eval()
-            with torch.inference_mode():
-                yield
-        finally:
-            for handle in handles:
-                handle.remove()
-            for module, flag in flags:
-                module.training = flag
-            torch.set_num_threads(had)
-            cudnn.deterministic, cudnn.benchmark = chosen
+    flags = [(cudnn, "deterministic"), (cudnn, "benchmark")]
+    with _forward, ExitStack() as undo:
+        for owner, name in flags + [(module, "training") for module in model.modules()]:
+            undo.callback(setattr, owner, name, getattr(owner, name))
+        undo.callback(torch.set_num_threads, torch.get_num_threads())
+        for name, module in modules.items():
+            undo.callback(module.register_forward_hook(hook(name)).remove)
+        # A kernel that is chosen by a benchmark may differ at the next reading.
+        cudnn.deterministic, cudnn.benchmark = True, False
+        torch.set_num_threads(threads)
+        model.eval()
+        with torch.inference_mode():
+            yield
 
 
 def load_weights(

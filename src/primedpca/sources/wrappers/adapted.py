@@ -21,6 +21,8 @@ class Adapted(BlockSource):
         attributes of a ``BlockSource``, such as ``feature_names``, are used where it has them.
     """
 
+    source: DataSource
+
     def __init__(self, source: Any) -> None:
         self.source = source
         for name in (*BlockSource.__annotations__, "fingerprint", "rows"):
@@ -46,7 +48,7 @@ class Adapted(BlockSource):
 
     def sample(self, share: float, seed: int) -> DataSource:
         """A random share of the rows, as the other source draws it."""
-        drawn: DataSource = self.source.sample(share, seed)
+        drawn = self.source.sample(share, seed)
         return drawn if hasattr(drawn, "traits") else Adapted(drawn)
 
     def __repr__(self) -> str:
@@ -71,8 +73,7 @@ class Watched(Adapted):
     @property
     def traits(self) -> Traits:
         """The traits of the source that is watched."""
-        traits: Traits = self.source.traits
-        return traits
+        return self.source.traits
 
     def read(self, i: int) -> Block:
         """Block ``i``."""

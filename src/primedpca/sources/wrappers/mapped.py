@@ -69,7 +69,6 @@ class Mapped(View):
         result = self._called(few)
         if not np.array_equal(_values(few), before, equal_nan=before.dtype.kind == "f"):
             raise self._bad(WRITES)
-        self._check(few, result)
         work_dtype(result.dtype)
         if not _same(result, self._called(few)):
             raise self._bad("returns different values for the same rows; remove anything random.")
@@ -84,6 +83,7 @@ class Mapped(View):
         return ValueError(f"`map`={self.function!r} {words}")
 
     def _called(self, rows: Block) -> Block:
+        """As many rows as were given, mapped."""
         with np.errstate(all="ignore"):  # non-finite values are reported after the pass
             try:
                 result = self.function(rows)
@@ -93,9 +93,6 @@ class Mapped(View):
                 raise self._bad(WRITES) from error
         if is_sparse(result) and result.format != rows.format:
             result = result.asformat(rows.format)
-        return result
-
-    def _check(self, rows: Block, result: Any) -> None:
         shape = getattr(result, "shape", None)
         if shape is None or len(shape) != 2 or shape[0] != rows.shape[0]:
             what = f"shape {tuple(shape)}" if shape is not None else type(result).__name__
@@ -103,11 +100,11 @@ class Mapped(View):
             raise self._bad(words)
         if is_sparse(rows) and not is_sparse(result) and shape[1] >= rows.shape[1]:
             raise self._bad("made sparse rows dense; it must map zero to zero, as f(rows.data).")
+        return result
 
     def _applied(self, rows: Block) -> Block:
         """Whole rows, mapped; their width and type must be as in the trial."""
         result = self._called(rows)
-        self._check(rows, result)
         if result.shape[1] != self.shape[1] or result.dtype != self.dtype:
             now = f"{result.shape[1]} columns of {dtype_name(result.dtype)}"
             raise self._bad(f"returned {now} after {self.shape[1]} of {dtype_name(self.dtype)}.")
