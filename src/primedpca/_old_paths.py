@@ -22,7 +22,7 @@ MOVED = {
     "primedpca.experiments.demo": "primedpca._demo.demo",
     "primedpca.experiments.large_scale.activations": "primedpca.sources.wrappers.activations",
     "primedpca.experiments.large_scale.network": "primedpca.sources.wrappers.activations",
-    "primedpca.experiments.large_scale.photographs": "primedpca.sources.wrappers.network_images",
+    "primedpca.experiments.large_scale.photographs": "primedpca.sources.wrappers.activations",
     "primedpca.extra": "primedpca._planning.extra_directions",
     "primedpca.orthonormal": "primedpca._core.orthonormal",
     "primedpca.outward": "primedpca._core.outward_rounding",

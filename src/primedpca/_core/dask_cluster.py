@@ -67,9 +67,8 @@ def _finished(client: Any, futures: list[Any], timeout: float, keys: Container[A
     except CancelledError as error:
         _check_reachable(client)
         raise RuntimeError(
-            f"the pass was cancelled on {client.scheduler.address}: by another user of the "
-            "cluster, or because scattered data were lost with their worker. Fit again, and pass "
-            "data that can be read again."
+            f"the pass was cancelled on {client.scheduler.address}: by another user, or because "
+            "scattered data were lost. Fit again, with data that can be read again."
         ) from error
     except KilledWorker as error:
         raise RuntimeError(

@@ -25,15 +25,10 @@ from primedpca.sources.files.paths import check_options, path_source
 from primedpca.sources.files.raw_binary import memmap_source
 from primedpca.sources.files.video import VideoFrames
 from primedpca.sources.files.zarr_store import zarr_source
+from primedpca.sources.memory import iterables
 from primedpca.sources.memory.dask_array import DaskSource, is_dask
 from primedpca.sources.memory.dense import DenseSource
 from primedpca.sources.memory.frames import column_names, frame_source, is_frame
-from primedpca.sources.memory.iterables import (
-    is_iterable_of_blocks,
-    is_torch_data,
-    iterated,
-    torch_source,
-)
 from primedpca.sources.memory.sparse import SparseSource
 from primedpca.sources.memory.xarray_fields import Fields, is_xarray
 from primedpca.sources.wrappers.adapted import Adapted
@@ -116,9 +111,9 @@ REGISTRY: list[tuple[Callable[[Any], bool], Callable[..., DataSource]]] = [
     (partial(_is_array_of, "zarr"), _without_part(zarr_source)),
     (is_anndata, _anndata_source),
     (is_xarray, Fields),
-    (is_torch_data, torch_source),
+    (iterables.is_torch_data, iterables.torch_source),
     (is_dense, DenseSource),
-    (is_iterable_of_blocks, iterated),
+    (iterables.is_iterable_of_blocks, iterables.iterated),
 ]
 
 
@@ -218,9 +213,7 @@ def _check_dense(x: Any) -> None:
     if "sparse" in str(getattr(x, "layout", "")):
         raise TypeError("`X` is a sparse torch tensor; pass a SciPy matrix or X.to_dense().")
     if np.ma.is_masked(x):
-        raise TypeError(
-            "`X` is a masked array, whose masked entries would be read; pass "
-            "X.astype(float).filled(numpy.nan) and `missing`='mean'."
-        )
+        words = "pass X.astype(float).filled(numpy.nan) and `missing`='mean'."
+        raise TypeError(f"`X` is a masked array, whose masked entries would be read; {words}")
     matrix_shape(x)
     work_dtype(x.dtype)

@@ -94,10 +94,9 @@ class RowMap:
             return out
         # A NaN made here would pass for a missing value, and be filled silently.
         if bool(xp.any(below := out < LEAST[self.then])):
-            raise ValueError(
-                f"`map`={self!r} cannot take {self.then} of {float(out[below][0]):.4g}, which is "
-                f"below {LEAST[self.then]}; choose another map, or drop such values."
-            )
+            value = f"{float(out[below][0]):.4g}, which is below {LEAST[self.then]}"
+            words = f"cannot take {self.then} of {value}; choose another map, or drop such values."
+            raise ValueError(f"`map`={self!r} {words}")
         return getattr(xp, self.then)(out)
 
     def __repr__(self) -> str:

@@ -21,8 +21,7 @@ from primedpca._core.checksum import checksum
 from primedpca._core.packing import lies_in_columns
 from primedpca.engines.base import BaseEngine, kernel_name
 from primedpca.engines.local import LocalEngine
-from primedpca.engines.torch.ranks import Ranks
-from primedpca.engines.torch.rendezvous import connect
+from primedpca.engines.torch.ranks import Ranks, connect
 from primedpca.engines.tree import FAN_IN, FixedTree, Node
 from primedpca.protocols import Array, DataSource, EngineTraits, Kernel, Operands, Parts, is_spread
 
@@ -136,10 +135,9 @@ def _numbers(source: DataSource, ranks: Ranks) -> range:
 def _held(notes: list[dict[str, Any]], blocks: int) -> list[range]:
     held = [range(*note["blocks"]) for note in notes]
     if [i for part in held for i in part] != list(range(blocks)):
-        raise ValueError(
-            f"the ranks hold the blocks {[(part.start, part.stop) for part in held]} of {blocks}. "
-            "Together they must hold every block once, in the order of the ranks."
-        )
+        places = [(part.start, part.stop) for part in held]
+        words = f"the ranks hold the blocks {places} of {blocks}"
+        raise ValueError(f"{words}. They must hold every block once, in the order of the ranks.")
     return held
 
 

@@ -82,20 +82,19 @@ def cut_by_entries(indptr: np.ndarray, across: int) -> tuple[tuple[int, int], ..
 def _check_structure(x: Any) -> None:
     """Refuse indices outside the matrix: products would read memory beyond its arrays."""
     minor, major = x.shape[::-1] if x.format == "csr" else x.shape
-    steps = np.diff(x.indptr)
-    if x.indptr.size != major + 1 or x.indptr[0] != 0 or (steps < 0).any():
-        raise ValueError("`X` is a damaged sparse matrix: its `indptr` does not ascend from 0.")
+    if x.indptr.size != major + 1 or x.indptr[0] != 0 or (np.diff(x.indptr) < 0).any():
+        raise _damaged("its `indptr` does not ascend from 0.")
     end, stored = x.indptr[-1], min(x.indices.size, x.data.size)
     if end > stored:
-        words = f"`indptr` ends at {end}, but {stored} entries are stored"
-        raise ValueError(f"`X` is a damaged sparse matrix: {words}.")
+        raise _damaged(f"`indptr` ends at {end}, but {stored} entries are stored.")
     _check_indices(x.indices[:end], minor)
 
 
 def _check_indices(used: np.ndarray, size: int) -> None:
     if used.size and (used.min() < 0 or used.max() >= size):
         bad = used.min() if used.min() < 0 else used.max()
-        raise ValueError(
-            f"`X` is a damaged sparse matrix: it stores an entry at index {bad}, outside "
-            f"0..{size - 1}. Build it again."
-        )
+        raise _damaged(f"it stores an entry at index {bad}, outside 0..{size - 1}. Build it again.")
+
+
+def _damaged(words: str) -> ValueError:
+    return ValueError(f"`X` is a damaged sparse matrix: {words}")
