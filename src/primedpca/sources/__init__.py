@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from primedpca._core.arrays import describe, is_dense, is_sparse, work_dtype
+from primedpca._core.arrays import describe, is_dense, is_sparse
 from primedpca.protocols import DataSource
-from primedpca.sources.base import BlockSource, matrix_shape
+from primedpca.sources.base import BlockSource
 from primedpca.sources.files.h5ad import h5ad_source, is_anndata
 from primedpca.sources.files.hdf5 import hdf5_source
 from primedpca.sources.files.images import ImageFolder
@@ -215,5 +215,3 @@ def _check_dense(x: Any) -> None:
     if np.ma.is_masked(x):
         words = "pass X.astype(float).filled(numpy.nan) and `missing`='mean'."
         raise TypeError(f"`X` is a masked array, whose masked entries would be read; {words}")
-    matrix_shape(x)
-    work_dtype(x.dtype)

@@ -308,7 +308,7 @@ def whole(source: DataSource) -> Block:
     for _, block in source.scan():
         taken += getattr(block, "nbytes", 0)
         if 2 * taken > room:  # twice, as long as the parts stand beside the whole
-            words = "does not fit into the memory as a whole. Use a part of the rows"
+            words = "does not fit into memory as a whole. Use a part of the rows"
             raise MemoryError(f"`X`, {source!r}, {words}.")
         blocks.append(block)
     return join(blocks, source.axis)

@@ -44,9 +44,8 @@ def on_device(source: DataSource, device: Any) -> DataSource:
 
 def held_on(source: DataSource, device: Any) -> DataSource:
     """``source`` copied to ``device`` whole, block by block if it is not in memory."""
-    if device is None or str(device) == str(source.device or "cpu"):
-        return source
-    if source.traits.array is not None:
+    there = device is None or str(device) == str(source.device or "cpu")
+    if there or source.traits.array is not None:
         return on_device(source, device)
     if source.axis == 1:
         raise ValueError(f"`device`={device!r} takes data read in rows, not {source!r}.")
