@@ -89,19 +89,19 @@ class FixedTree:
         if node.added == 1:
             self._carry(node.level, 0, node.sums)
         else:
-            self._levels[node.level] = node._replace(sums=_wide(node.sums))
+            self._levels[node.level] = node._replace(sums=tuple(map(_wide, node.sums)))
 
     def _carry(self, level: int, number: int, sums: tuple[Array, ...]) -> None:
         """Add the sum with this number in its level; pass complete sixteens to the next level."""
         # A sixteen that began before the first block is left to the process with its beginning.
         while -(-self._first // FAN_IN**level) <= number - number % FAN_IN:
             _, added, held = self._levels.pop(level, (level, 0, ()))
-            sums = tuple(map(iadd, held, sums)) if added else _wide(sums)
+            sums = tuple(map(iadd, held, sums)) if added else tuple(map(_wide, sums))
             if added + 1 < FAN_IN:
                 self._levels[level] = Node(level, added + 1, sums)
                 return
             level, number = level + 1, number // FAN_IN
-        self._loose.append(Node(level, 1, _wide(sums)))
+        self._loose.append(Node(level, 1, tuple(map(_wide, sums))))
 
     def nodes(self) -> list[Node]:
         """Return the sums that are still to be added to those of other blocks, in block order."""
@@ -116,6 +116,7 @@ class FixedTree:
         return Parts(sums, self.stacks)
 
 
-def _wide(sums: tuple[Array, ...]) -> tuple[Array, ...]:
-    """Copy sums in float64, to be added to in place."""
-    return tuple(namespace(x).astype(x, namespace(x).float64) for x in sums)
+def _wide(part: Array) -> Array:
+    """Copy in float64, to be added to in place."""
+    xp = namespace(part)
+    return xp.astype(part, xp.float64)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from importlib import import_module
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -25,8 +26,6 @@ BLOCK_BYTES = 2**22  # as prepared: large enough for BLAS, small enough for the 
 READ_BYTES = 2**23  # of a block on disk: large reads are fast, and few fill the memory
 GROUP_BYTES = 2**27  # rows gathered at a time where mini-batches cut across the blocks
 HASHED = 4  # blocks hashed of data that are not in memory: the first, the last and two between
-
-_LAZY = ("feature_names", "row_names", "labels")  # traits that are looked up when asked for
 
 
 def cut_evenly(length: int, step: int) -> tuple[tuple[int, int], ...]:
@@ -99,10 +98,11 @@ class BlockSource(ABC):
     def traits(self) -> Traits:
         """The optional attributes in one record; names and counts only when they are asked for."""
         files = self.paths or [self.path]
-        about: dict[str, Any] = {name: getattr(self, name) for name in _PLAIN}
-        about |= {name: partial(getattr, self, name) for name in _LAZY}
         return Traits(
-            **about,
+            **dict(zip(_PLAIN, _plain_of(self), strict=True)),
+            feature_names=partial(getattr, self, "feature_names"),
+            row_names=partial(getattr, self, "row_names"),
+            labels=partial(getattr, self, "labels"),
             paths=tuple(os.fspath(one) for one in files if isinstance(one, (str, os.PathLike))),
             nnz=lambda: self.array.nnz if is_sparse(self.array) else self.nnz,
             fingerprint=self.fingerprint,
@@ -173,8 +173,10 @@ class BlockSource(ABC):
         return Subset(self, np.sort(chosen))
 
 
-#: Attributes that are traits as they are.
-_PLAIN = (BlockSource.__annotations__.keys() & Traits.__annotations__) - {*_LAZY, "paths", "nnz"}
+#: Attributes that are traits as they are; the others are looked up when they are asked for.
+_LATER = {"feature_names", "row_names", "labels", "paths", "nnz"}
+_PLAIN = sorted(BlockSource.__annotations__.keys() & Traits.__annotations__.keys() - _LATER)
+_plain_of = attrgetter(*_PLAIN)
 
 
 class MemorySource(BlockSource):
