@@ -33,7 +33,7 @@ from primedpca._session.interrupts import Interrupts
 from primedpca._solve.history import Listener
 from primedpca._solve.solution import Solution
 from primedpca.engines import as_engine
-from primedpca.engines.journal import RecordedEngine
+from primedpca.engines.base import RecordedEngine
 from primedpca.priming import REGISTRY, Given
 from primedpca.protocols import Engine, Like, Parts
 from primedpca.result import Certificate, Cluster, Decomposition, Plan, Status, Way

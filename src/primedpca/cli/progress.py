@@ -28,7 +28,7 @@ def watched(model: Any, verbose: bool) -> Iterator[None]:
     """
     from primedpca._solve.history import line
     from primedpca.engines import LocalEngine
-    from primedpca.engines.counted import CountedEngine
+    from primedpca.engines.base import CountedEngine
 
     console = to_terminal(stderr=True)
     live = None
