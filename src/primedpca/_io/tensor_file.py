@@ -11,7 +11,6 @@ import hashlib
 import json
 import math
 import os
-import secrets
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["read_file", "write_file"]
+from primedpca._core.atomic_files import atomic_write
 
 FORMAT = 1
 
@@ -41,6 +40,7 @@ def write_file(
     types : mapping of str to class
         Dataclasses, named tuples and enumerations that may occur.
     """
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     tensors: dict[str, np.ndarray] = {}
@@ -48,35 +48,11 @@ def write_file(
     body = json.dumps(_encode(value, tensors, names))
     head = {"primedpca": kind, "format": str(FORMAT), "body": body}
     head["sha256"] = _digest(kind, body, tensors)
-    target = Path(path)
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"Folder not found: {target.parent}. Create it first.")
-    draft = target.parent / f".{target.name}.{secrets.token_hex(6)}"
-    try:
-        with open(draft, "xb") as file:
-            rights = os.fstat(file.fileno()).st_mode
-        save_file(tensors, draft, metadata=head)
-        draft.chmod(rights)  # the user's defaults: safetensors makes files private
-        with open(draft, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(draft, target)  # atomic: a reader sees the old file or the new one
-    except BaseException as error:
-        draft.unlink(missing_ok=True)
-        if isinstance(error, OSError) or type(error).__name__ == "SafetensorError":
-            raise OSError(f"File could not be written: {target}: {error}") from error
-        raise
-    _sync_folder(target.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Flush the folder, so that the new name survives a loss of power."""
-    if os.name != "posix":  # Windows cannot open folders
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    with atomic_write(path, overwrite=True) as draft:
+        try:
+            save_file(tensors, draft, metadata=head)
+        except SafetensorError as error:
+            raise OSError(str(error)) from error
 
 
 def read_file(path: str | os.PathLike[str], kind: str, types: Mapping[str, Any]) -> Any:
@@ -99,8 +75,9 @@ def read_file(path: str | os.PathLike[str], kind: str, types: Mapping[str, Any])
     """
     from safetensors import safe_open
 
+    name = os.fspath(path)
     if not Path(path).is_file():
-        raise FileNotFoundError(f"File not found: {os.fspath(path)}. Pass the path of a {kind}.")
+        raise FileNotFoundError(f"File not found: {name}. Pass the path of a {kind}.")
     try:
         with safe_open(path, "numpy") as file:
             head = file.metadata() or {}
@@ -110,26 +87,22 @@ def read_file(path: str | os.PathLike[str], kind: str, types: Mapping[str, Any])
     except OSError:
         raise
     except Exception as error:  # the types differ between versions of safetensors
+        raise ValueError(f"{name} is damaged or not a {kind} of primedpca: {error}") from error
+    found, version, body = (head.get(key) for key in ("primedpca", "format", "body"))
+    if found != kind:
+        held = found or "something else"
+        raise ValueError(f"{name} is not a {kind} of primedpca: it holds {held}.")
+    if version != str(FORMAT):
         raise ValueError(
-            f"{os.fspath(path)} is damaged or not a {kind} of primedpca: {error}"
-        ) from error
-    if head.get("primedpca") != kind:
-        found = head.get("primedpca", "something else")
-        raise ValueError(f"{os.fspath(path)} is not a {kind} of primedpca: it holds {found}.")
-    if head.get("format") != str(FORMAT):
-        raise ValueError(
-            f"{os.fspath(path)} has format {head.get('format')}, but this version of primedpca "
-            f"reads format {FORMAT}. Install a newer version."
+            f"{name} has format {version}, but this version of primedpca reads format {FORMAT}. "
+            "Install a newer version."
         )
-    body = head.get("body", "")
-    if _digest(kind, body, tensors) != head.get("sha256"):
-        raise ValueError(
-            f"{os.fspath(path)} is damaged: its checksum does not match. Restore it from a copy."
-        )
+    if _digest(kind, body or "", tensors) != head.get("sha256"):
+        raise ValueError(f"{name} is damaged: its checksum does not match. Restore it from a copy.")
     try:
-        return _decode(_parsed(body), tensors, types)
+        return _decode(_parsed(body or ""), tensors, types)
     except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
-        raise ValueError(f"{os.fspath(path)} is not a valid {kind}: {error}") from error
+        raise ValueError(f"{name} is not a valid {kind}: {error}") from error
 
 
 def _parsed(body: str) -> Any:
@@ -169,18 +142,19 @@ def _encode(value: Any, tensors: dict[str, np.ndarray], names: Mapping[Any, str]
         # Safetensors stores contiguous arrays in native byte order only.
         tensors[name] = np.asarray(value, dtype=value.dtype.newbyteorder("="), order="C")
         return {"@array": name}
+    if isinstance(value, str):
+        return _encodable(value)
     if isinstance(value, float) and not math.isfinite(value):
         return {"@float": repr(value)}
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return _encodable(value) if isinstance(value, str) else value
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
     if isinstance(value, Enum) and type(value) in names:
         return {"@type": names[type(value)], "member": value.name}
     if type(value) in names:
-        if isinstance(value, tuple):
-            fields = value._asdict()  # type: ignore[attr-defined]
-        else:
-            fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        return {"@type": names[type(value)], "fields": {k: inner(v) for k, v in fields.items()}}
+        tuple_names = getattr(value, "_fields", None)
+        fields = tuple_names or [field.name for field in dataclasses.fields(value)]
+        held = {field: inner(getattr(value, field)) for field in fields}
+        return {"@type": names[type(value)], "fields": held}
     if isinstance(value, tuple):
         return {"@tuple": [inner(part) for part in value]}
     if isinstance(value, list):

@@ -10,41 +10,27 @@ import typer
 from primedpca._core.outward_rounding import round_down, round_up
 from primedpca.cli import options as opt
 from primedpca.cli.errors import DONE, NOT_CONVERGED
-from primedpca.cli.files import check_no_model, is_csv, open_data, open_like
-from primedpca.cli.groups import Reading, flat
-from primedpca.cli.printing import print_json, to_terminal
+from primedpca.cli.files import MODEL, check_no_model, is_csv, load_model, open_data, open_like
+from primedpca.cli.options import Reading
+from primedpca.cli.printing import certificate_json, print_json, show_components, to_terminal
 
-__all__ = ["certify"]
+_COMPONENTS = "One component per row: .npy, .npz, .csv, any other DATA, or a model from fit."
+_TOL = "Test whether each component is within this angle: pi/128, 1deg, 0.01 (radians)."
 
 
-@flat
 def certify(
     data: opt.Data,
     components: Annotated[
-        str,
-        typer.Argument(
-            metavar="COMPONENTS",
-            show_default=False,
-            help="One component per row: .npy, .npz, .csv, any other DATA, or a model from fit.",
-        ),
+        str, typer.Argument(metavar="COMPONENTS", show_default=False, help=_COMPONENTS)
     ],
     *,
-    tol: Annotated[
-        Any,
-        typer.Option(
-            metavar="ANGLE",
-            parser=opt.as_angle,
-            show_default=False,
-            help="Test whether each component is within this angle: pi/128, 1deg, 0.01 (radians).",
-        ),
-    ] = None,
+    tol: Annotated[Any, opt.option("ANGLE", opt.as_angle, _TOL, show_default=False)] = None,
     max_passes: opt.MaxPasses = 20,
     reading: Reading,
     scale: opt.Scale = None,
     missing: opt.Missing = None,
     seed: opt.Seed = None,
     as_json: opt.AsJson = False,
-    debug: opt.Debug = False,
 ) -> int:
     """Prove how far COMPONENTS are, at most, from the true principal components of DATA.
 
@@ -71,19 +57,20 @@ def certify(
     )
     met = None if tol is None else bool(proof.met(tol).all())
     if as_json:
-        from primedpca.cli.summary import certificate_json
-
         print_json({"tol": tol, "met": met, "certificate": certificate_json(proof)})
     else:
-        _show(proof, tol)
+        low, high = proof.eigenvalue_bounds.T
+        columns = {
+            "variance at least": [f"{round_down(value, 4):.4g}" for value in low],
+            "at most": [f"{round_up(value, 4):.4g}" for value in high],
+        }
+        show_components(to_terminal(), columns, proof, tol)
     return NOT_CONVERGED if met is False else DONE
 
 
 def _components(path: str, reading: Reading) -> tuple[Any, Any]:
     """Return the vectors ``(k, d)``, and the model if the file is one, else None."""
-    if path.endswith(".safetensors"):
-        from primedpca.cli.files import load_model
-
+    if path.endswith(MODEL):
         model = load_model(path)
         return model.components_, model
     from primedpca.sources.base import whole
@@ -99,19 +86,3 @@ def _components(path: str, reading: Reading) -> tuple[Any, Any]:
         # Subclasses of ValueError may take other arguments than a message.
         kind = type(error) if isinstance(error, OSError) else ValueError
         raise kind(str(error).replace("`X`", "`components`")) from error
-
-
-def _show(proof: Any, tol: float | None) -> None:
-    from primedpca.cli.summary import MOST, bound_cells, empty_table, show_certificate, show_rest
-
-    console = to_terminal()
-    table = empty_table(console, "variance at least", "at most", "proven within")
-    own, intervals = proof.angle_bounds, proof.eigenvalue_bounds[:MOST]
-    near = 0.02 if tol is None else tol
-    cells = bound_cells(own, proof.counted_bounds(), near, len(intervals))
-    for i, (low, high) in enumerate(intervals):
-        ends = (f"{round_down(low, 4):.4g}", f"{round_up(high, 4):.4g}")
-        table.add_row(str(i + 1), *ends, cells[i])
-    console.print(table)
-    show_rest(console, len(proof.angle_bounds))
-    show_certificate(console, proof, tol)

@@ -6,16 +6,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from primedpca.cli.printing import angle, duration, size, to_terminal
-from primedpca.cli.summary import bound_cells, empty_table
+from primedpca._core.wording import angle_words, duration, size
+from primedpca.cli.printing import bound_cells, component_table, to_terminal
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
-
-__all__ = ["read_through", "watched"]
 
 
 @contextmanager
@@ -31,8 +29,8 @@ def watched(model: Any, verbose: bool) -> Iterator[None]:
     from primedpca.engines.counted import CountedEngine
 
     console = to_terminal(stderr=True)
-    live = None
-    if not (verbose or console.is_dumb_terminal) and console.is_terminal:
+    live: Any = nullcontext()
+    if console.is_terminal and not (verbose or console.is_dumb_terminal):
         from rich.live import Live
 
         # The engine counts blocks, so that the table moves within a long pass, too.
@@ -43,11 +41,8 @@ def watched(model: Any, verbose: bool) -> Iterator[None]:
     elif verbose or console.is_terminal:
         model.set_params(verbose=lambda row: print(line(row, model.tol), file=sys.stderr))
     try:
-        if live is None:
+        with live:
             yield
-        else:
-            with live:
-                yield
     finally:
         model.set_params(verbose=0, engine=None)
 
@@ -107,21 +102,21 @@ class LiveTable:
         from primedpca._solve.history import counted_bounds
 
         row = dict(self._row)  # the fit may replace the row while this thread draws
-        table = empty_table(self.console, "variance", "current bound")
-        bounds, variances, tol = counted_bounds(row), row.get("variances", ()), self.model.tol
-        shown = len(variances)
+        bounds, tol = counted_bounds(row), self.model.tol
+        parts: list[Any] = []
+        variances = [f"{value:.4g}" for value in row.get("variances", ())]
         room = max(3, self.console.height - 6)  # a taller table would scroll and leave traces
-        cells = bound_cells(row.get("angle_bounds"), bounds, tol, min(shown, room))
-        for i, cell in enumerate(cells):
-            table.add_row(str(i + 1), f"{variances[i]:.4g}", cell)
-        proven = 0 if bounds is None else int((bounds <= tol).sum())
-        parts: list[Any] = [table] if shown else []
-        if shown > room:
-            parts.append(Text(f"... and {shown - room} more", "dim"))
+        cells = bound_cells(row.get("angle_bounds"), bounds, tol, min(len(variances), room))
+        if cells:
+            parts.append(component_table({"variance": variances}, "current bound", cells))
+        if len(variances) > room:
+            parts.append(Text(f"... and {len(variances) - room} more", "dim"))
+        going = True
         if bounds is not None:
-            style = "green" if proven == len(bounds) else "yellow"
-            parts.append(Text(f"{proven} of {len(bounds)} proven", style))
-        going = bounds is None or proven < len(bounds)
+            proven = int((bounds <= tol).sum())
+            going = proven < len(bounds)
+            told = f"{proven} of {len(bounds)} proven"
+            parts.append(Text(told, "yellow" if going else "green"))
         return Group(*parts, Text(self._speed(row, going), "dim"))
 
     def _speed(self, row: dict[str, Any], going: bool) -> str:
@@ -130,7 +125,7 @@ class LiveTable:
         if self._bytes:
             words.append(f"{size(self._bytes / max(elapsed, 1e-3))}/s")
         if "change" in row:
-            words.append(f"change {angle(row['change'])}")
+            words.append(f"change {angle_words(row['change'])}")
         done = row["passes"] + (self._done % self._blocks) / self._blocks
         plan = getattr(self.model, "plan_", None)
         if going and plan is not None and done and elapsed > 1:  # an earlier guess would jump

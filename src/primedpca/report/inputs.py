@@ -15,8 +15,6 @@ from primedpca._core.arrays import dtype_name, is_dense, to_numpy
 from primedpca.protocols import DataSource
 from primedpca.sources import as_source
 
-__all__ = ["Inputs", "check_inputs", "data_paths"]
-
 SHOWN = 4  # components whose scores are plotted, two to a plot
 
 
@@ -130,3 +128,8 @@ def _checked_labels(labels: Any, shape: tuple[int, ...] | None) -> np.ndarray:
             f"{found.shape}."
         )
     return found
+
+
+def spaced(count: int) -> str:
+    """Separate thousands by a narrow space, which no country reads as a decimal sign."""
+    return f"{count:,}".replace(",", "\u202f")
