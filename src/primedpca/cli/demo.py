@@ -44,13 +44,12 @@ def _show(rows: Iterable[Row]) -> None:
         "  streak  number of leading components within 22.5° (pi/8) of the true ones,\n"
         f"          at most {N_COMPONENTS}: larger is better\n"
         "  worst   largest angle of a component to the true one: smaller is better\n"
-        "Each cell has four numbers: before refining → refined, with no extra directions\n"
-        "→ refined with 2 extra directions → refined with 4.\n"
+        "Each cell has four numbers: before refining → refined → refined with 2 → with 4\n"
+        "extra directions. Each number of directions is a run of its own.\n"
         f"EigenGame and Oja see {STEPS} mini-batches of 1000 rows; refining is one more pass.\n"
-        "Refining returns the components of largest variance in the span that the priming\n"
-        "found. If that span has missed a component, those after it move up one place and\n"
-        "are compared with the wrong one, so the second number can be worse than the\n"
-        "first, as for Oja. Extra directions fill the span, and the last number is better.\n"
+        "Refining works in the span that the priming found. If a component is not in it\n"
+        "(the last one, for Oja), refining can turn that one further away: worst grows,\n"
+        "although the streak grows as well. Extra directions make room for it.\n"
     )
     table = new_table("priming", "steps", "streak", "worst", no_wrap=True)
     seen = ""
