@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import statistics
-import time
+import timeit
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,6 @@ from primedpca._core.arrays import is_sparse
 from primedpca._solve.audit import certify
 from primedpca.sources import as_source
 from primedpca.sources.base import whole
-
-__all__ = ["Row", "race", "races"]
 
 SOLVERS = ("auto", "covariance_eigh", "randomized", "arpack")
 
@@ -41,10 +38,6 @@ class Row:
     seconds: float
     bound: float
     proves: bool
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the row as plain numbers."""
-        return asdict(self)
 
 
 def races() -> Iterator[tuple[str, np.ndarray]]:
@@ -79,41 +72,28 @@ def race(name: str, data: Any, k: int, repeats: int) -> list[Row]:
             f"`n_components`={k} must be less than min(n_samples, n_features)={min(source.shape)} "
             "in a comparison with ARPACK. Use a smaller value."
         )
+    from sklearn.decomposition import PCA
+
+    from primedpca.estimator import PrimedPCA
+
     x = whole(source)
+    models: dict[str, Any] = {"PrimedPCA": PrimedPCA(k, random_state=0)}
+    # Only two of scikit-learn's solvers accept sparse data.
+    for solver in ("covariance_eigh", "arpack") if is_sparse(x) else SOLVERS:
+        models[f"scikit-learn, {solver}"] = PCA(k, svd_solver=solver, random_state=0)
     rows = []
-    for solver, fit in _solvers(x, k).items():
-        seconds, components = _timed(fit, repeats)
-        proof = certify(x, components, random_state=1)
+    for solver, model in models.items():
+        seconds = _median_time(lambda model=model: model.fit(x), repeats)
+        proof = certify(x, model.components_, random_state=1)
         # Components of equal variance have no single direction, so that their span is compared.
         worst = float(proof.counted_bounds().max())
         rows.append(Row(name, solver, seconds, worst, solver == "PrimedPCA"))
     return rows
 
 
-def _solvers(x: Any, k: int) -> dict[str, Callable[[], Any]]:
-    from sklearn.decomposition import PCA
-
-    from primedpca.estimator import PrimedPCA
-
-    made: dict[str, Any] = {"PrimedPCA": PrimedPCA(k, random_state=0)}
-    # Only these two solvers accept sparse data.
-    for solver in ("covariance_eigh", "arpack") if is_sparse(x) else SOLVERS:
-        made[f"scikit-learn, {solver}"] = PCA(k, svd_solver=solver, random_state=0)
-    return {name: partial(_components, model, x) for name, model in made.items()}
-
-
-def _components(model: Any, x: Any) -> Any:
-    return model.fit(x).components_
-
-
-def _timed(fit: Callable[[], Any], repeats: int) -> tuple[float, Any]:
-    """Return the median time and the components; a first fit, not timed, warms the caches."""
-    seconds = []
+def _median_time(fit: Callable[[], Any], repeats: int) -> float:
+    """Return the median time of a fit; a first fit, not timed, warms the caches."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        components = fit()
-        for _ in range(repeats):
-            clock = time.perf_counter()
-            components = fit()
-            seconds.append(time.perf_counter() - clock)
-    return statistics.median(seconds), components
+        fit()
+        return statistics.median(timeit.repeat(fit, repeat=repeats, number=1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,6 @@ from primedpca._solve.prime import prime
 from primedpca._solve.refine import refine
 from primedpca.metrics import angles, longest_correct_streak
 from primedpca.priming import EigenGame, Oja, PowerMethod
-
-__all__ = ["Proven", "Row", "demo_sets", "prove_demo", "run_demo"]
 
 N_COMPONENTS = 16
 EXTRAS = (0, 2, 4)
@@ -48,10 +46,6 @@ class Row:
     angle_before: float
     angles: list[float]
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the row as plain numbers."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Proven:
@@ -73,10 +67,6 @@ class Proven:
     bound: float
     true: float
     certificate: str
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the row as plain numbers."""
-        return asdict(self)
 
 
 def prove_demo() -> Iterator[Proven]:

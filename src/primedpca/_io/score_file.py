@@ -86,10 +86,7 @@ def _in_blocks(data: Centred, vectors: Array) -> Iterator[Any]:
 
 
 def write_table(
-    path: Path,
-    scores: np.ndarray,
-    names: list[str],
-    before: dict[str, np.ndarray] | None = None,
+    path: Path, scores: np.ndarray, names: list[str], before: dict[str, np.ndarray] | None = None
 ) -> None:
     """Write scores as a table, completely or not at all.
 
