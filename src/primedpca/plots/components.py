@@ -54,9 +54,8 @@ def scree(model: Any, ax: Any = None, *, log: bool = False) -> Any:
     size = 5.0 if variances.size <= 40 else 2.5
     certificate = getattr(model, "certificate_", None)
     top = variances.max(initial=0.0)
-    ax.plot(
-        numbers, variances, "o-", color=canvas.BLUE, markersize=size, linewidth=1, label="variance"
-    )
+    look = {"color": canvas.BLUE, "markersize": size, "linewidth": 1}
+    ax.plot(numbers, variances, "o-", label="variance", **look)
     if certificate is not None:
         top = max(top, _intervals(ax, numbers, certificate.eigenvalue_bounds, size))
     canvas.number_components(ax, variances.size)
@@ -68,11 +67,8 @@ def scree(model: Any, ax: Any = None, *, log: bool = False) -> Any:
         seen = WIDEST * variances.max(initial=0.0)
         ax.set_ylim(0.0, 1.08 * (min(top, seen) or top) or 1.0)
         canvas.write_out(ax.yaxis)
-    summed = _cumulative_ratio(model, ax, numbers, size)
-    handles, labels = ax.get_legend_handles_labels()
-    canvas.legend_above(
-        ax, 3, [*handles, *summed], [*labels, *(line.get_label() for line in summed)]
-    )
+    handles = ax.get_legend_handles_labels()[0] + _cumulative_ratio(model, ax, numbers, size)
+    canvas.legend_above(ax, 3, handles, [handle.get_label() for handle in handles])
     return ax
 
 
@@ -88,8 +84,8 @@ def _intervals(ax: Any, numbers: np.ndarray, bounds: np.ndarray, size: float) ->
     for ends in (low[closed], high[closed]):
         ax.plot(numbers[closed], ends, "_", markersize=1.8 * size, markeredgewidth=size / 4, **look)
     if not closed.all():
-        mark = {"marker": "^", "linestyle": "", "color": canvas.RED, "markersize": size}
-        ax.plot(numbers[~closed], low[~closed], label="lower bound", **mark)
+        look = {"color": canvas.RED, "markersize": size, "label": "lower bound"}
+        ax.plot(numbers[~closed], low[~closed], "^", **look)
     return float(np.where(closed, high, low).max(initial=0.0))
 
 
@@ -98,11 +94,10 @@ def _cumulative_ratio(model: Any, ax: Any, numbers: np.ndarray, size: float) -> 
     if not ratio.sum() > 0:
         return []
     right = ax.twinx()
-    look = {"color": ax.xaxis.label.get_color(), "linestyle": "--", "linewidth": 1, "alpha": 0.8}
-    marks = {"marker": "s", "markersize": 0.7 * size, "label": "cumulative ratio (right)"}
-    lines: list[Any] = right.plot(numbers, 100 * np.cumsum(ratio), **look, **marks)
-    right.set_ylim(0, 104)
-    right.set_ylabel("explained variance ratio (%)")
+    look = {"color": canvas.ink(ax), "linewidth": 1, "alpha": 0.8, "markersize": 0.7 * size}
+    summed, label = 100 * np.cumsum(ratio), "cumulative ratio (right)"
+    lines: list[Any] = right.plot(numbers, summed, "s--", label=label, **look)
+    right.set(ylim=(0, 104), ylabel="explained variance ratio (%)")
     right.grid(False)
     right.spines["right"].set_visible(True)
     return lines
@@ -151,9 +146,16 @@ def certificate(model: Any, ax: Any = None, *, tol: float | None = None) -> Any:
     )
     for chosen, label, colour, mark in groups:
         if chosen.any():
-            look: dict[str, Any] = {"color": colour, "marker": mark, "markersize": size}
-            ax.plot(numbers[chosen], bounds[chosen], linestyle="", label=label, **look)
-    _join_clusters(ax, proof, bounds.size)
+            look: dict[str, Any] = {"color": colour, "markersize": size, "label": label}
+            ax.plot(numbers[chosen], bounds[chosen], mark, **look)
+    label = "not distinguished"
+    for start, stop, angle in proof.clusters:
+        height = max(math.degrees(angle), LEAST)
+        # A cluster that reaches past the last component is drawn to the edge of the axes.
+        ends = (start + 1, min(stop, bounds.size + 1))
+        look = {"color": canvas.GREEN, "linewidth": 5, "alpha": 0.4, "zorder": 1}
+        ax.plot(ends, (height, height), solid_capstyle="round", label=label, **look)
+        label = "_"  # the others are not in the legend
     if tol is not None:
         canvas.dashed(ax, math.degrees(tol), f"tol = {angle_words(tol)}")
     canvas.number_components(ax, bounds.size)
@@ -172,17 +174,6 @@ def _proof(model: Any, tol: float | None) -> tuple[Certificate, float | None]:
             "`primedpca.certify(X, model.components_)`."
         )
     return found, model.tol if tol is None else tol
-
-
-def _join_clusters(ax: Any, proof: Certificate, k: int) -> None:
-    label: str | None = "not distinguished"
-    for start, stop, angle in proof.clusters:
-        height = max(math.degrees(angle), LEAST)
-        # A cluster that reaches past the last component is drawn to the edge of the axes.
-        ends = (start + 1, min(stop, k + 1))
-        look: dict[str, Any] = {"color": canvas.GREEN, "linewidth": 5, "alpha": 0.4, "zorder": 1}
-        ax.plot(ends, (height, height), solid_capstyle="round", label=label, **look)
-        label = None
 
 
 def convergence(model: Any, ax: Any = None) -> Any:
@@ -214,13 +205,8 @@ def convergence(model: Any, ax: Any = None) -> Any:
     if expected:
         passes = [row["passes"] for row in expected]
         changes = np.maximum(np.degrees([row["change"] for row in expected]), LEAST)
-        look: dict[str, Any] = {
-            "color": canvas.ink(ax),
-            "linestyle": ":",
-            "marker": ".",
-            "markersize": 4,
-        }
-        ax.plot(passes, changes, label="estimated change", **look)
+        look: dict[str, Any] = {"color": canvas.ink(ax), "markersize": 4}
+        ax.plot(passes, changes, ":.", label="estimated change", **look)
     canvas.dashed(ax, math.degrees(model.tol), f"tol = {angle_words(model.tol)}")
     canvas.whole_ticks(ax.xaxis)
     ax.set_xlabel("passes over the data")
@@ -231,6 +217,8 @@ def convergence(model: Any, ax: Any = None) -> Any:
 
 def _bound_lines(ax: Any, rows: list[dict[str, Any]]) -> None:
     from matplotlib import colormaps
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import ListedColormap, Normalize
 
     passes = np.array([row["passes"] for row in rows], dtype=np.float64)
     k = max(row["angle_bounds"].size for row in rows)
@@ -242,22 +230,13 @@ def _bound_lines(ax: Any, rows: list[dict[str, Any]]) -> None:
         bounds[at, : own.size] = np.where(counted == 0, own, counted)
     bounds = np.maximum(np.degrees(bounds), LEAST)
     colours = colormaps["viridis"](np.linspace(0.0, 0.85, k))
-    marks = {"marker": "o", "markersize": 3.0, "linewidth": 1.2 if k <= 40 else 0.6}
+    look = {"markersize": 3.0, "linewidth": 1.2 if k <= 40 else 0.6}
     for i in range(k):
         label = f"component {i + 1}" if k <= FEW else None
-        ax.plot(passes, bounds[:, i], color=colours[i], label=label, **marks)
+        ax.plot(passes, bounds[:, i], "o-", color=colours[i], label=label, **look)
     if k > FEW:
-        _component_bar(ax, k)
-
-
-def _component_bar(ax: Any, k: int) -> None:
-    from matplotlib import colormaps
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import ListedColormap, Normalize
-
-    shades = ListedColormap(colormaps["viridis"](np.linspace(0.0, 0.85, 256)))
-    bar = ax.figure.colorbar(ScalarMappable(Normalize(1, k), shades), ax=ax)
-    bar.set_label("component")
+        shades = ListedColormap(colormaps["viridis"](np.linspace(0.0, 0.85, 256)))
+        ax.figure.colorbar(ScalarMappable(Normalize(1, k), shades), ax=ax, label="component")
 
 
 def _angle_axis(ax: Any, label: str) -> None:
@@ -265,8 +244,7 @@ def _angle_axis(ax: Any, label: str) -> None:
     # Include horizontal lines, and span at least three decades, so that ticks are powers of ten.
     levels = [float(y) for line in ax.lines for y in line.get_ydata()]
     low, high = min(levels) / 2.5, min(2.5 * max(levels), 250.0)
-    ax.set_ylim(min(low, high / 1e3), high)
-    ax.set_ylabel(label)
+    ax.set(ylim=(min(low, high / 1e3), high), ylabel=label)
 
 
 def loadings(
@@ -313,32 +291,22 @@ def loadings(
     for chosen, colour, hatch in ((shown >= 0, canvas.BLUE, None), (shown < 0, canvas.RED, "///")):
         look = {"color": colour, "hatch": hatch, "edgecolor": ax.get_facecolor(), "linewidth": 0}
         ax.barh(places[chosen], shown[chosen], **look)
-    told = _error_bars(ax, places, shown, model, i)
+    label, proof = "loading (components have length 1)", getattr(model, "certificate_", None)
+    if proof is not None and proof.angle_bounds[i] < USEFUL:
+        error = 2 * math.sin(proof.angle_bounds[i] / 2)
+        ax.hlines(places, shown - error, shown + error, color=canvas.ink(ax), linewidth=1.2)
+        label += f"\nerror bars: each is certified to ± {round_up(error, 1):.1g}"
     ax.axvline(0, color=canvas.ink(ax), linewidth=0.8)
     every = -(-order.size // MOST_NAMES)
     ax.set_yticks(places[::every], words[::every])
     ax.tick_params(axis="y", length=0, labelsize="small")
-    ax.set_ylim(max(order.size, 3) - 0.4, -0.6)
     ax.grid(False, axis="y")
-    ax.set_xlabel("loading (components have length 1)" + told)
-    ax.set_title(_loading_title(model, i, order.size))
+    ratio, title = canvas.percent(model, i), f"component {i + 1}"
+    title += f": {ratio} of the variance" if ratio else ""
+    if order.size < values.size:
+        title += f"\n{order.size} largest of {values.size:,} loadings"
+    ax.set(ylim=(max(order.size, 3) - 0.4, -0.6), xlabel=label, title=title)
     return ax
-
-
-def _loading_title(model: Any, i: int, count: int) -> str:
-    ratio, d = canvas.percent(model, i), model.components_.shape[1]
-    name = f"component {i + 1}" + (f": {ratio} of the variance" if ratio else "")
-    return name + (f"\n{count} largest of {d:,} loadings" if count < d else "")
-
-
-def _error_bars(ax: Any, places: np.ndarray, shown: np.ndarray, model: Any, i: int) -> str:
-    """Draw the error bars and return their label, where anything useful is proven."""
-    proof = getattr(model, "certificate_", None)
-    if proof is None or not proof.angle_bounds[i] < USEFUL:
-        return ""
-    error = 2 * math.sin(proof.angle_bounds[i] / 2)
-    ax.hlines(places, shown - error, shown + error, color=canvas.ink(ax), linewidth=1.2)
-    return f"\nerror bars: each is certified to ± {round_up(error, 1):.1g}"
 
 
 def component_images(model: Any, shape: Any, components: Any = None, axes: Any = None) -> Any:

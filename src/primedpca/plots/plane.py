@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from itertools import cycle, islice
+from typing import Any
 
 import numpy as np
 
@@ -23,9 +24,12 @@ COLOURS = (
 )
 MARKS = "os^DvPX*"
 MOST = 24  # labels with a mark of their own; the rarest of more are put together
-#: Cells without visible edges.
-SEAMLESS: dict[str, Any] = {"linewidths": 0.3, "edgecolors": "face"}
+#: Hexagonal cells without visible edges.
+CELLS: dict[str, Any] = {"gridsize": 70, "mincnt": 1, "linewidths": 0.3, "edgecolors": "face"}
+HEAD = {"arrowstyle": "->", "color": canvas.RED, "linewidth": 1.1, "shrinkA": 0, "shrinkB": 0}
 WHOLE = 12  # up to so many different integers are names, not numbers
+#: Numbers or indices into names, the names or None for numbers, and the title.
+Labels = tuple[np.ndarray, list[str] | None, str]
 
 
 def scores(
@@ -65,15 +69,16 @@ def scores(
     >>> ax.get_xlabel()
     'component 1 (92.5 % of the variance)'
     """
-    rows = checked_scores(scores, None if model is None else canvas.fitted(model))
-    x, y, names = _coordinates(rows, components, model)
-    known = None if labels is None else as_labels(labels, x.size)
+    rows = _checked_scores(scores, None if model is None else canvas.fitted(model))
+    n, k = rows.shape
+    i, j = _pair(components, k)
+    x, y, across = rows[:, i], rows[:, j], _axis_name(i, model)
+    if k == 1:
+        x, across = np.arange(1.0, n + 1), "row"
+    known = None if labels is None else _as_labels(labels, n)
     ax = canvas.axes(ax, 5.0, 4.2)
-    if x.size > MANY:
-        _density(ax, x, y, known)
-    else:
-        _points(ax, x, y, known)
-    ax.set(xlabel=names[0], ylabel=names[1])
+    (_density if n > MANY else _points)(ax, x, y, known)
+    ax.set(xlabel=across, ylabel=_axis_name(j, model))
     from matplotlib.ticker import MaxNLocator
 
     if isinstance(ax.xaxis.get_major_locator(), MaxNLocator):  # the user may have set another one
@@ -82,7 +87,7 @@ def scores(
     return ax
 
 
-def checked_scores(scores: Any, model: Any) -> np.ndarray:
+def _checked_scores(scores: Any, model: Any) -> np.ndarray:
     """Return ``scores`` as a finite array ``(n, k)`` that matches the model, if there is one."""
     rows = to_numpy(scores)
     if rows.ndim != 2 or 0 in rows.shape:
@@ -102,28 +107,13 @@ def checked_scores(scores: Any, model: Any) -> np.ndarray:
     return rows
 
 
-def _coordinates(
-    rows: np.ndarray, components: Any, model: Any
-) -> tuple[np.ndarray, np.ndarray, tuple[str, str]]:
-    n, k = rows.shape
-    i, j = pair_of(components, k)
-    if k == 1:
-        return np.arange(1.0, n + 1), rows[:, 0], ("row", axis_name(0, model))
-    return rows[:, i], rows[:, j], (axis_name(i, model), axis_name(j, model))
-
-
-def pair_of(components: Any, k: int) -> tuple[int, int]:
+def _pair(components: Any, k: int) -> tuple[int, int]:
     """Return two valid indices, from 0; the only component of a model is returned twice."""
     pair = tuple(components) if hasattr(components, "__len__") else (components,)
     if k == 1 and pair == (0, 1):
         return 0, 0
-    if k == 1:
-        raise ValueError(
-            f"`components`={components!r} cannot be drawn: the model has 1 component. Omit the "
-            "argument to draw it against the rows, or fit more."
-        )
     whole = all(isinstance(i, (int, np.integer)) and 0 <= i < k for i in pair)
-    if len(pair) != 2 or not whole:
+    if k == 1 or len(pair) != 2 or not whole:
         raise ValueError(
             f"`components`={components!r} must be two integers from 0 to {k - 1}: there are {k} "
             "components, indexed from 0. Choose two of these, or fit more."
@@ -131,29 +121,12 @@ def pair_of(components: Any, k: int) -> tuple[int, int]:
     return int(pair[0]), int(pair[1])
 
 
-def axis_name(component: int, model: Any) -> str:
+def _axis_name(component: int, model: Any) -> str:
     """Return an axis label such as ``component 1 (23.4 % of the variance)``."""
     ratio = "" if model is None else canvas.percent(model, component)
     words = f" ({ratio} of the variance)" if ratio else ""
     whitened = ", whitened" if getattr(model, "whiten", False) else ""
     return f"component {component + 1}{whitened}{words}"
-
-
-def _points(ax: Any, x: np.ndarray, y: np.ndarray, labels: Labels | None) -> None:
-    size = float(np.clip(12000 / x.size, 3.0, 24.0))
-    look = {"s": size, "linewidths": 0, "alpha": 0.8, "rasterized": x.size > LARGE}
-    if labels is None:
-        ax.scatter(x, y, color=canvas.BLUE, **look)
-    else:
-        points_by_label(ax, x, y, labels, look)
-
-
-def _density(ax: Any, x: np.ndarray, y: np.ndarray, labels: Labels | None) -> None:
-    if labels is not None:
-        density_by_label(ax, x, y, labels)
-        return
-    cells = ax.hexbin(x, y, gridsize=70, bins="log", mincnt=1, cmap="viridis", **SEAMLESS)
-    ax.figure.colorbar(cells, ax=ax, label="rows in a cell")
 
 
 def biplot(
@@ -194,29 +167,32 @@ def biplot(
     -------
     matplotlib.axes.Axes
     """
-    rows = checked_scores(scores, canvas.fitted(model))
+    rows = _checked_scores(scores, canvas.fitted(model))
     k = model.components_.shape[0]
     if k < 2:
         raise ValueError(f"A biplot needs two components, but the model has {k}. Fit more.")
-    pair = pair_of(components, k)
+    pair = _pair(components, k)
     points, arrows = _scaled(model, rows, pair, scale)
     ax = canvas.axes(ax, 5.0, 5.0)
-    reach, ratio = _ranges(points, arrows)
+    low, high, ratio = _ranges(points, arrows)
+    span = high - low
     look = {"s": float(np.clip(8000 / rows.shape[0], 3.0, 16.0)), "linewidths": 0, "alpha": 0.6}
     ax.scatter(*points.T, color=canvas.BLUE, rasterized=rows.shape[0] > LARGE, **look)
     order = np.argsort(-np.linalg.norm(arrows, axis=1), kind="stable")[:MOST_ARROWS]
     words, ends = canvas.feature_names(model, order, names), arrows[order] / ratio
-    places = _places(ends, words, reach)
-    named = _apart(places, words, reach[1] - reach[0])
+    halves = LETTER / 2 * span * np.array([len(word) for word in words])
+    places = _places(ends, halves, low, high)
     lengths = np.linalg.norm(ends, axis=1)
+    named = _apart(places, halves, 0.04 * span)
     named = [i for i in named if lengths[i] > SHORTEST * lengths[0]][:n_names]
     _arrows(ax, ARROW * ends, named)
+    behind = {"facecolor": ax.get_facecolor(), "edgecolor": "none", "alpha": 0.75, "pad": 0.8}
+    text = {"ha": "center", "va": "center", "fontsize": "small", "color": canvas.ink(ax)}
     for i in named:
-        _name(ax, places[i], words[i])
-    room = ROOM * (reach[1] - reach[0])
-    limits = (reach[0] - room, reach[1] + room)
+        ax.text(*places[i], words[i], bbox=behind, **text)
+    limits = (low - ROOM * span, high + ROOM * span)
     ax.set(xlim=limits, ylim=limits, aspect="equal")
-    ax.set(xlabel=axis_name(pair[0], model), ylabel=axis_name(pair[1], model))
+    ax.set(xlabel=_axis_name(pair[0], model), ylabel=_axis_name(pair[1], model))
     from matplotlib.ticker import MaxNLocator
 
     for second, place in ((ax.secondary_xaxis, "top"), (ax.secondary_yaxis, "right")):
@@ -244,37 +220,32 @@ def _scaled(
     return points / stretch, model.components_[chosen].T.astype(np.float64) * stretch
 
 
-def _ranges(points: np.ndarray, arrows: np.ndarray) -> tuple[tuple[float, float], float]:
+def _ranges(points: np.ndarray, arrows: np.ndarray) -> tuple[float, float, float]:
     """Return the limits of both axes, and the ratio of the arrows' limits to them.
 
     As in R: each range is widened to contain zero, the points have one range for both axes, and
     the ratio is the largest over all four ends.
     """
-    low, high = -np.abs(points.min(axis=0)), np.abs(points.max(axis=0))
-    reach = (float(low.min()), float(high.max()))
+    reach = [-np.abs(points.min(axis=0)).max(), np.abs(points.max(axis=0)).max()]
     ends = np.stack([-np.abs(arrows.min(axis=0)), np.abs(arrows.max(axis=0))])
-    ratio = float((ends / np.array(reach)[:, None]).max())
-    return reach, ratio
+    return float(reach[0]), float(reach[1]), float((ends / np.array(reach)[:, None]).max())
 
 
-def _places(ends: np.ndarray, words: list[str], reach: tuple[float, float]) -> np.ndarray:
+def _places(ends: np.ndarray, halves: np.ndarray, low: float, high: float) -> np.ndarray:
     """Return the centres of the names ``(m, 2)``: beyond the arrows, but within the axes."""
-    span = reach[1] - reach[0]
-    halves = LETTER / 2 * span * np.array([len(word) for word in words])
     lengths = np.linalg.norm(ends, axis=1)
     across = np.divide(ends[:, 0], lengths, out=np.zeros_like(lengths), where=lengths > 0)
-    room = halves - ROOM * span
-    low, high = np.minimum(0.0, reach[0] + room), np.maximum(0.0, reach[1] - room)
-    return np.stack([np.clip(ends[:, 0] + halves * across, low, high), ends[:, 1]], axis=1)
+    room = halves - ROOM * (high - low)
+    least, most = np.minimum(0.0, low + room), np.maximum(0.0, high - room)
+    return np.stack([np.clip(ends[:, 0] + halves * across, least, most), ends[:, 1]], axis=1)
 
 
-def _apart(places: np.ndarray, words: list[str], span: float) -> list[int]:
+def _apart(places: np.ndarray, halves: np.ndarray, height: float) -> list[int]:
     """Return the first names that do not overlap, from the approximate width of letters."""
     found: list[int] = []
     for i, place in enumerate(places):
-        wide = [LETTER / 2 * span * (len(words[i]) + len(words[j])) for j in found]
-        away = np.abs(places[found] - place) if found else np.empty((0, 2))
-        if not ((away[:, 0] < wide) & (away[:, 1] < 0.04 * span)).any():
+        away = np.abs(places[found] - place)
+        if not ((away[:, 0] < halves[found] + halves[i]) & (away[:, 1] < height)).any():
             found.append(i)
     return found
 
@@ -287,41 +258,10 @@ def _arrows(ax: Any, ends: np.ndarray, named: list[int]) -> None:
     faint = np.stack([np.zeros_like(others), others], axis=1)
     ax.add_collection(LineCollection(list(faint), colors=canvas.RED, linewidths=0.6, alpha=0.25))
     for end in ends[named]:
-        look = {
-            "arrowstyle": "->",
-            "color": canvas.RED,
-            "linewidth": 1.1,
-            "shrinkA": 0,
-            "shrinkB": 0,
-        }
-        ax.annotate("", xy=end, xytext=(0, 0), arrowprops=look)
+        ax.annotate("", xy=end, xytext=(0, 0), arrowprops=HEAD)
 
 
-def _name(ax: Any, place: np.ndarray, word: str) -> None:
-    look = {"ha": "center", "va": "center", "fontsize": "small", "color": canvas.ink(ax)}
-    behind = {"facecolor": ax.get_facecolor(), "edgecolor": "none", "alpha": 0.75, "pad": 0.8}
-    ax.text(*place, word, bbox=behind, **look)
-
-
-class Labels(NamedTuple):
-    """Labels as numbers to colour by.
-
-    Attributes
-    ----------
-    values : ndarray of shape (n,)
-        Numbers, or indices into ``names``.
-    names : list of str or None
-        ``None`` for numbers.
-    title : str
-        Name of the labels, or empty.
-    """
-
-    values: np.ndarray
-    names: list[str] | None
-    title: str
-
-
-def as_labels(labels: Any, n: int) -> Labels:
+def _as_labels(labels: Any, n: int) -> Labels:
     """Classify labels: strings, booleans and few integers are names, others are numbers."""
     (title,) = canvas.literals([str(getattr(labels, "name", None) or "")], [""])
     values = to_numpy(labels) if is_dense(labels) else np.asarray(labels)
@@ -330,27 +270,29 @@ def as_labels(labels: Any, n: int) -> Labels:
             f"`labels` has shape {values.shape}, but there are {n} rows of scores. Pass one "
             "label for each row."
         )
-    if values.dtype.kind == "f":
-        return Labels(values.astype(np.float64), None, title)
-    words, codes, counts = np.unique(
-        values if values.dtype.kind in "iub" else values.astype(str),
-        return_inverse=True,
-        return_counts=True,
-    )
-    if values.dtype.kind in "iu" and words.size > WHOLE:
-        return Labels(values.astype(np.float64), None, title)
+    kind = values.dtype.kind
+    if kind not in "iubf":
+        values = values.astype(str)
+    words, codes, counts = np.unique(values, return_inverse=True, return_counts=True)
+    if kind == "f" or (kind in "iu" and words.size > WHOLE):
+        return values.astype(np.float64), None, title
     names = canvas.literals([str(word) for word in words], [str(i + 1) for i in range(words.size)])
     if len(names) <= MOST:
-        return Labels(codes, names, title)
+        return codes, names, title
     kept = np.sort(np.argsort(-counts, kind="stable")[: MOST - 1])
     place = np.full(len(names), MOST - 1)
     place[kept] = np.arange(MOST - 1)
     rest = f"{len(names) - MOST + 1} others"
-    return Labels(place[codes], [*(names[i] for i in kept), rest], title)
+    return place[codes], [*(names[i] for i in kept), rest], title
 
 
-def points_by_label(ax: Any, x: np.ndarray, y: np.ndarray, labels: Labels, look: Any) -> None:
+def _points(ax: Any, x: np.ndarray, y: np.ndarray, labels: Labels | None) -> None:
     """Draw points with a colour and a mark for each name, or with a colour bar."""
+    size = float(np.clip(12000 / x.size, 3.0, 24.0))
+    look = {"s": size, "linewidths": 0, "alpha": 0.8, "rasterized": x.size > LARGE}
+    if labels is None:
+        ax.scatter(x, y, color=canvas.BLUE, **look)
+        return
     values, names, title = labels
     if names is None:
         known = np.isfinite(values)
@@ -360,48 +302,46 @@ def points_by_label(ax: Any, x: np.ndarray, y: np.ndarray, labels: Labels, look:
         drawn = ax.scatter(x[known], y[known], c=values[known], cmap="viridis", **look)
         ax.figure.colorbar(drawn, ax=ax, label=title or "label")
         return
-    if look["rasterized"]:
-        _mixed(ax, x, y, values, look)
-        look = look | {"rasterized": False}
+    if x.size > LARGE:
+        # In random order, so that no label covers the others.
+        order = np.random.default_rng(0).permutation(x.size)
+        ax.scatter(x[order], y[order], c=np.array(_colours(len(names)))[values[order]], **look)
+        look["rasterized"] = False
         x = y = values = np.empty(0)  # only the legend remains to be drawn
-    for i, name in enumerate(names):
+    for i, (name, colour) in enumerate(zip(names, _colours(len(names)), strict=True)):
         here = values == i
         # Repeated colours get another mark.
         mark = MARKS[(i + i // len(COLOURS)) % len(MARKS)]
-        ax.scatter(x[here], y[here], color=_colour(i), marker=mark, label=name, **look)
+        ax.scatter(x[here], y[here], color=colour, marker=mark, label=name, **look)
     _legend(ax, names, title)
     for handle in ax.get_legend().legend_handles:
         handle.set(alpha=1.0, sizes=[24.0])
 
 
-def _mixed(ax: Any, x: np.ndarray, y: np.ndarray, codes: np.ndarray, look: Any) -> None:
-    """Draw many points in random order, so that no label covers the others."""
-    order = np.random.default_rng(0).permutation(x.size)
-    colours = np.array([_colour(i) for i in range(int(codes.max()) + 1)])[codes[order]]
-    ax.scatter(x[order], y[order], c=colours, **look)
-
-
-def density_by_label(ax: Any, x: np.ndarray, y: np.ndarray, labels: Labels) -> None:
-    """Colour each cell by the mean of its numbers, or by its most frequent name."""
-    values, names, title = labels
-    look = {"gridsize": 70, "mincnt": 1, **SEAMLESS}
+def _density(ax: Any, x: np.ndarray, y: np.ndarray, labels: Labels | None) -> None:
+    """Colour each cell by its number of rows, mean number, or most frequent name."""
+    values, names, title = labels or (np.zeros(x.size), None, "")
     if names is None:
-        known = np.isfinite(values)
-        cells = ax.hexbin(x[known], y[known], C=values[known], cmap="viridis", **look)
-        ax.figure.colorbar(cells, ax=ax, label=f"mean of {title or 'the label'} in a cell")
+        known, words = np.isfinite(values), "rows in a cell"
+        look: dict[str, Any] = {"bins": "log"}
+        if labels is not None:
+            look, words = {"C": values[known]}, f"mean of {title or 'the label'} in a cell"
+        cells = ax.hexbin(x[known], y[known], cmap="viridis", **look, **CELLS)
+        ax.figure.colorbar(cells, ax=ax, label=words)
         return
     from matplotlib.colors import ListedColormap
     from matplotlib.patches import Patch
 
-    shades = ListedColormap([_colour(i) for i in range(len(names))])
-    limits = {"cmap": shades, "vmin": -0.5, "vmax": len(names) - 0.5}
-    ax.hexbin(x, y, C=values, reduce_C_function=_most_frequent, **limits, **look)
-    handles = [Patch(color=_colour(i), label=name) for i, name in enumerate(names)]
+    colours = _colours(len(names))
+    limits = {"cmap": ListedColormap(colours), "vmin": -0.5, "vmax": len(names) - 0.5}
+    ax.hexbin(x, y, C=values, reduce_C_function=_most_frequent, **limits, **CELLS)
+    pairs = zip(colours, names, strict=True)
+    handles = [Patch(color=colour, label=name) for colour, name in pairs]
     _legend(ax, names, "most frequent" + (f" {title}" if title else ""), handles=handles)
 
 
-def _colour(i: int) -> str:
-    return COLOURS[i % len(COLOURS)]
+def _colours(count: int) -> list[str]:
+    return list(islice(cycle(COLOURS), count))
 
 
 def _most_frequent(codes: Any) -> int:

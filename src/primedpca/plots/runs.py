@@ -15,7 +15,7 @@ from primedpca.plots import canvas
 from primedpca.plots.plane import LARGE
 from primedpca.result import Snapshot
 
-LOOKS = [("-", "o"), ("--", "s"), (":", "^"), ("-.", "D")]
+LOOKS = ("-o", "--s", ":^", "-.D")
 COLOURS = (canvas.BLUE, canvas.RED, canvas.GREEN, canvas.PURPLE)
 UNITS = {"passes": "passes over the data", "step": "step", "seconds": "time (s)"}
 FAR = 30.0  # times the limit; a row beyond that makes the axis logarithmic
@@ -60,44 +60,33 @@ def streaks(
     if unit not in UNITS:
         raise ValueError(f"`unit`={unit!r} must be one of {', '.join(map(repr, UNITS))}.")
     reference, levels = np.atleast_2d(to_numpy(reference)), np.atleast_1d(thresholds)
-    where, found, label = [], [], UNITS["step"]
+    where, found, axis = [], [], UNITS["step"]
     steps = run.items() if isinstance(run, Mapping) else enumerate(run, start=1)
     for step, components in steps:
         if isinstance(components, Snapshot):
-            step, label = getattr(components, unit), UNITS[unit]
+            step, axis = getattr(components, unit), UNITS[unit]
             components = to_numpy(components.directions).T
+        components = np.atleast_2d(to_numpy(components))
+        least = min(len(components), len(reference))  # early on there may be fewer
+        pair = components[:least], reference[:least]
         where.append(step)
-        found.append(_streaks_of(to_numpy(components), reference, levels))
+        found.append([longest_correct_streak(*pair, float(level)) for level in levels])
     if not where:
         raise ValueError("`run` is empty. Pass at least one set of components.")
-    return _draw(
-        canvas.axes(ax), np.array(where), np.array(found), levels, reference.shape[0], label
-    )
-
-
-def _streaks_of(components: np.ndarray, reference: np.ndarray, levels: np.ndarray) -> list[int]:
-    components = np.atleast_2d(components)
-    k = min(components.shape[0], reference.shape[0])  # early on there may be fewer
-    pair = components[:k], reference[:k]
-    return [longest_correct_streak(*pair, float(level)) for level in levels]
-
-
-def _draw(
-    ax: Any, where: np.ndarray, found: np.ndarray, levels: np.ndarray, k: int, label: str
-) -> Any:
+    ax, k = canvas.axes(ax), reference.shape[0]
     for i, level in enumerate(levels):
-        line, mark = LOOKS[(i + i // 4) % 4]
-        look = {"linestyle": line, "marker": mark, "color": COLOURS[i % 4]}
         # With many steps, space the marks evenly and shift them from line to line.
-        marks = {"markersize": 4.5, "markevery": (0.03 * i, 0.15) if where.size > 25 else None}
-        ax.plot(where, found[:, i], label=f"V = {canvas.name_of_angle(level)}", **look, **marks)
-    if where.min() > 0 and where.max() > 50 * where.min():
+        every = (0.03 * i, 0.15) if len(where) > 25 else None
+        look = {"color": COLOURS[i % 4], "markersize": 4.5, "markevery": every}
+        label = f"V = {canvas.name_of_angle(level)}"
+        ax.plot(where, [row[i] for row in found], LOOKS[(i + i // 4) % 4], label=label, **look)
+    if min(where) > 0 and max(where) > 50 * min(where):
         ax.set_xscale("log")
-    elif label != UNITS["seconds"]:
+    elif axis != UNITS["seconds"]:
         canvas.whole_ticks(ax.xaxis)
     canvas.whole_ticks(ax.yaxis, 8)
-    ax.set_ylim(-0.03 * k, 1.04 * k)
-    ax.set(xlabel=label, ylabel="longest correct streak (components)")
+    name = "longest correct streak (components)"
+    ax.set(ylim=(-0.03 * k, 1.04 * k), xlabel=axis, ylabel=name)
     canvas.legend_above(ax, 4)
     return ax
 
@@ -137,14 +126,12 @@ def monitor(
     axes = np.asarray(axes, dtype=object).ravel()
     if axes.shape != (2,):
         raise ValueError(f"`axes` has {axes.size} axes, but two are needed: for T² and for SPE.")
-    words = f"limit for {100 * bounds.level:g} %" + (
-        ", if normal" if known is None else " of new rows"
-    )
+    whose = ", if normal" if known is None else " of new rows"
+    words = f"limit for {100 * bounds.level:g} %{whose}"
     _chart(axes[0], found.t2, bounds.t2, words)
-    axes[0].set_ylabel("T² (no unit)")
     _chart(axes[1], found.spe, bounds.spe, words)
-    axes[1].set_ylabel(f"SPE {canvas.squared_unit(model)}")
-    axes[1].set_xlabel("row")
+    axes[0].set_ylabel("T² (no unit)")
+    axes[1].set(xlabel="row", ylabel=f"SPE {canvas.squared_unit(model)}")
     return axes
 
 
@@ -200,25 +187,16 @@ def plans(plan: Any, ax: Any = None) -> Any:
     ax = canvas.axes(ax, 6.4, 0.9 + 0.42 * len(ways))
     longest = max(way.seconds for way in ways)
     for at, way in enumerate(ways):
-        look: dict[str, Any] = (
-            {"color": canvas.BLUE} if at == 0 else {"color": "none", "hatch": "///"}
-        )
-        ax.barh(at, way.seconds, height=0.62, edgecolor=canvas.BLUE, linewidth=1, **look)
-        ax.text(way.seconds + 0.015 * longest, at, _price(way), va="center", fontsize="small")
-    names = [_wrapped(way.name) for way in ways]
+        colour, hatch = (canvas.BLUE, None) if at == 0 else ("none", "///")
+        look = {"height": 0.62, "edgecolor": canvas.BLUE, "linewidth": 1}
+        ax.barh(at, way.seconds, color=colour, hatch=hatch, **look)
+        passes = f"{way.passes:.0f} pass" + "es" * (round(way.passes) != 1)
+        price = f"{duration(way.seconds)}, {passes}, {size(way.memory)}"
+        ax.text(way.seconds + 0.015 * longest, at, price, va="center", fontsize="small")
+    names = [way.name.replace(" with ", "\nwith ") for way in ways]
     names[0] = f"chosen: {names[0]}"
     ax.set_yticks(range(len(ways)), names)
     ax.set(ylim=(len(ways) - 0.5, -0.5), xlim=(0, 1.6 * longest), xlabel="expected time (s)")
     ax.tick_params(axis="y", length=0, labelcolor=canvas.ink(ax))
     ax.grid(False, axis="y")
     return ax
-
-
-def _price(way: Any) -> str:
-    passes = f"{way.passes:.0f} pass" + "es" * (round(way.passes) != 1)
-    return f"{duration(way.seconds)}, {passes}, {size(way.memory)}"
-
-
-def _wrapped(name: str) -> str:
-    """Break a name before ``with``."""
-    return name.replace(" with ", "\nwith ")
