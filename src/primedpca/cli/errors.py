@@ -26,10 +26,8 @@ def run(app: Callable[..., object], words: Sequence[str]) -> int:
         if code == INTERRUPTED:  # Typer 0.20 and later; earlier versions raise Abort
             raise KeyboardInterrupt
         return code if isinstance(code, int) else DONE
-    except (KeyboardInterrupt, typer.Abort):
-        return _fail("interrupted; nothing was saved.", INTERRUPTED, as_json)
-    except Interrupted as error:
-        return _fail(str(error), INTERRUPTED, as_json)
+    except (KeyboardInterrupt, typer.Abort, Interrupted) as error:
+        return _fail(str(error) or "interrupted; nothing was saved.", INTERRUPTED, as_json)
     except UsageError as error:  # type: ignore[misc]
         return _fail(_usage(error, words), USAGE, as_json)
     except Exception as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import glob
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -45,13 +45,13 @@ def open_like(path: str, model: Any, reading: Reading) -> DataSource:
     names = getattr(model, "feature_names_in_", None)
     named = not (reading.columns or reading.exclude or reading.header is False)
     if names is not None and _is_table(path) and named:
-        reading = replace(reading, columns=list(names))
-        if is_csv(path):  # the first line holds these names, even if they are numbers
-            reading = replace(reading, header=True)
-    if model is not None:
-        reading = replace(reading, map_rows=_map_for(model, reading.map_rows))
-    source, wanted = open_data(path, reading), getattr(model, "n_features_in_", None)
-    if wanted is not None and source.shape[1] != wanted:
+        # The first line of a CSV file holds these names, even if they are numbers.
+        header = True if is_csv(path) else reading.header
+        reading = replace(reading, columns=list(names), header=header)
+    if hasattr(model, "map_"):
+        reading = replace(reading, map_rows=_map_for(model.map_, reading.map_rows))
+    source = open_data(path, reading)
+    if source.shape[1] != (wanted := getattr(model, "n_features_in_", source.shape[1])):
         raise ValueError(
             f"{path} has {source.shape[1]} columns, but the model was fitted to {wanted}. Use "
             "data with the same columns; for a table, select them with --columns."
@@ -59,11 +59,8 @@ def open_like(path: str, model: Any, reading: Reading) -> DataSource:
     return source
 
 
-def _map_for(model: Any, asked: str | None) -> str | None:
+def _map_for(known: str | None, asked: str | None) -> str | None:
     """Return the map that a model was fitted with; requesting another one is an error."""
-    if not hasattr(model, "map_"):
-        return asked
-    known: str | None = model.map_
     # The model stores only the name of a map; a function of the user's cannot be found by name.
     if known is not None and known not in MAPS:
         raise ValueError(
@@ -115,59 +112,52 @@ def load_model(path: str | Path) -> Any:
 
 
 def check_outputs(named: Mapping[str, Path | None], force: bool, *inputs: str | Path) -> None:
-    """Check every output with :func:`check_output`, and that no two are the same file."""
+    """Check that files can be written, are not inputs, and do not exist unless ``force``."""
     taken: dict[str, str] = {}
     for option, path in named.items():
         if path is None:
             continue
-        check_output(path, option, force, *inputs)
-        real = os.path.realpath(path)  # two names may be links to one file
-        if real in taken:
-            raise ValueError(f"`{taken[real]}` and `{option}` are both {path}. Name two files.")
-        taken[real] = option
-
-
-def check_output(path: Path, option: str, force: bool, *inputs: str | Path) -> None:
-    """Check that a file can be written, does not exist unless ``force``, and is not an input."""
-    if path.is_dir():
-        raise IsADirectoryError(f"`{option}` {path} is a folder. Name a file.")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"`{option}` {path}: folder not found. Create {path.parent} first.")
-    for given in inputs:
-        check_outside(path, option, given)
-        for part in _files_of(given):
+        if path.is_dir():
+            raise IsADirectoryError(f"`{option}` {path} is a folder. Name a file.")
+        if not (folder := path.parent).is_dir():
+            raise FileNotFoundError(f"`{option}` {path}: folder not found. Create {folder} first.")
+        check_outside(path, option, *inputs)
+        for part in _files_of(*inputs):
             if path.exists() and part.exists() and os.path.samefile(path, part):
                 raise FileExistsError(f"`{option}` {path} is an input. Name another file.")
-    if path.exists() and not force:
-        raise FileExistsError(f"{path} already exists. Name another file, or add `--force`.")
-    # Permissions do not tell everything (a read-only file system, a full disk): try it.
-    try:
-        tempfile.TemporaryFile(dir=path.parent).close()
-    except OSError as error:
-        raise OSError(f"`{option}` {path} cannot be written: {error.strerror}.") from error
+        if path.exists() and not force:
+            raise FileExistsError(f"{path} already exists. Name another file, or add `--force`.")
+        # Permissions do not tell everything (a read-only file system, a full disk): try it.
+        try:
+            tempfile.TemporaryFile(dir=folder).close()
+        except OSError as error:
+            raise OSError(f"`{option}` {path} cannot be written: {error.strerror}.") from error
+        other = taken.setdefault(os.path.realpath(path), option)  # names may be links to one file
+        if other != option:
+            raise ValueError(f"`{other}` and `{option}` are both {path}. Name two files.")
 
 
-def check_outside(path: Path, option: str, given: str | Path) -> None:
+def check_outside(path: Path, option: str, *inputs: str | Path) -> None:
     """Check that a path is not, and is not inside, a folder or store that is read."""
     # The path may be a link into the folder, or lie in the folder as a link to elsewhere.
     places = (os.path.realpath(path), os.path.join(os.path.realpath(path.parent), path.name))
-    for part in _files_of(given):
+    for part in _files_of(*inputs):
         whole = os.path.realpath(part)
         if part.is_dir() and any(Path(place).is_relative_to(whole) for place in places):
             raise ValueError(f"`{option}` {path} is inside {part}, an input. Name another place.")
 
 
-def _files_of(given: str | Path) -> list[Path]:
-    """Return the files of DATA: a file or folder, those of a pattern, or a set of files."""
+def _files_of(*inputs: str | Path) -> Iterator[Path]:
+    """Yield the files of DATA and models: a file or folder, or those of a pattern or a set."""
     from primedpca.sources.files.common import split_part
     from primedpca.sources.files.plink import is_plink
 
-    name = split_part(given)[0]
-    if glob.has_magic(name) and not os.path.exists(name):
-        return [Path(found) for found in glob.glob(name)]
-    # A PLINK .bed file is useless without its two tables, so they are inputs as well.
-    ends = (".bim", ".fam") if is_plink(name) else ()
-    return [Path(name), *(Path(name).with_suffix(end) for end in ends)]
+    for given in inputs:
+        name = split_part(given)[0]
+        pattern = glob.has_magic(name) and not os.path.exists(name)
+        yield from map(Path, glob.glob(name) if pattern else [name])
+        if is_plink(name):  # a .bed file is useless without its two tables
+            yield from (Path(name).with_suffix(end) for end in (".bim", ".fam"))
 
 
 def check_page(page: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from primedpca.cli import options as opt
-from primedpca.cli.files import check_output, check_page, load_model, open_like, write_page
+from primedpca.cli.files import check_outputs, check_page, load_model, open_like, write_page
 from primedpca.cli.printing import model_json, print_json, printable, say, show_model, to_terminal
 
 SCORES = "File for the scores: .npy, .csv, .tsv or .parquet."
@@ -35,7 +35,7 @@ def transform(
 
     Example: primedpca transform flowers.csv model.safetensors -o scores.csv --label species
     """
-    check_output(out, "-o", force, data, model)
+    check_outputs({"-o": out}, force, data, model)
     from primedpca._io.score_file import FORMATS
 
     if out.suffix not in FORMATS:
@@ -127,7 +127,7 @@ def report(
 
     Example: primedpca report model.safetensors flowers.csv -o page.html --label species
     """
-    check_output(out, "-o", force, data, model)
+    check_outputs({"-o": out}, force, data, model)
     check_page(out)
     pca = load_model(model)
     write_page(pca, out, open_like(data, pca, reading), data, model)
