@@ -18,7 +18,7 @@ MOVED = {
     "primedpca.centred": "primedpca._operator.operator",
     "primedpca.engines.torch_distributed": "primedpca.engines.torch.engine",
     "primedpca.experiments": "primedpca_paper",
-    "primedpca.experiments.bench": "primedpca._demo.bench",
+    "primedpca.experiments.bench": "primedpca._demo.demo",
     "primedpca.experiments.demo": "primedpca._demo.demo",
     "primedpca.experiments.large_scale.activations": "primedpca.sources.wrappers.activations",
     "primedpca.experiments.large_scale.network": "primedpca.sources.wrappers.network",

@@ -13,11 +13,10 @@ from typing import Annotated, Any
 
 import typer
 
-from primedpca.cli.certify import certify
 from primedpca.cli.demo import bench, demo
 from primedpca.cli.errors import run
 from primedpca.cli.fit import fit, plan
-from primedpca.cli.models import inspect, report, transform
+from primedpca.cli.models import certify, inspect, report, transform
 from primedpca.cli.options import flat
 
 __all__ = ["app", "main"]

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from primedpca._core.outward_rounding import round_up
+from primedpca.cli import files, printing
 from primedpca.cli import options as opt
-from primedpca.cli.files import open_data
-from primedpca.cli.printing import new_table, print_json, to_terminal
-
-if TYPE_CHECKING:
-    from primedpca._demo.demo import Proven, Row
 
 
 def demo(as_json: opt.AsJson = False) -> None:
@@ -26,19 +22,19 @@ def demo(as_json: opt.AsJson = False) -> None:
 
     if as_json:
         rows, proofs = ([asdict(row) for row in part] for part in (run_demo(), prove_demo()))
-        print_json({"rows": rows, "proofs": proofs})
+        printing.print_json({"rows": rows, "proofs": proofs})
     else:
         _show(run_demo())
         _show_proofs(prove_demo())
 
 
-def _show(rows: Iterable[Row]) -> None:
+def _show(rows: Iterable[Any]) -> None:
     """Print the table and how to read it."""
     from rich.text import Text
 
     from primedpca._demo.demo import N_COMPONENTS, STEPS
 
-    console = to_terminal()
+    console = printing.to_terminal()
     console.print(
         f"Finding {N_COMPONENTS} principal components with the paper's three primings.\n"
         "  streak  number of leading components within 22.5° (pi/8) of the true ones,\n"
@@ -51,12 +47,12 @@ def _show(rows: Iterable[Row]) -> None:
         "(the last one, for Oja), refining can turn that one further away: worst grows,\n"
         "although the streak grows as well. Extra directions make room for it.\n"
     )
-    table = new_table("priming", "steps", "streak", "worst", no_wrap=True)
+    table = printing.new_table("priming", "steps", "streak", "worst", no_wrap=True)
     seen = ""
     with console.status("working"):
         for row in rows:
             if row.data != seen:
-                table.add_row(*([""] if seen else []))
+                table.add_row()
                 table.add_row(row.data, style="bold")
                 seen = row.data
             streaks = Text(" → ").join(
@@ -72,17 +68,17 @@ def _colour(share: float) -> str:
     return "green" if share == 1 else "yellow" if share >= 0.5 else "red"
 
 
-def _show_proofs(proofs: Iterable[Proven]) -> None:
+def _show_proofs(proofs: Iterable[Any]) -> None:
     """Print the table of fits with the defaults."""
     from primedpca._demo.demo import N_COMPONENTS
 
-    console = to_terminal()
+    console = printing.to_terminal()
     console.print(
         f"\nPrimedPCA({N_COMPONENTS}).fit(X) with the defaults.\n"
         "  proven  bound on the largest angle of a component to the exact one\n"
         "  true    that angle itself, with LAPACK's components as the exact ones\n"
     )
-    table = new_table("data", "seconds", "proven", "true", no_wrap=True)
+    table = printing.new_table("data", "seconds", "proven", "true", no_wrap=True)
     for row in proofs:
         angles = (f"{round_up(row.bound):.1e}°", f"{row.true:.1e}°")
         table.add_row(row.data, f"{row.seconds:.2f}", *angles)
@@ -112,7 +108,7 @@ def bench(
 
     Example: primedpca bench
     """
-    from primedpca._demo.bench import race, races
+    from primedpca._demo.demo import race, races
 
     if data is None:
         if reading != opt.Reading():
@@ -121,9 +117,9 @@ def bench(
             )
         rows = [row for name, x in races() for row in race(name, x, k, repeats)]
     else:
-        rows = race(data, open_data(data, reading), k, repeats)
+        rows = race(data, files.open_data(data, reading), k, repeats)
     if as_json:
-        print_json({"rows": [asdict(row) for row in rows]})
+        printing.print_json({"rows": [asdict(row) for row in rows]})
     else:
         _show_bench(rows, k)
 
@@ -131,9 +127,9 @@ def bench(
 def _show_bench(rows: list[Any], k: int) -> None:
     from primedpca.report.words import bound_words
 
-    console = to_terminal()
+    console = printing.to_terminal()
     console.print(f"{k} components. seconds: median; worst: bound on the largest error.\n")
-    table = new_table("", "seconds", "worst", "known", overflow="fold")
+    table = printing.new_table("", "seconds", "worst", "known", overflow="fold")
     seen = ""
     for row in rows:
         if row.data != seen:

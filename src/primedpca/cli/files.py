@@ -13,12 +13,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from primedpca.cli.options import MAPS, Reading
-
-if TYPE_CHECKING:
-    from primedpca.protocols import DataSource
 
 #: Suffix of model files.
 MODEL = ".safetensors"
@@ -26,7 +23,7 @@ MODEL = ".safetensors"
 ORDER = "MODEL comes after DATA in transform and certify, and before DATA in report"
 
 
-def open_data(path: str, reading: Reading) -> DataSource:
+def open_data(path: str, reading: Reading) -> Any:
     """Open DATA as a source."""
     from primedpca.sources import as_source
 
@@ -40,7 +37,7 @@ def check_no_model(path: str) -> None:
         raise ValueError(f"DATA={path!r} is a model, not data. {ORDER}.")
 
 
-def open_like(path: str, model: Any, reading: Reading) -> DataSource:
+def open_like(path: str, model: Any, reading: Reading) -> Any:
     """Open DATA for a model: with its map and, in a table, the columns it was fitted to."""
     names = getattr(model, "feature_names_in_", None)
     named = not (reading.columns or reading.exclude or reading.header is False)
@@ -170,7 +167,7 @@ def check_page(page: Path) -> None:
     check_page_path(page)
 
 
-def write_page(pca: Any, page: Path, source: DataSource, data: str, model: Path | None) -> None:
+def write_page(pca: Any, page: Path, source: Any, data: str, model: Path | None) -> None:
     """Write a report, with the labels of the source."""
     from primedpca.report import write_report
 

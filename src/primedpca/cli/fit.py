@@ -10,19 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from primedpca._core.wording import duration, size
-from primedpca.cli import files
+from primedpca.cli import files, printing
 from primedpca.cli import options as opt
 from primedpca.cli.errors import DONE, NOT_CONVERGED, Interrupted
-from primedpca.cli.printing import (
-    in_words_of_the_command_line,
-    model_json,
-    new_table,
-    print_json,
-    printable,
-    say,
-    show_model,
-    to_terminal,
-)
 
 
 def fit(
@@ -50,12 +40,12 @@ def fit(
     if report is not None:
         files.write_page(model, report, source, data, out)
     for words in warned:
-        say(f"primedpca: warning: {words}", error=True)
+        printing.say(f"primedpca: warning: {words}", error=True)
     if as_json:
-        found = model_json(model) | {"data": data, "seconds": seconds, "warnings": warned}
-        print_json(found | {"model": out, "report": report})
+        found = printing.model_json(model) | {"data": data, "seconds": seconds, "warnings": warned}
+        printing.print_json(found | {"model": out, "report": report})
     else:
-        _show_fit(model, source, f"{printable(data)}: ", duration(seconds), options)
+        _show_fit(model, source, f"{printing.printable(data)}: ", duration(seconds), options)
     # A priming that ran to its own end without a certificate did what was requested.
     return DONE if model.converged_ or model.status_.name == "FINISHED" else NOT_CONVERGED
 
@@ -89,7 +79,7 @@ def _fitted(model: Any, source: Any, verbose: bool) -> list[str]:
             raise Interrupted(_how_to_resume(model.checkpoint)) from None
     # The printed status and the exit code already say that a fit has not converged.
     found = [warning for warning in caught if warning.category.__name__ != "ConvergenceWarning"]
-    return [in_words_of_the_command_line(str(warning.message)) for warning in found]
+    return [printing.in_words_of_the_command_line(str(warning.message)) for warning in found]
 
 
 def _how_to_resume(checkpoint: Path | None) -> str:
@@ -100,15 +90,15 @@ def _how_to_resume(checkpoint: Path | None) -> str:
 
 
 def _show_fit(model: Any, source: Any, name: str, took: str, options: opt.FitOptions) -> None:
-    console = to_terminal()
+    console = printing.to_terminal()
     passes = "one pass" if model.n_passes_ == 1 else f"{model.n_passes_:.3g} passes"
     n, d = source.shape
     console.print(f"{name}{n:,} rows x {d:,} columns; {passes}, {took}", style="bold")
     console.print()
-    show_model(console, model)
+    printing.show_model(console, model)
     for title, path in (("Model", options.out), ("Report", options.report)):
         if path is not None:
-            console.print(f"{title}: {printable(path)}", soft_wrap=True)
+            console.print(f"{title}: {printing.printable(path)}", soft_wrap=True)
     if options.out is None:
         console.print("Not saved: add -o model.safetensors.", style="dim")
 
@@ -133,13 +123,15 @@ def plan(
     if as_json:
         names = ("name", "steps", "passes", "flops", "bytes", "memory", "seconds")
         ways = [{name: getattr(way, name) for name in names} for way in found.ways]
-        print_json({"shape": source.shape, "plan": str(found), "ways": ways})
+        printing.print_json({"shape": source.shape, "plan": str(found), "ways": ways})
         return
-    console, (n, d) = to_terminal(), source.shape
+    console, (n, d) = printing.to_terminal(), source.shape
     console.print(f"{n:,} rows x {d:,} columns of {source.dtype}", style="bold")
     console.print(str(found))
     if found.ways:
-        table = new_table("method", "passes", "bytes read", "memory", "time", overflow="fold")
+        table = printing.new_table(
+            "method", "passes", "bytes read", "memory", "time", overflow="fold"
+        )
         for i, way in enumerate(found.ways):
             cells = (f"{way.passes:.0f}", size(way.bytes), size(way.memory), duration(way.seconds))
             table.add_row(way.name, *cells, style="green" if i == 0 else None)

@@ -1,17 +1,19 @@
-"""Commands for a saved model: ``primedpca transform``, ``inspect`` and ``report``."""
+"""Commands for given components: ``primedpca transform``, ``certify``, ``inspect``, ``report``."""
 
 from __future__ import annotations
 
 import os
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from primedpca._core.outward_rounding import round_down, round_up
+from primedpca.cli import files, printing
 from primedpca.cli import options as opt
-from primedpca.cli.files import check_outputs, check_page, load_model, open_like, write_page
-from primedpca.cli.printing import model_json, print_json, printable, say, show_model, to_terminal
+from primedpca.cli.errors import DONE, NOT_CONVERGED
 
 SCORES = "File for the scores: .npy, .csv, .tsv or .parquet."
 OUT: dict[str, Any] = {"show_default": False}
@@ -35,7 +37,7 @@ def transform(
 
     Example: primedpca transform flowers.csv model.safetensors -o scores.csv --label species
     """
-    check_outputs({"-o": out}, force, data, model)
+    files.check_outputs({"-o": out}, force, data, model)
     from primedpca._io.score_file import FORMATS
 
     if out.suffix not in FORMATS:
@@ -45,15 +47,15 @@ def transform(
             f"`-o` {out} holds numbers only. Omit --id and --label, or write a .csv file."
         )
     # A device would need all data in memory; without one, scores are computed block by block.
-    pca = load_model(model).set_params(device=None)
-    source = open_like(data, pca, reading)
+    pca = files.load_model(model).set_params(device=None)
+    source = files.open_like(data, pca, reading)
     beside = {reading.id_column: "row_names", reading.label_column: "labels"}
     n, k = _write_scores(pca, source, out, beside)
     if as_json:
         columns = list(pca.get_feature_names_out())
-        print_json({"out": str(out), "shape": (n, k), "columns": columns})
+        printing.print_json({"out": str(out), "shape": (n, k), "columns": columns})
     else:
-        say(f"{out}: {n:,} rows x {k:,} scores")
+        printing.say(f"{out}: {n:,} rows x {k:,} scores")
 
 
 def _write_scores(pca: Any, source: Any, out: Path, beside: dict[str | None, str]) -> Any:
@@ -74,6 +76,84 @@ def _write_scores(pca: Any, source: Any, out: Path, beside: dict[str | None, str
         return scores.shape
 
 
+_COMPONENTS = "One component per row: .npy, .npz, .csv, any other DATA, or a model from fit."
+_TOL = "Test whether each component is within this angle: pi/128, 1deg, 0.01 (radians)."
+
+
+def certify(
+    data: opt.Data,
+    components: Annotated[
+        str, typer.Argument(metavar="COMPONENTS", show_default=False, help=_COMPONENTS)
+    ],
+    *,
+    tol: Annotated[Any, opt.option("ANGLE", opt.as_angle, _TOL, show_default=False)] = None,
+    max_passes: opt.MaxPasses = 20,
+    reading: opt.Reading,
+    scale: opt.Scale = None,
+    missing: opt.Missing = None,
+    seed: opt.Seed = None,
+    as_json: opt.AsJson = False,
+) -> int:
+    """Prove how far COMPONENTS are, at most, from the true principal components of DATA.
+
+    Exit code 3 if --tol is given and not every component is proven within it.
+    For a model, its own map, scale and rule for missing values are used.
+
+    Example: primedpca certify data.npy components.npy --tol 1deg
+    """
+    files.check_no_model(data)
+    vectors, model = _components(components, reading)
+    preparation: dict[str, Any] = {"scale": scale, "missing": missing or "error"}
+    if model is not None:
+        for option, value in (("--scale", scale), ("--missing", missing)):
+            if value is not None:
+                raise ValueError(f"`{option}` {value} is set by the model. Omit it.")
+        preparation = {"center": model.center, "scale": model.scale_, "missing": model.missing}
+    if files.is_csv(components) and not files.is_csv(
+        data
+    ):  # both options describe the components only
+        reading = replace(reading, delimiter=None, header=None)
+    source = files.open_like(data, model, reading)
+    from primedpca._solve.audit import certify as audited
+
+    proof = audited(
+        source, vectors, tol=tol, max_passes=max_passes, random_state=seed, **preparation
+    )
+    met = None if tol is None else bool(proof.met(tol).all())
+    if as_json:
+        printing.print_json(
+            {"tol": tol, "met": met, "certificate": printing.certificate_json(proof)}
+        )
+    else:
+        low, high = proof.eigenvalue_bounds.T
+        columns = {
+            "variance at least": [f"{round_down(value, 4):.4g}" for value in low],
+            "at most": [f"{round_up(value, 4):.4g}" for value in high],
+        }
+        printing.show_components(printing.to_terminal(), columns, proof, tol)
+    return NOT_CONVERGED if met is False else DONE
+
+
+def _components(path: str, reading: opt.Reading) -> tuple[Any, Any]:
+    """Return the vectors ``(k, d)``, and the model if the file is one, else None."""
+    if path.endswith(files.MODEL):
+        model = files.load_model(path)
+        return model.components_, model
+    from primedpca.sources.base import whole
+    from primedpca.sources.files.csv_text import NoNamesError
+
+    own = opt.Reading(delimiter=reading.delimiter) if files.is_csv(path) else opt.Reading()
+    try:
+        return whole(files.open_data(path, own)), None
+    except NoNamesError:
+        # Read the first line as a component: if it held names, the rows would not be orthonormal.
+        return whole(files.open_data(path, replace(own, header=False))), None
+    except (OSError, ValueError) as error:
+        # Subclasses of ValueError may take other arguments than a message.
+        kind = type(error) if isinstance(error, OSError) else ValueError
+        raise kind(str(error).replace("`X`", "`components`")) from error
+
+
 def inspect(model: opt.Model, as_json: opt.AsJson = False) -> None:
     """Show a model written by fit or PrimedPCA.save: its components and what is proven.
 
@@ -81,17 +161,17 @@ def inspect(model: opt.Model, as_json: opt.AsJson = False) -> None:
 
     Example: primedpca inspect model.safetensors
     """
-    pca = load_model(model)
+    pca = files.load_model(model)
     names = getattr(pca, "feature_names_in_", None)
     if as_json:
-        found = model_json(pca) | {"parameters": pca.get_params(deep=False)}
-        print_json(found | {"model": str(model), "feature_names": names})
+        found = printing.model_json(pca) | {"parameters": pca.get_params(deep=False)}
+        printing.print_json(found | {"model": str(model), "feature_names": names})
         return
     from primedpca.report.page import outcome
 
-    console, said = to_terminal(), []
+    console, said = printing.to_terminal(), []
     size = f"{pca.n_samples_:,} rows x {pca.n_features_in_:,} columns"
-    console.print(f"{printable(model)}: fitted to {size}", style="bold")
+    console.print(f"{printing.printable(model)}: fitted to {size}", style="bold")
     if names is not None:
         # As ``--columns`` reads them.
         shown = (f'"{name}"' if "," in name else name for name in names[:8])
@@ -105,9 +185,9 @@ def inspect(model: opt.Model, as_json: opt.AsJson = False) -> None:
         said.append(("Missing values", "replaced by the mean of their column"))
     for name, value in (*said, *outcome(pca)):
         if name != "Status":  # it follows the table, unless the fit has converged
-            console.print(f"{name}: {printable(value)}")
+            console.print(f"{name}: {printing.printable(value)}")
     console.print()
-    show_model(console, pca)
+    printing.show_model(console, pca)
 
 
 def report(
@@ -127,11 +207,11 @@ def report(
 
     Example: primedpca report model.safetensors flowers.csv -o page.html --label species
     """
-    check_outputs({"-o": out}, force, data, model)
-    check_page(out)
-    pca = load_model(model)
-    write_page(pca, out, open_like(data, pca, reading), data, model)
+    files.check_outputs({"-o": out}, force, data, model)
+    files.check_page(out)
+    pca = files.load_model(model)
+    files.write_page(pca, out, files.open_like(data, pca, reading), data, model)
     if as_json:
-        print_json({"page": str(out), "model": str(model), "data": data})
+        printing.print_json({"page": str(out), "model": str(model), "data": data})
     else:
-        say(f"{out}: open it in a browser")
+        printing.say(f"{out}: open it in a browser")

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import re
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
+from primedpca.cli.options import FitOptions
 
 #: Characters that a terminal interprets instead of showing: control characters, bidirectional
 #: marks, line separators, and lone surrogates, which cannot be encoded at all.
@@ -23,6 +21,7 @@ CONTROLS = re.compile(
 WORDS = {
     "`n_components`": "`-k`",
     "`X`": "DATA",
+    "`map`": "`--map`",
     "Input X contains": "DATA contain",
     "`id_column`": "`--id`",
     "`label_column`": "`--label`",
@@ -36,21 +35,16 @@ WORDS = {
     "'mle' or None": "or mle",
     "`overwrite`=True": "`--force`",
     "`out`": "`-o`",
-} | {
-    f"`{name}`": f"`--{name.replace('_', '-')}`"
-    for name in (
-        *("columns", "exclude", "delimiter", "header", "shape", "dtype", "offset", "follow_links"),
-        *("map", "tol", "max_passes", "max_memory", "missing", "scale", "device", "priming"),
-        "checkpoint",
-    )
 }
+#: The other options have the names of the arguments.
+SAME = {f"`{own.name}`": f"`--{own.name.replace('_', '-')}`" for own in fields(FitOptions)}
 NARROW = 60  # columns; a narrower terminal gets a narrower table
 MOST = 40  # rows of a table; --json prints all
 
 
 def in_words_of_the_command_line(text: str) -> str:
     """Replace the library's argument names in a message by the options that set them."""
-    for name, word in WORDS.items():
+    for name, word in (*WORDS.items(), *SAME.items()):
         text = text.replace(name, word)
     return text
 
@@ -90,7 +84,7 @@ def _as_json(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
-def to_terminal(*, stderr: bool = False) -> Console:
+def to_terminal(*, stderr: bool = False) -> Any:
     """Return a console: coloured on a terminal, plain in a pipe, without markup in text."""
     from rich.console import Console
 
@@ -105,7 +99,7 @@ def to_terminal(*, stderr: bool = False) -> Console:
     return Terminal(stderr=stderr, highlight=False, markup=False, emoji=False)
 
 
-def new_table(first: str, *titles: str, **look: Any) -> Table:
+def new_table(first: str, *titles: str, **look: Any) -> Any:
     """Return a table without lines; ``look`` is for the first column, numbers are in the others."""
     from rich.table import Table
 
@@ -118,10 +112,10 @@ def new_table(first: str, *titles: str, **look: Any) -> Table:
 
 def model_json(model: Any) -> dict[str, Any]:
     """Return the facts about a model as plain values."""
-    same = ("n_samples", "n_components", "converged", "explained_variance")
-    same += ("explained_variance_ratio", "noise_variance")
-    return {name: getattr(model, f"{name}_") for name in same} | {
+    same = ("n_samples", "n_components", "explained_variance", "explained_variance_ratio")
+    return {name: getattr(model, f"{name}_") for name in (*same, "noise_variance")} | {
         "n_features": model.n_features_in_,
+        "converged": bool(model.converged_),
         "status": model.status_.name.lower(),
         "plan": None if model.plan_ is None else str(model.plan_),
         "passes": model.n_passes_,
@@ -138,7 +132,7 @@ def certificate_json(proof: Any) -> dict[str, Any] | None:
     return asdict(proof) | {"clusters": [run._asdict() for run in proof.clusters]}
 
 
-def show_model(console: Console, model: Any) -> None:
+def show_model(console: Any, model: Any) -> None:
     """Print the table of components, the certificate, and the status unless converged."""
     ratios = model.explained_variance_ratio_
     columns = {
@@ -155,7 +149,7 @@ def show_model(console: Console, model: Any) -> None:
 
 
 def show_components(
-    console: Console, columns: dict[str, list[str]], proof: Any, tol: float | None
+    console: Any, columns: dict[str, list[str]], proof: Any, tol: float | None
 ) -> None:
     """Print a table of the first components with their bounds, and the certificate in words."""
     from primedpca.report.words import certificate_words
@@ -170,7 +164,7 @@ def show_components(
     console.print(certificate_words(proof, tol))
 
 
-def component_table(columns: dict[str, list[str]], title: str, bounds: list[Any]) -> Table:
+def component_table(columns: dict[str, list[str]], title: str, bounds: list[Any]) -> Any:
     """Return a table with a row for each bound, its component counted from 1."""
     table = new_table("#", *columns, title, justify="right", no_wrap=True, style="dim")
     for i, row in enumerate(zip(*columns.values(), bounds, strict=False), start=1):

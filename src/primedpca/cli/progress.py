@@ -7,13 +7,10 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from primedpca._core.wording import angle_words, duration, size
 from primedpca.cli.printing import bound_cells, component_table, to_terminal
-
-if TYPE_CHECKING:
-    from rich.console import Console, Group
 
 
 @contextmanager
@@ -77,7 +74,7 @@ class LiveTable:
         The model being fitted; the table shows the time left once ``plan_`` exists.
     """
 
-    def __init__(self, console: Console, model: Any) -> None:
+    def __init__(self, console: Any, model: Any) -> None:
         self.console, self.model = console, model
         self._begun = time.monotonic()
         self._row: dict[str, Any] = {"passes": 0.0}
@@ -94,7 +91,7 @@ class LiveTable:
             self._bytes += taken
             self._done, self._blocks = self._done + 1, blocks
 
-    def render(self) -> Group:
+    def render(self) -> Any:
         """Return the state as a renderable of rich."""
         from rich.console import Group
         from rich.text import Text

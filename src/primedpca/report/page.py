@@ -10,6 +10,7 @@ import os
 import platform
 import re
 import shlex
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
@@ -204,12 +205,8 @@ def _is_page(path: Path) -> bool:
     """Whether a file is an HTML page or empty; pipes and devices are not opened."""
     if not path.is_file():
         return False
-    try:
-        with open(path, "rb") as file:
-            head = file.read(len(BEGINNING))
-    except OSError as error:
-        raise PermissionError(f"{path} exists and cannot be read: {error}") from error
-    return head.lower() == BEGINNING or not head
+    with open(path, "rb") as file:
+        return file.read(len(BEGINNING)).lower() in (b"", BEGINNING)
 
 
 def _code(model: Any, model_path: str | os.PathLike[str] | None) -> list[tuple[str, str, str]]:
@@ -232,13 +229,11 @@ def _code(model: Any, model_path: str | os.PathLike[str] | None) -> list[tuple[s
         f"back = pca.inverse_transform(scores)    # (rows, {d}), rebuilt from {count_words(k)}\n"
         f"first = pca.components_[0]              # component 1: Python counts from 0\n"
     )
-    if model.certificate_ is None:
-        python += (
-            "\nfrom primedpca import certify\n\n"
-            "print(certify(X, pca.components_))      # bounds on their error\n"
-        )
-    else:
+    if model.certificate_ is not None:
         python += "bounds = pca.certificate_.angle_bounds  # radians, proven\n"
+    else:
+        python += "\nfrom primedpca import certify\n\n"
+        python += "print(certify(X, pca.components_))      # bounds on their error\n"
     own = f", after your own map {map_}" if map_ is not None and not ready else ""
     ways = [("In Python", f"X: rows with the same columns as the data above{own}.", python)]
     if not own:  # the command line knows only the maps of this library
@@ -261,10 +256,11 @@ def request(model: Any, known: Inputs) -> list[tuple[str, str]]:
         said.append(("Map", f"{model.map_}, applied to each row"))
     said.append(("Components", _count_words(model)))
     if model.certificate != "none":
-        said.append(
-            ("Tolerance", f"{_tolerance(model.tol)} between each component and the true one")
-        )
-        proof = model.certificate_
+        parts, proof = math.pi / model.tol, model.certificate_
+        whole = abs(parts - round(parts)) < 1e-9 * parts
+        exact = f"pi/{parts:.0f}" if whole else f"{model.tol:.4g}"
+        angle = f"{angle_words(model.tol)} ({exact} radians)"
+        said.append(("Tolerance", f"{angle} between each component and the true one"))
         if proof is None or proof.kind == "probabilistic":
             said.append(("Probability", f"{certainty_words(model.failure_probability)} or more"))
     return said
@@ -272,12 +268,13 @@ def request(model: Any, known: Inputs) -> list[tuple[str, str]]:
 
 def options(model: Any) -> list[tuple[str, str, str]]:
     """Return the parameters that differ from their defaults: name, value, default."""
-    params, known = model.get_params(deep=False), inspect.signature(type(model)).parameters
-    return [
-        (name, _shown(params[name]), _shown(known[name].default))
-        for name in known
-        if name != "n_components" and not _same(params[name], known[name].default)
-    ]
+    found = []
+    for name, known in inspect.signature(type(model)).parameters.items():
+        value, default = getattr(model, name), known.default
+        same = type(value) in (type(default), np.float64) and bool(value == default)
+        if name != "n_components" and not same:
+            found.append((name, _shown(value), _shown(default)))
+    return found
 
 
 def key_numbers(model: Any) -> list[tuple[str, str]]:
@@ -306,11 +303,8 @@ def component_rows(model: Any) -> list[tuple[tuple[float, ...], tuple[object, ..
     own, intervals = np.full(k, np.inf), np.full((k, 2), np.nan)
     counted, clusters, names = own, np.full(k, np.inf), ["–"] * k
     if proof is not None:
-        own, intervals, counted = (
-            proof.angle_bounds,
-            proof.eigenvalue_bounds,
-            proof.counted_bounds(),
-        )
+        own, counted = proof.angle_bounds, proof.counted_bounds()
+        intervals = proof.eigenvalue_bounds
         for start, stop, _ in proof.clusters:
             clusters[start:stop] = start
             names[start:stop] = [f"{start + 1} to {stop}"] * (min(stop, k) - start)
@@ -330,10 +324,8 @@ def versions() -> list[tuple[str, str]]:
     """Return the versions of this package and its dependencies on this machine."""
     found = [("primedpca", primedpca.__version__), ("Python", platform.python_version())]
     for name in LIBRARIES:
-        try:
+        with suppress(PackageNotFoundError):
             found.append((name, version(name)))
-        except PackageNotFoundError:
-            continue
     return [*found, ("System", platform.platform(terse=True))]
 
 
@@ -346,16 +338,6 @@ def _count_words(model: Any) -> str:
     if isinstance(wanted, (float, np.floating)):
         return f"{k}, the fewest that explain {100 * wanted:g} % of the variance"
     return str(wanted) if wanted == k else f"{wanted}, of which {k} so far"
-
-
-def _tolerance(tol: float) -> str:
-    parts = math.pi / tol
-    exact = f"pi/{parts:.0f}" if abs(parts - round(parts)) < 1e-9 * parts else f"{tol:.4g}"
-    return f"{angle_words(tol)} ({exact} radians)"
-
-
-def _same(value: Any, default: Any) -> bool:
-    return type(value) in (type(default), type(np.float64(0))) and bool(value == default)
 
 
 def _shown(value: Any) -> str:
