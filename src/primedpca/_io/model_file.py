@@ -177,8 +177,8 @@ def _check_fitted(fitted: dict[str, Any]) -> None:
     for name, size in (("n_components_", k), ("n_features_in_", d)):
         if fitted[name] != size:
             raise ValueError(f"`{name}`={fitted[name]}, but `components_` has shape {(k, d)}.")
-    proof, bounds = fitted["certificate_"], fitted["angle_bounds_"]
-    if not np.array_equal(bounds, None if proof is None else proof.angle_bounds):
+    bounds: Any = getattr(fitted["certificate_"], "angle_bounds", None)
+    if not np.array_equal(fitted["angle_bounds_"], bounds):
         raise ValueError("`angle_bounds_` differ from those of `certificate_`.")
 
 

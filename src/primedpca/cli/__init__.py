@@ -48,8 +48,8 @@ def _root(version: Annotated[bool, _VERSION] = False) -> None:
 
 
 #: Commands in the order of the help.
-_OWN = (demo, fit, transform, certify, plan, inspect, report, bench)
-COMMANDS: dict[str, Callable[..., Any]] = {command.__name__: command for command in _OWN}
+OWN = (demo, fit, transform, certify, plan, inspect, report, bench)
+COMMANDS: dict[str, Callable[..., Any]] = {command.__name__: command for command in OWN}
 # Commands of other installed packages, such as `reproduce` of primedpca_paper.
 _found = sorted(entry_points(group="primedpca.commands"), key=lambda entry: entry.name)
 COMMANDS |= {entry.name: entry.load() for entry in _found}

@@ -18,7 +18,7 @@ def demo(as_json: opt.AsJson = False) -> None:
 
     Example: primedpca demo
     """
-    from primedpca._demo.demo import prove_demo, run_demo
+    from primedpca._demo import prove_demo, run_demo
 
     if as_json:
         rows, proofs = ([asdict(row) for row in part] for part in (run_demo(), prove_demo()))
@@ -32,7 +32,7 @@ def _show(rows: Iterable[Any]) -> None:
     """Print the table and how to read it."""
     from rich.text import Text
 
-    from primedpca._demo.demo import N_COMPONENTS, STEPS
+    from primedpca._demo import N_COMPONENTS, STEPS
 
     console = printing.to_terminal()
     console.print(
@@ -70,7 +70,7 @@ def _colour(share: float) -> str:
 
 def _show_proofs(proofs: Iterable[Any]) -> None:
     """Print the table of fits with the defaults."""
-    from primedpca._demo.demo import N_COMPONENTS
+    from primedpca._demo import N_COMPONENTS
 
     console = printing.to_terminal()
     console.print(
@@ -108,7 +108,7 @@ def bench(
 
     Example: primedpca bench
     """
-    from primedpca._demo.demo import race, races
+    from primedpca._demo import race, races
 
     if data is None:
         if reading != opt.Reading():

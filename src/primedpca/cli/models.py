@@ -167,7 +167,7 @@ def inspect(model: opt.Model, as_json: opt.AsJson = False) -> None:
         found = printing.model_json(pca) | {"parameters": pca.get_params(deep=False)}
         printing.print_json(found | {"model": str(model), "feature_names": names})
         return
-    from primedpca.report.page import outcome
+    from primedpca.report.words import outcome
 
     console, said = printing.to_terminal(), []
     size = f"{pca.n_samples_:,} rows x {pca.n_features_in_:,} columns"

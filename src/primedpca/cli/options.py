@@ -31,6 +31,10 @@ ANGLE = re.compile(
 )
 
 
+def _invalid(what: str, words: str, remedy: str) -> Exception:
+    return typer.BadParameter(f"Invalid {what}: {words!r}. {remedy}")
+
+
 def as_angle(words: str) -> float:
     """Parse an angle such as ``pi/1024``, ``2*pi/128``, ``1deg``, ``0.5°`` or ``0.01`` (radians).
 
@@ -42,9 +46,7 @@ def as_angle(words: str) -> float:
     found = ANGLE.fullmatch(words.strip().lower())
     over = float(found["over"] or 1) if found else 0.0
     if found is None or over == 0:
-        raise typer.BadParameter(
-            f"Invalid angle: {words!r}. Write pi/1024, 0.1deg, or 0.003 for radians."
-        )
+        raise _invalid("angle", words, "Write pi/1024, 0.1deg, or 0.003 for radians.")
     if found["pi"]:
         return float(found["times"] or 1) * math.pi / over
     value = float(found["value"])
@@ -58,17 +60,15 @@ def as_count(words: str) -> Any:
     for kind in (int, float):
         with suppress(ValueError):
             return kind(words)
-    raise typer.BadParameter(
-        f"Invalid number of components: {words!r}. Use an integer such as 10, a fraction of the "
-        "variance such as 0.95, or mle."
-    )
+    remedy = "Use an integer such as 10, a fraction of the variance such as 0.95, or mle."
+    raise _invalid("number of components", words, remedy)
 
 
 def as_memory(words: str) -> str:
     """Check a size such as ``2GB`` and return it unchanged."""
     if re.fullmatch(r"\s*(\d+|\d*\.\d+)\s*[kmgt]?b\s*", words.lower()):
         return words
-    raise typer.BadParameter(f"Invalid size: {words!r}. Write 500MB or 2GB.")
+    raise _invalid("size", words, "Write 500MB or 2GB.")
 
 
 def _one_of(what: str, *known: str) -> Any:
@@ -88,12 +88,11 @@ def as_names(words: str) -> list[str]:
     >>> as_names('age, "income, yearly"')
     ['age', 'income, yearly']
     """
-    found = next(csv.reader([words], skipinitialspace=True), [])
-    found = [name.strip() for name in found]
-    if not found or not all(found):
-        raise typer.BadParameter(
-            f"""Empty name in {words!r}. Write a,b,c, or 'a,"b, c"' if a name has a comma."""
-        )
+    row = next(csv.reader([words], skipinitialspace=True), [])
+    found = [name.strip() for name in row]
+    if not (found and all(found)):
+        remedy = """Write a,b,c, or 'a,"b, c"' if a name has a comma."""
+        raise typer.BadParameter(f"Empty name in {words!r}. {remedy}")
     return found
 
 
@@ -122,7 +121,7 @@ def as_shape(words: str) -> tuple[int, int]:
     """Parse numbers of rows and columns such as ``1000,50``."""
     found = re.fullmatch(r"\s*(\d+)\s*[,x]\s*(\d+)\s*", words)
     if found is None:
-        raise typer.BadParameter(f"Invalid shape: {words!r}. Write rows and columns as 1000,50.")
+        raise _invalid("shape", words, "Write rows and columns as 1000,50.")
     return int(found[1]), int(found[2])
 
 
@@ -133,9 +132,8 @@ def as_dtype(words: str) -> str:
     try:
         np.dtype(words)
     except TypeError:
-        raise typer.BadParameter(
-            f"Unknown dtype: {words!r}. Write float32, uint8, or >f4 for big-endian."
-        ) from None
+        remedy = "Write float32, uint8, or >f4 for big-endian."
+        raise _invalid("dtype", words, remedy) from None
     return words
 
 
@@ -176,7 +174,7 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an e
 
 def _own(*words: Any, default: Any = None, panel: str | None = None) -> Any:
     """Return a field of a group with its :func:`option`, default, and heading in the help."""
-    shown = {"rich_help_panel": panel, "show_default": default is not None}
+    shown: dict[str, Any] = {"rich_help_panel": panel, "show_default": default is not None}
     return field(default=default, metadata={"option": option(*words, **shown)})
 
 
@@ -285,7 +283,7 @@ def _typed(part: Any, hints: dict[str, Any]) -> Any:
 def flat(command: Callable[..., Any]) -> Callable[..., Any]:
     """Return the command with each group replaced by its options, and with ``--debug``."""
     kinds: dict[str, Any] = get_type_hints(command, include_extras=True)
-    groups = {name: kind for name, kind in kinds.items() if is_dataclass(kind)}
+    groups: dict[str, Any] = {name: kind for name, kind in kinds.items() if is_dataclass(kind)}
     own: dict[str, tuple[Any, Any]] = {}
     for name, declared in signature(command).parameters.items():
         if name in groups:
@@ -306,10 +304,9 @@ def flat(command: Callable[..., Any]) -> Callable[..., Any]:
 
     # Typer reads the options from the signature and the annotations.
     called.__annotations__ = {name: kind for name, (kind, _) in own.items()}
-    called.__signature__ = Signature(
-        [  # type: ignore[attr-defined]
-            Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-            for name, (kind, default) in own.items()
-        ]
-    )
+    options = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (kind, default) in own.items()
+    ]
+    called.__signature__ = Signature(options)  # type: ignore[attr-defined]
     return called

@@ -29,16 +29,5 @@ from primedpca.plots.components import certificate, component_images, convergenc
 from primedpca.plots.plane import biplot, scores
 from primedpca.plots.runs import monitor, plans, streaks
 
-__all__ = [
-    "biplot",
-    "certificate",
-    "component_images",
-    "convergence",
-    "loadings",
-    "monitor",
-    "plans",
-    "scores",
-    "scree",
-    "streaks",
-    "style",
-]
+__all__ = ["biplot", "certificate", "component_images", "convergence", "loadings", "monitor"]
+__all__ += ["plans", "scores", "scree", "streaks", "style"]

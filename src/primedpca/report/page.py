@@ -308,7 +308,7 @@ def component_rows(model: Any) -> list[tuple[tuple[float, ...], tuple[object, ..
         for start, stop, _ in proof.clusters:
             clusters[start:stop] = start
             names[start:stop] = [f"{start + 1} to {stop}"] * (min(stop, k) - start)
-    rows = []
+    rows: list[Any] = []
     for i in range(min(k, MOST_ROWS)):
         low, high = intervals[i]
         shares = (f"{_percent(v)} %" if ratios.sum() > 0 else "–" for v in (ratios[i], sums[i]))
