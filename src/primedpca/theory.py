@@ -17,7 +17,7 @@ from scipy.linalg import null_space
 from primedpca._core.arrays import describe, to_numpy
 from primedpca._core.orthonormal import basis_of, small_eigh
 from primedpca._operator.operator import Centred
-from primedpca.metrics import angles
+from primedpca.metrics import angles, check_threshold
 from primedpca.priming import check_directions
 from primedpca.protocols import Array
 
@@ -111,10 +111,7 @@ class Refining:
         threshold : float
             Angle in radians, between 0 and pi/2.
         """
-        if not 0 < threshold < np.pi / 2:
-            raise ValueError(
-                f"`threshold`={threshold} must be an angle in radians, above 0 and below pi/2."
-            )
+        check_threshold(threshold)
         # Strict, because a streak counts angles below its threshold.
         return self.angle_bounds < threshold
 

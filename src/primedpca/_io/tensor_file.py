@@ -101,22 +101,18 @@ def read_file(path: str | os.PathLike[str], kind: str, types: Mapping[str, Any])
     if _digest(kind, body or "", tensors) != head.get("sha256"):
         raise ValueError(f"{name} is damaged: its checksum does not match. Restore it from a copy.")
     try:
-        return _decode(_parsed(body or ""), tensors, types)
+        value = json.loads(body or "", parse_constant=_finite, parse_float=_finite)
+        return _decode(value, tensors, types)
     except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
         raise ValueError(f"{name} is not a valid {kind}: {error}") from error
 
 
-def _parsed(body: str) -> Any:
-    """Parse JSON whose numbers are all finite; others are written as ``{"@float": ...}``."""
-
-    def refused(word: str) -> float:
+def _finite(word: str) -> float:
+    """Parse a finite number of JSON; others are written as ``{"@float": ...}``."""
+    value = float(word)
+    if not math.isfinite(value):
         raise ValueError(f"{word[:20]} is not a finite JSON number.")
-
-    def finite(word: str) -> float:
-        value = float(word)
-        return value if math.isfinite(value) else refused(word)
-
-    return json.loads(body, parse_constant=refused, parse_float=finite)
+    return value
 
 
 def _digest(kind: str, body: str, tensors: Mapping[str, np.ndarray]) -> str:

@@ -112,9 +112,7 @@ def bench(
 
     if data is None:
         if reading != opt.Reading():
-            raise ValueError(
-                "Options on how to read DATA need DATA. Name a file, or leave them out."
-            )
+            raise ValueError("Options on how to read DATA need DATA. Name a file, or omit them.")
         rows = [row for name, x in races() for row in race(name, x, k, repeats)]
     else:
         rows = race(data, files.open_data(data, reading), k, repeats)

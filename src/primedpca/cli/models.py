@@ -16,13 +16,13 @@ from primedpca.cli import options as opt
 from primedpca.cli.errors import DONE, NOT_CONVERGED
 
 SCORES = "File for the scores: .npy, .csv, .tsv or .parquet."
-OUT: dict[str, Any] = {"show_default": False}
+PAGE = "HTML page to write."
 
 
 def transform(
     data: opt.Data,
     model: opt.Model,
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="OUT", help=SCORES, **OUT)],
+    out: Annotated[Path, opt.option("OUT", None, SCORES, "-o", "--out", show_default=False)],
     *,
     reading: opt.Reading,
     force: opt.Force = False,
@@ -43,9 +43,7 @@ def transform(
     if out.suffix not in FORMATS:
         raise ValueError(f"`-o` {out}: unsupported suffix. Use one of {', '.join(FORMATS)}.")
     if out.suffix == ".npy" and (reading.id_column or reading.label_column):
-        raise ValueError(
-            f"`-o` {out} holds numbers only. Omit --id and --label, or write a .csv file."
-        )
+        raise ValueError(f"`-o` {out} holds numbers only. Omit --id and --label, or write a .csv.")
     # A device would need all data in memory; without one, scores are computed block by block.
     pca = files.load_model(model).set_params(device=None)
     source = files.open_like(data, pca, reading)
@@ -103,27 +101,23 @@ def certify(
     """
     files.check_no_model(data)
     vectors, model = _components(components, reading)
-    preparation: dict[str, Any] = {"scale": scale, "missing": missing or "error"}
+    prepared: dict[str, Any] = {"scale": scale, "missing": missing or "error"}
     if model is not None:
         for option, value in (("--scale", scale), ("--missing", missing)):
             if value is not None:
                 raise ValueError(f"`{option}` {value} is set by the model. Omit it.")
-        preparation = {"center": model.center, "scale": model.scale_, "missing": model.missing}
-    if files.is_csv(components) and not files.is_csv(
-        data
-    ):  # both options describe the components only
+        prepared = {"center": model.center, "scale": model.scale_, "missing": model.missing}
+    if files.is_csv(components) and not files.is_csv(data):
+        # Both options describe the components only.
         reading = replace(reading, delimiter=None, header=None)
     source = files.open_like(data, model, reading)
     from primedpca._solve.audit import certify as audited
 
-    proof = audited(
-        source, vectors, tol=tol, max_passes=max_passes, random_state=seed, **preparation
-    )
+    proof = audited(source, vectors, tol=tol, max_passes=max_passes, random_state=seed, **prepared)
     met = None if tol is None else bool(proof.met(tol).all())
     if as_json:
-        printing.print_json(
-            {"tol": tol, "met": met, "certificate": printing.certificate_json(proof)}
-        )
+        found = {"tol": tol, "met": met, "certificate": printing.certificate_json(proof)}
+        printing.print_json(found)
     else:
         low, high = proof.eigenvalue_bounds.T
         columns = {
@@ -193,9 +187,7 @@ def inspect(model: opt.Model, as_json: opt.AsJson = False) -> None:
 def report(
     model: opt.Model,
     data: opt.Data,
-    out: Annotated[
-        Path, typer.Option("-o", "--out", metavar="PAGE.html", help="HTML page to write.", **OUT)
-    ],
+    out: Annotated[Path, opt.option("PAGE.html", None, PAGE, "-o", "--out", show_default=False)],
     *,
     reading: opt.Reading,
     force: opt.Force = False,

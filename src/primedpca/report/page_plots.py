@@ -49,7 +49,7 @@ class PagePlot(NamedTuple):
     caption: str
     alt: str
     draw: Callable[..., Any]
-    change: Callable[[Any], Any] = id
+    change: Callable[[Any], Any] = lambda ax: None
     wide: bool = False
     svg: str = ""
 
