@@ -111,10 +111,20 @@ def _matrix(adata: Any, layer: str | None, mask: np.ndarray | None) -> Any:
     """Return the selected columns of the matrix as a source, without a copy where possible."""
     names = np.asarray(adata.var_names, dtype=object)
     if adata.isbacked and layer is None:  # layers are always in memory
-        whole: Any = as_source(adata)
+        source: Any = as_source(adata)
         if mask is None:
-            return whole
-        source = _some_columns(whole, np.flatnonzero(mask))
+            return source
+        if source.axis == 1:
+            raise ValueError(
+                f"`mask_var` needs data stored by rows, but {source!r} is stored by columns. Pass "
+                "adata[:, mask].to_memory()."
+            )
+        wanted = np.flatnonzero(mask)
+
+        def chosen(rows: Any) -> Any:
+            return rows[:, wanted]
+
+        source = Mapped(source, chosen)
     else:
         x: Any = adata.X if layer is None else adata.layers[layer]
         if x is None:
@@ -122,19 +132,6 @@ def _matrix(adata: Any, layer: str | None, mask: np.ndarray | None) -> Any:
         source = as_source(x if mask is None else x[:, mask])
     source.feature_names = names if mask is None else names[mask]
     return source
-
-
-def _some_columns(source: Any, wanted: np.ndarray) -> Any:
-    if source.axis == 1:
-        raise ValueError(
-            f"`mask_var` needs data stored by rows, but {source!r} is stored by columns. Pass "
-            "adata[:, mask].to_memory()."
-        )
-
-    def chosen(rows: Any) -> Any:
-        return rows[:, wanted]
-
-    return Mapped(source, chosen)
 
 
 def to_xarray(pca: PrimedPCA, field: Any, *, sample: Any = None) -> Any:

@@ -132,7 +132,7 @@ def _check_parameters(params: dict[str, Any]) -> None:
         _optional("n_components", count, _count, 1)
     if extra != "auto" or not isinstance(extra, str):
         _whole("extra_components", extra, 0)
-    _optional("random_state", given["random_state"], _at_least, 0)
+    _optional("random_state", given["random_state"], _whole, 0, math.inf)
     if not isinstance(given["verbose"], (bool, np.bool_)):
         _whole("verbose", given["verbose"], -(2**31))
     _one_of("missing", given["missing"], ("error", "mean"))
@@ -319,13 +319,9 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, (bool, np.bool_))
 
 
-def _at_least(name: str, value: Any, least: int, below: float = math.inf) -> None:
+def _whole(name: str, value: Any, least: int, below: float = 2**63) -> None:
     if not _is_whole(value) or not least <= value < below:
         raise ValueError(f"`{name}` holds {_short(value)}, not an integer of at least {least}.")
-
-
-def _whole(name: str, value: Any, least: int) -> None:
-    _at_least(name, value, least, 2**63)
 
 
 def _count(name: str, value: Any, least: int) -> None:

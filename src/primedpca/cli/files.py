@@ -27,14 +27,9 @@ def open_data(path: str, reading: Reading) -> Any:
     """Open DATA as a source."""
     from primedpca.sources import as_source
 
-    check_no_model(path)
-    return as_source(path, **reading.given())
-
-
-def check_no_model(path: str) -> None:
-    """Raise ValueError if DATA is a model file."""
     if path.endswith(MODEL):
         raise ValueError(f"DATA={path!r} is a model, not data. {ORDER}.")
+    return as_source(path, **reading.given())
 
 
 def open_like(path: str, model: Any, reading: Reading) -> Any:

@@ -99,7 +99,6 @@ def certify(
 
     Example: primedpca certify data.npy components.npy --tol 1deg
     """
-    files.check_no_model(data)
     vectors, model = _components(components, reading)
     prepared: dict[str, Any] = {"scale": scale, "missing": missing or "error"}
     if model is not None:

@@ -70,18 +70,13 @@ def say(text: str, *, error: bool = False) -> None:
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """Print one JSON object on one line; NaN and infinity become null."""
+    """Print one JSON object on one line; NaN and infinity become null, unknown types text."""
     # Two trips through json replace non-finite numbers without a walk of our own.
-    text = json.dumps(value, default=_as_json)
+    text = json.dumps(value, default=lambda part: getattr(part, "tolist", part.__str__)())
     plain = json.loads(text, parse_constant=lambda name: None)
     text = json.dumps(plain, allow_nan=False, ensure_ascii=False)
     # Readable in any language, but control characters stay escaped on a terminal.
     print(CONTROLS.sub(lambda match: json.dumps(match[0])[1:-1], text))
-
-
-def _as_json(value: Any) -> Any:
-    """Convert NumPy arrays and numbers to lists and numbers, and anything else to text."""
-    return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
 def to_terminal(*, stderr: bool = False) -> Any:

@@ -130,7 +130,15 @@ def certificate(model: Any, ax: Any = None, *, tol: float | None = None) -> Any:
     >>> ax.get_yscale(), ax.get_legend().get_texts()[0].get_text()
     ('log', 'proven within tol')
     """
-    proof, tol = _proof(model, tol)
+    given = isinstance(model, Certificate)
+    proof = model if given else getattr(canvas.fitted(model), "certificate_", None)
+    if proof is None:
+        raise ValueError(
+            "This model has no certificate to draw. Fit it with `certificate`='auto', or draw "
+            "`primedpca.certify(X, model.components_)`."
+        )
+    if tol is None and not given:
+        tol = model.tol
     ax = canvas.axes(ax)
     counted = np.where(proof.zero, proof.angle_bounds, proof.counted_bounds())
     bounds, tied = np.maximum(np.degrees(counted), LEAST), counted < proof.angle_bounds
@@ -162,18 +170,6 @@ def certificate(model: Any, ax: Any = None, *, tol: float | None = None) -> Any:
     _angle_axis(ax, PROVEN)
     canvas.legend_above(ax, 2)
     return ax
-
-
-def _proof(model: Any, tol: float | None) -> tuple[Certificate, float | None]:
-    if isinstance(model, Certificate):
-        return model, tol
-    found = getattr(canvas.fitted(model), "certificate_", None)
-    if found is None:
-        raise ValueError(
-            "This model has no certificate to draw. Fit it with `certificate`='auto', or draw "
-            "`primedpca.certify(X, model.components_)`."
-        )
-    return found, model.tol if tol is None else tol
 
 
 def convergence(model: Any, ax: Any = None) -> Any:
