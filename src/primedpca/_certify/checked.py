@@ -430,7 +430,7 @@ class CheckedCertifier(NoCertifier):
         turn = data.like.asarray(y)
         vectors = basis @ turn
         rest = images @ turn - vectors * data.like.asarray(theta)
-        b = np.linalg.qr(to_numpy(rest), mode="r")
+        b = np.asarray(np.linalg.qr(to_numpy(rest), mode="r"))
         e = rounding_of(data, p, float(theta[0]) + spectral_norm(b))
         found = Evidence(theta, b, _left_out(evidence, p), e, evidence.negligible)
         up = np.minimum(upper(found), self._ceiling[: p + 1])
@@ -474,7 +474,7 @@ class CheckedCertifier(NoCertifier):
             rotation = data.like.asarray(y)
             rest = data.forward(images @ rotation) / data.weight
             rest -= (left @ rotation) * data.like.asarray(theta)
-            b = np.linalg.qr(to_numpy(rest), mode="r")
+            b = np.asarray(np.linalg.qr(to_numpy(rest), mode="r"))
             found = self._right(theta, b, e, np.full(p, each), evidence.negligible, alpha)
             mapped = mapped._replace(evidence=found[0], up=found[1])
         return mapped._replace(vectors=orthonormalise(mapped.vectors)[0])
