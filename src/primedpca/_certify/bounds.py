@@ -170,6 +170,7 @@ def _block_sines(evidence: Evidence, k: int, up: np.ndarray) -> np.ndarray:
         return found
     g, cross = g[fine], evidence.cross / math.sqrt(1 - evidence.skew)
     delta = evidence.skew * math.sqrt(1 + evidence.skew) / (1 - evidence.skew)
+    g = np.maximum(g, 1e-150)  # so that squares do not overflow
     kappa, psi, whole = np.sqrt(_tops(b, g**-2)), evidence.error_of(1 / g), spectral_norm(b)
     # Only later Ritz values can bring the rest nearer: the summands of the others are negative.
     later = np.where(np.arange(theta.size) > fine[:, None], 1 / g, 0.0)
@@ -190,7 +191,8 @@ def _block_sines(evidence: Evidence, k: int, up: np.ndarray) -> np.ndarray:
         if evidence.crosses is not None:
             along = along + cross * kappa * z
         inside = (kappa * (z + along) + psi + delta) * math.sqrt(1 + evidence.skew)
-    found[fine] = np.minimum(np.hypot(inside, z), 1.0)
+        sines = np.hypot(inside, z)
+    found[fine] = np.where(np.isfinite(sines), np.minimum(sines, 1.0), 1.0)
     return found
 
 

@@ -43,6 +43,8 @@ __all__ = ["Goal", "Stage", "Step", "exact_stage", "follow", "solve"]
 
 #: Tolerance down to which a full decomposition whose only shortfall is ties counts as exact.
 COARSE = math.pi / 1024
+#: Angle in radians below which float32 products are too coarse for a proof.
+FINE = 1e-5
 
 
 @dataclass(frozen=True)
@@ -244,7 +246,7 @@ class _Fit:
     def _checked(self, priming: BlockKrylov, start: Array | None) -> Stage:
         """Block Krylov as without a certificate, and a few columns in float64 that check it."""
         plan, goal = self.plan, self.goal
-        if goal.failure_probability == 0:
+        if goal.failure_probability == 0 or (self.cast and self.reach < FINE):
             return self._krylov(replace(priming, side="right"), goal.max_passes, start)
         priming = replace(priming, keep_images=False)  # right vectors are made in float64
         certifier = CheckedCertifier(
