@@ -272,7 +272,11 @@ class _Fit:
         plan, goal = self.plan, self.goal
         failure, seed = goal.failure_probability, goal.seed
         wanted = plan.n_components
-        certifier = ProbeCertifier(self.wide, priming, wanted, failure, seed, start, missed)
+        n, d = self.data.shape
+        small = plan.patience is not None and d <= n  # a full decomposition was an alternative
+        certifier = ProbeCertifier(
+            self.wide, priming, wanted, failure, seed, start, missed, small=small
+        )
         stage = Stage(priming, plan.n_directions, max_passes, seed, certifier, start)
         return stage if before is None else _behind(stage, before)
 
