@@ -142,6 +142,8 @@ class CheckedCertifier(NoCertifier):
     ----------
     exhausted : bool
         Whether this arithmetic, or this kind of proof, cannot prove more.
+    spent : float
+        Probability that one of the proofs so far is false.
     """
 
     needs_all = True
@@ -160,12 +162,14 @@ class CheckedCertifier(NoCertifier):
         # A start may depend on the random vectors of an earlier fit, so it is part of the seed.
         origin = 0 if start is None else zlib.crc32(np.ascontiguousarray(to_numpy(start)).tobytes())
         self.wide, self.priming, self.wanted, self.tol = wide, priming, wanted, tol
-        self.check = Check(wide, priming.side, (seed, 6, origin))
+        # NumPy pads seeds with zeros, and block Krylov draws by (seed, step): a 1 in between.
+        self.check = Check(wide, priming.side, (seed, 6, 1, origin))
         self.operator: Any = Passengers(data, self.check)
         self.exhausted = False
-        self._failure, self._seed = failure_probability, seed
+        self._failure, self._seed, self._origin = failure_probability, seed, origin
         self._riders: Riders | None = None
-        self._looking, self._looks, self._spent = False, 0, 0.0
+        self.spent = 0.0
+        self._looking, self._looks = False, 0
         self._best, self._blocks, self._restarted = math.inf, 0, False
         self._ceiling = np.zeros(0)
         self._changes: list[float] = []
@@ -212,7 +216,7 @@ class CheckedCertifier(NoCertifier):
         now, *before = self._changes[::-1]
         if state.variances.size <= k or not math.isfinite(now):
             return False
-        rate = now / before[0] if before and math.isfinite(before[0]) else 0.05
+        rate = now / before[0] if before and 0 < before[0] < math.inf else 0.05
         # Where much variance is left beside the smallest that is wanted, a second ride pays.
         rest = self.wide.total - float(state.variances.sum())
         rides = 2 if rest > 25 * state.variances[k - 1] else 1
@@ -239,13 +243,15 @@ class CheckedCertifier(NoCertifier):
         self._looks += 1
         # The parts of all looks together, the sum of 1 / (r (r + 1)), never exceed 1.
         share = self._failure / (self._looks * (self._looks + 1))
-        self._spent += share
-        findings = self.check.look(state, share / 4, (self._seed, 7, self._looks))
+        self.spent += share
+        # A quarter for the errors, 5/8 for what was missed, 1/16 for columns on either side.
+        seed = (self._seed, 7, self._looks, self._origin)
+        findings = self.check.look(state, share / 4, seed)
         evidence = self._evidence(state, findings, k, share, full)
         if evidence is None:
             return None
         self._ceiling = upper(evidence)
-        counted = True
+        counted, p = True, _mapped_size(evidence.values, k)
         if isinstance(self.wanted, float):
             least, k = fewest(evidence, self._ceiling, self.wide.total, self.wanted)
             counted = least == k
@@ -257,14 +263,14 @@ class CheckedCertifier(NoCertifier):
         else:
             ideal = Evidence(evidence.values, evidence.residual, evidence.missed, 0.0)
             ahead = certificate_of(ideal, k, None, "", 0.0)
-            if not (last or ahead.met(0.8 * self.tol).all()):
+            if p < k or not (last or ahead.met(0.8 * self.tol).all()):
                 return None  # not worth the half pass that maps the vectors
-            mapped = self._mapped(state, findings, evidence, k, share)
+            mapped = self._mapped(state, findings, evidence, (k, p), share)
             if mapped is None:
                 return None
             found = mapped
         certificate = certificate_of(
-            found.evidence, k, self.wide, "probabilistic", self._spent, found.up
+            found.evidence, k, self.wide, "probabilistic", self.spent, found.up
         )
         certificate = certificate.rounded(2 * found.turned)
         variances = found.evidence.values[:k]
@@ -285,7 +291,7 @@ class CheckedCertifier(NoCertifier):
         e = 1.1 * findings.error + 4 * b * skew + skew**2 * (top + b)
         e += float(np.linalg.norm(left))
         p = min(values.size, k + 8)
-        columns = self.check.columns(findings, turn[:, :p], share / 8) + left[:p]
+        columns = self.check.columns(findings, turn[:, :p], share / 16) + left[:p]
         residual = (1 + skew) * state.residual
         evidence = Evidence(values, residual, math.inf, e, math.inf, columns, skew, skew)
         if self._restarted:
@@ -311,7 +317,12 @@ class CheckedCertifier(NoCertifier):
         return basis, float(1.01 * moved + 4 * UNIT * like.n_features)
 
     def _mapped(
-        self, state: KrylovState, findings: Findings, evidence: Evidence, k: int, share: float
+        self,
+        state: KrylovState,
+        findings: Findings,
+        evidence: Evidence,
+        sizes: tuple[int, int],
+        share: float,
     ) -> Mapped | None:
         """Map the leading left vectors to right ones by half a pass in float64.
 
@@ -320,12 +331,7 @@ class CheckedCertifier(NoCertifier):
         ``C W = W Theta' + M^T R' (n Theta')^(-1/2)``.  As ``R'`` is orthogonal to ``U'``, the
         last term is at most ``sqrt(alpha) R' Theta'^(-1/2)`` in every combination of columns.
         """
-        values, skew, data = evidence.values, findings.skew, self.wide
-        low = np.flatnonzero(values < FALLEN * values[k - 1])
-        p = min(int(low[0]) if low.size else values.size, k + MORE, values.size)
-        p = min(max(p, k), int((values > 1e-6 * values[0]).sum()))
-        if p < k:
-            return None
+        (k, p), skew, data, m = sizes, findings.skew, self.wide, evidence.values.size
         like = replace(data.like, n_features=data.shape[0])
         left = combine(state.basis, state.turn[:, :p], like)
         images = data.adjoint(left)
@@ -335,8 +341,9 @@ class CheckedCertifier(NoCertifier):
         turn = state.turn[:, :p] @ y
         w = state.coupling.shape[1]
         b = (1 + skew) * (state.coupling @ turn[turn.shape[0] - w :])
-        e = rounding_of(data, p, float(theta[0]) + spectral_norm(b))
-        phi = self.check.columns(findings, turn, share / 8) + 4 * e
+        slip = UNIT * (p * data.shape[0] + m * math.sqrt(m * p))  # of the left vectors
+        e = rounding_of(data, p, float(theta[0]) + spectral_norm(b), slip)
+        phi = self.check.columns(findings, turn, share / 16) + 4 * e
         exact = Evidence(theta, b, 0.0, e, columns=phi)
         alpha = min(carried(exact, self._ceiling), float(self._ceiling[0]))
         # Young's inequality separates the unknown part of the residual from the known one.
@@ -347,15 +354,22 @@ class CheckedCertifier(NoCertifier):
         root = np.sqrt(alpha / theta)
         rest = np.linalg.norm(phi / np.sqrt(theta))
         cross = (spectral_norm(b / np.sqrt(theta)) + float(rest)) / math.sqrt(alpha)
-        errors = phi * root + 8 * e
+        errors, slip = phi * root + 8 * e, 4 * e / float(theta[-1])
         found = Evidence(
-            theta, b * root, 0.0, 8 * e, evidence.negligible, errors, cross=cross, outside=True
+            theta, b * root, 0.0, 8 * e, evidence.negligible, errors, slip, cross, outside=True
         )
         found = replace(found, missed=carried(found, up))
         vectors = images @ data.like.asarray(y / np.sqrt(data.weight * theta))
         vectors, _ = orthonormalise(vectors)
         vectors = complete(vectors, data.like, k, 0)
         return Mapped(found, up, vectors, 8 * e / float(theta[k - 1]))
+
+
+def _mapped_size(values: np.ndarray, k: int) -> int:
+    """Return how many left vectors are mapped for the first ``k``, by their variances alone."""
+    low = np.flatnonzero(values < FALLEN * values[k - 1])
+    p = min(int(low[0]) if low.size else values.size, k + MORE, values.size)
+    return min(max(p, k), int((values > 1e-6 * values[0]).sum()))
 
 
 def _rayleigh_ritz(

@@ -210,14 +210,15 @@ class Riders:
         like, xp = self.check.wide.like, self.check.wide.like.xp
         image, slip = self.images.pop(), self.slips.pop()
         image = image - combine(self.basis, inner_products(self.basis, image), like)
-        peak = float(xp.max(xp.abs(image)))
-        # A power of two: neither overflow nor rounding.
-        self.scale = 2.0 ** -math.frexp(peak)[1] if 0 < peak < math.inf else 1.0
+        peaks = to_numpy(xp.max(xp.abs(image), axis=0))
+        # Powers of two: neither overflow nor rounding.  Columns must not depend on each other.
+        self.scale = like.asarray(2.0 ** -np.clip(np.frexp(peaks)[1], -1000, 1000))
         cast = xp.astype(image * self.scale, dtype)
         back = xp.astype(cast, xp.float64) / self.scale
         slip = slip + _norms(back - image) + 64 * self.at * UNIT * _norms(image)
         inside = np.linalg.norm(inner_products(self.basis, back), axis=0)
-        self.inside.append(inside + 4 * back.shape[0] * UNIT * _norms(back))
+        blur = 4 * math.sqrt(self.at) * back.shape[0] * UNIT
+        self.inside.append(inside + blur * _norms(back))
         self._next(back, slip)
         return cast
 
@@ -228,11 +229,12 @@ class Riders:
         before = self.images[-1]
         tests = to_numpy(check.omega.T @ product) - to_numpy(check.z.T @ before)
         self.tests.append(tests)
-        self.heights.append(float(_norms(product).max()))
+        sizes = _norms(product)
+        self.heights.append(float(sizes.max()))
         # V^T C X lies along the last block of V, up to rounding: C maps the others into V.
         last = (self.basis[-1],)
         product -= combine(last, inner_products(last, product), check.wide.like)
-        self._next(product, 64 * self.at * UNIT * _norms(product))
+        self._next(product, 64 * self.at * UNIT * sizes)
 
     def _next(self, image: Array, slip: np.ndarray) -> None:
         self.images.append(image)
@@ -254,13 +256,15 @@ class Riders:
         tall = to_numpy(self.check.wide.like.xp.concat(self.images, axis=1))
         size = self.check.s
         square = (tall.T @ tall).reshape(len(errors), size, len(errors), size).swapaxes(1, 2)
-        first = math.sqrt(max(0.0, float(np.linalg.eigvalsh(square[0, 0])[-1]))) * (1 + 1e-9)
+        # The squares lose half of the digits: what may have cancelled is added.
+        blur = max(1e-13, 2 * tall.shape[0] * UNIT)
+        first = math.sqrt(max(0.0, float(np.linalg.eigvalsh(square[0, 0])[-1]))) * (1 + size * blur)
         best = (first + errors[0]) / t
         if len(errors) > 1 and math.isfinite(best):
             low, high = 3e-3 * best, best
             for count in (8, 5):
                 rhos = np.geomspace(max(low, 1e-290), max(high, 1e-290), count)
-                found = _bounds_by_degree(square, errors, rhos, t)
+                found = _bounds_by_degree(square, errors, rhos, t, blur)
                 i = int(np.argmin(found))
                 best = min(best, float(found[i]))
                 low, high = rhos[max(i - 1, 0)], rhos[min(i + 1, count - 1)]
@@ -320,7 +324,7 @@ def _coefficients(t: int) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
 
 
 def _bounds_by_degree(
-    square: np.ndarray, errors: list[float], rhos: np.ndarray, t: float
+    square: np.ndarray, errors: list[float], rhos: np.ndarray, t: float, blur: float
 ) -> np.ndarray:
     """For each ``rho`` the smallest bound over all degrees; infinite where there is none.
 
@@ -334,9 +338,8 @@ def _bounds_by_degree(
         some = square[:degree, :degree]
         total = np.einsum("in,jn,ijab->nab", c, c, some)
         height = np.maximum(np.linalg.eigvalsh(total)[:, -1], 0.0)
-        # The squares lose half of the digits: what may have cancelled is added.
         parts = np.sqrt(np.einsum("iiaa->i", some))
-        height = np.sqrt(height + 1e-13 * (np.abs(c) * parts[:, None]).sum(axis=0) ** 2)
+        height = np.sqrt(height + blur * (np.abs(c) * parts[:, None]).sum(axis=0) ** 2)
         for n, rho in enumerate(rhos):
             f = t * taylor
             f[0] -= height[n]

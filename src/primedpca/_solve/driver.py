@@ -43,6 +43,8 @@ __all__ = ["Goal", "Stage", "Step", "exact_stage", "follow", "solve"]
 
 #: Tolerance down to which a full decomposition whose only shortfall is ties counts as exact.
 COARSE = math.pi / 1024
+#: Failure probability below which quantiles of the random vectors that check could underflow.
+RARE = 1e-100
 
 
 @dataclass(frozen=True)
@@ -244,7 +246,7 @@ class _Fit:
     def _checked(self, priming: BlockKrylov, start: Array | None) -> Stage:
         """Block Krylov as without a certificate, and a few columns in float64 that check it."""
         plan, goal = self.plan, self.goal
-        if goal.failure_probability == 0:
+        if goal.failure_probability < RARE:
             return self._krylov(replace(priming, side="right"), goal.max_passes, start)
         priming = replace(priming, keep_images=False)  # right vectors are made in float64
         certifier = CheckedCertifier(
@@ -266,9 +268,10 @@ class _Fit:
         start: Array | None,
         before: dict[str, Any] | None = None,
         missed: Any = None,
+        spent: float = 0.0,
     ) -> Stage:
         plan, goal = self.plan, self.goal
-        failure, seed = goal.failure_probability, goal.seed
+        failure, seed = max(0.0, goal.failure_probability - spent), goal.seed
         wanted = plan.n_components
         certifier = ProbeCertifier(self.wide, priming, wanted, failure, seed, start, missed)
         stage = Stage(priming, plan.n_directions, max_passes, seed, certifier, start)
@@ -289,10 +292,11 @@ class _Fit:
             missed = None
             if isinstance(stage.certifier, SketchCertifier):
                 missed = stage.certifier.missed
+            spent = stage.certifier.spent if isinstance(stage.certifier, CheckedCertifier) else 0.0
             krylov = BlockKrylov(max_basis=plan.max_basis)
             if isinstance(stage.priming, BlockKrylov):
                 krylov = replace(stage.priming, side="right", keep_images=False)
-            return self._krylov(krylov, limit, step.snapshot.directions, step.row, missed)
+            return self._krylov(krylov, limit, step.snapshot.directions, step.row, missed, spent)
         done = self.settled or self.met or self.record.stopped or (goal.proven and self.floor)
         if done or not self._spent(step):
             return None
