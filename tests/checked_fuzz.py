@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from extended_problems import Cut
 
 from primedpca._certify import checked
-from primedpca._core.orthonormal import combine
 from primedpca._operator.operator import Centred
 from primedpca._solve.driver import Stage
 from primedpca.priming import BlockKrylov
@@ -47,6 +47,7 @@ class Problem:
     seed: int
     start: np.ndarray | None = None
     liar: Any = None
+    cuts: list[int] | None = None
     preparation: dict[str, Any] = field(default_factory=dict)
     kind: str = ""
 
@@ -58,10 +59,15 @@ class Problem:
         there = ~np.isnan(X)
         shares = w[:, None] * there
         mean = np.nansum(X * w[:, None], axis=0) / shares.sum(axis=0)
+        mean = mean * self.preparation.get("center", True)
         X = np.where(there, X - mean, 0.0)
         if self.preparation.get("scale") == "std":
             X = X / np.sqrt((shares * X**2).sum(axis=0) / shares.sum(axis=0))
         return X * np.sqrt(w)[:, None] / math.sqrt(w.sum())
+
+    def source(self, X: Any) -> Any:
+        """The data, or the data cut into blocks of columns."""
+        return X if self.cuts is None else Cut(X, 1, self.cuts)
 
 
 @dataclass
@@ -132,6 +138,8 @@ def problem(seed: int) -> Problem:
     if rng.random() < 0.3:
         n, d = d, n
     k, r = int(rng.integers(1, 7)), min(n - 1, d)
+    if rng.random() < 0.05:
+        k = r  # all of the rank
     if rng.random() < 0.25:  # of low rank, perhaps less than k
         r = int(rng.integers(max(1, k - 1), r))
     kind = str(rng.choice(list(SPECTRA)))
@@ -150,9 +158,8 @@ def problem(seed: int) -> Problem:
 
 def _ask(p: Problem, rng: Any) -> None:
     """Side, block, basis and what is to be proven."""
-    n, d = p.X.shape
     block = None if rng.random() < 0.3 else int(rng.integers(1, 12))
-    basis = None if rng.random() < 0.7 else int(rng.integers(p.k, 40))
+    basis = None if rng.random() < 0.7 else int(rng.integers(p.k, p.k + 34))
     p.priming = BlockKrylov(block, basis, str(rng.choice(["right", "left"])))
     p.failure = float(rng.choice([1e-3, 1e-6, 1e-9]))
     p.tol = float(rng.choice([1.5, 0.1, 1e-3]))
@@ -163,8 +170,8 @@ def _ask(p: Problem, rng: Any) -> None:
 
 
 def _prepare(p: Problem, rng: Any) -> None:
-    way = rng.choice(["", "", "", "sparse", "weights", "std", "missing", "unit"])
-    n = p.X.shape[0]
+    ways = ["", "", "", "sparse", "weights", "std", "missing", "unit", "columns", "as they are"]
+    way, (n, d) = str(rng.choice(ways)), p.X.shape
     if way == "sparse":
         p.X[rng.random(p.X.shape) < 0.6] = 0.0
         p.X = sp.csr_array(p.X)
@@ -177,6 +184,10 @@ def _prepare(p: Problem, rng: Any) -> None:
         p.preparation["scale"] = "std"
     elif way == "unit":
         p.X = p.X * np.float32(2.0 ** rng.integers(-60, 40))
+    elif way == "columns":
+        p.cuts = [0, *sorted(map(int, rng.permutation(np.arange(1, d))[:3])), d]
+    elif way == "as they are":
+        p.preparation["center"] = False
     if way == "weights" or rng.random() < 0.1:
         w = rng.choice([rng.integers(0, 4, n), 10.0 ** rng.uniform(-3, 3, n)]).astype(float)
         w[:3] += 1.0
@@ -211,7 +222,7 @@ def _lie(p: Problem, rng: Any) -> None:
     elif way == "noisy":
         lie = X + rng.normal(size=X.shape) * np.abs(X).max() * 10.0 ** -rng.uniform(2, 7)
     else:  # without one of the leading components
-        mean = X.mean(axis=0)
+        mean = X.mean(axis=0) * p.preparation.get("center", True)
         vector = np.linalg.svd(X - mean)[2][int(rng.integers(0, 3))]
         lie = X - np.outer((X - mean) @ vector, vector)
     p.liar = sp.csr_array(lie.astype("f4")) if sp.issparse(p.X) else lie.astype("f4")
@@ -229,9 +240,9 @@ def check(seed: int) -> Result:
 def examine(p: Problem, number: int = 0, alone: bool = False) -> Result:
     """Compare all looks; with ``alone`` stop after the first proof that is good enough."""
     found = Result(number, p.kind)
-    data = Centred(p.X, **p.preparation)
+    data = Centred(p.source(p.X), **p.preparation)
     wide = data.in_float64()
-    work = data if p.liar is None else Centred(p.liar, **p.preparation)
+    work = data if p.liar is None else Centred(p.source(p.liar), **p.preparation)
     certifier = checked.CheckedCertifier(
         work, wide, p.priming, p.k, p.failure, p.seed, p.tol, p.start
     )
@@ -265,18 +276,19 @@ def _compare(p: Problem, certifier: Any, snapshot: Any, proof: Any, rows: Any, f
     found.met |= bool(certificate.met(max(p.tol, 1e-2)).all())
     values, vectors = _truth(rows)
     components = np.asarray(made.components, dtype=np.float64)
-    whole, angles = certificate, certificate.angle_bounds
+    angles = certificate.angle_bounds
+    if not (np.isfinite(angles).all() and np.isfinite(certificate.eigenvalue_bounds).all()):
+        found.violated.append(f"look {found.looks}: not finite: {angles}")
+        return
     for i in range(len(angles)):
         if angles[i] < np.pi / 2:
             _angle(i, i + 1, angles[i], components[i : i + 1], values, vectors, found)
-    for start, stop, bound in whole.clusters:
+    for start, stop, bound in certificate.clusters:
         if bound < np.pi / 2:
-            for rows_ in _parts(components, start, stop):
-                _angle(start, stop, bound, rows_, values, vectors, found)
-    unit = certifier.wide.frame.unit
+            for part in _parts(components, start, stop):
+                _angle(start, stop, bound, part, values, vectors, found)
     weight = certifier.wide.weight * certifier.wide.weight_unit
     scale = weight / (weight - 1)
-    del unit
     for i, (low, high) in enumerate(certificate.eigenvalue_bounds):
         value, slip = values[i] * scale, SLIP * values[0] * scale
         words = f"variance {i} is {value:.9g}, not in [{low:.9g}, {high:.9g}]"

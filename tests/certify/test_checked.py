@@ -216,11 +216,12 @@ def test_the_parts_of_a_look_add_up_to_its_share(monkeypatch, side):
         spread(np.random.default_rng(3), ratio=0.7), BlockKrylov(6, side=side), failure=failure
     )
     for snapshot in steps_of(certifier, 5, 6):
-        if looks := certifier._looks:
+        last, looks = snapshot, certifier._looks
+        if looks:
             assert sum(parts) <= failure / looks / (looks + 1) * (1 + 1e-12)
             assert len(parts) == (4 if side == "left" else 3)
         parts.clear()
-    conclusion = certifier.conclude(snapshot)
+    conclusion = certifier.conclude(last)
     assert certifier.spent <= failure
     assert conclusion.certificate.failure_probability == certifier.spent
 

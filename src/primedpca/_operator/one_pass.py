@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from primedpca._core.arrays import dtype_name, is_sparse
+from primedpca._core.arrays import is_sparse
 from primedpca._operator import statistics
 from primedpca._operator.operator import Centred
 from primedpca._operator.preparation import Columns, stored_means
