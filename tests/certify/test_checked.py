@@ -43,10 +43,10 @@ def steps_of(certifier, width, count):
 
 
 def test_no_claim_of_any_look_is_false():
-    results = run(range(160))
+    results = run(range(120))
     assert not any(r.violated for r in results), summary(results)
-    assert sum(r.claims for r in results) > 3000
-    assert sum(r.met for r in results) > 60  # the search is not empty
+    assert sum(r.claims for r in results) > 2500
+    assert sum(r.met for r in results) > 45  # the search is not empty
 
 
 @contextmanager
@@ -102,7 +102,7 @@ VARIANTS = {
 @pytest.mark.parametrize("name", VARIANTS)
 def test_tempting_variants_are_found_false_on_the_same_problems(name):
     with variant(VARIANTS[name]):
-        assert sum(bool(r.violated) for r in run(range(60))) >= 5
+        assert sum(bool(r.violated) for r in run(range(40))) >= 4
 
 
 def blind(seed):

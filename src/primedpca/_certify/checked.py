@@ -229,7 +229,10 @@ class CheckedCertifier(NoCertifier):
         if not self.operator.shared or state.variances.size == 0:
             return None
         full = state.projected.shape[0] >= self.check.z.shape[0]
-        return self._prove(state, min(self._count(state), state.variances.size), full, True)
+        k = self._count(state)
+        if isinstance(self.wanted, float):
+            k = min(k, state.variances.size)
+        return self._prove(state, k, full, True)
 
     def go_on(self) -> None:
         """Let the random vectors ride on the next pass."""
@@ -274,6 +277,7 @@ class CheckedCertifier(NoCertifier):
         )
         certificate = certificate.rounded(2 * found.turned)
         variances = found.evidence.values[:k]
+        variances = np.concatenate([variances, np.zeros(k - variances.size)])
         find = partial(decomposition, self.wide, found.vectors[:, :k], variances)
         return Proof(certificate, find, counted, found.evidence)
 
@@ -314,6 +318,7 @@ class CheckedCertifier(NoCertifier):
         ritz /= like.xp.linalg.vector_norm(ritz, axis=0)
         basis, _ = orthonormalise(like.xp.asarray(ritz, copy=True))
         moved = np.linalg.norm(to_numpy(basis - ritz), axis=0).max()
+        basis = complete(basis, like, k, 0)  # nothing is claimed about vectors beyond the basis
         return basis, float(1.01 * moved + 4 * UNIT * like.n_features)
 
     def _mapped(
@@ -367,7 +372,7 @@ class CheckedCertifier(NoCertifier):
 
 def _mapped_size(values: np.ndarray, k: int) -> int:
     """Return how many left vectors are mapped for the first ``k``, by their variances alone."""
-    low = np.flatnonzero(values < FALLEN * values[k - 1])
+    low = np.flatnonzero(values < FALLEN * values[min(k, values.size) - 1])
     p = min(int(low[0]) if low.size else values.size, k + MORE, values.size)
     return min(max(p, k), int((values > 1e-6 * values[0]).sum()))
 
