@@ -277,6 +277,17 @@ def test_quantiles_of_lengths_and_sums():
             assert (sums < checks.tau_of_sum(8, failure) ** 2).mean() <= failure
 
 
+def test_a_column_is_tested_by_all_others_however_large_its_own_test_is():
+    X = spread(np.random.default_rng(2), ratio=0.95)
+    certifier = certifier_of(X, BlockKrylov(2))
+    for _ in steps_of(certifier, 4, 4):
+        pass
+    tests = 1e-9 * np.ones((8, 8)) + np.eye(8)
+    sizes = certifier._riders._by_others(tests, 0.0, 0.1)
+    expected = math.sqrt(7) * 1e-9 / checks.tau(7, 0.1 / ((checks.RIDES + 1) * 8))
+    np.testing.assert_allclose(sizes, expected)
+
+
 @pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize("max_basis", [None, 12])
 def test_the_relation_of_a_basis_holds_after_every_step_and_restart(side, max_basis):

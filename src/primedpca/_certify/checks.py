@@ -296,7 +296,7 @@ class Riders:
     def _by_others(self, tests: np.ndarray, noise: float, share: float) -> np.ndarray:
         """Sizes of columns of which each is tested by all random vectors but its own."""
         s = self.check.s
-        sizes = np.sqrt(np.maximum((tests**2).sum(axis=0) - np.diag(tests) ** 2, 0.0))
+        sizes = np.linalg.norm(tests * (1 - np.eye(s)), axis=0)
         found: np.ndarray = (sizes + noise) / tau(s - 1, share / ((RIDES + 1) * s))
         return found
 
