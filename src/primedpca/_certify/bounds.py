@@ -222,7 +222,8 @@ def _block(evidence: Evidence, a: int, b: int, up: np.ndarray) -> float:
     Vectors that are not quite Ritz vectors count as an error of the covariance.
     """
     theta, residual = evidence.values, evidence.residual
-    e = evidence.rounding + 2 * evidence.cross * spectral_norm(residual)
+    more = float(evidence.error_of(np.ones(theta.size))) if evidence.outside else 0.0
+    e = evidence.rounding + more + 2 * evidence.cross * (spectral_norm(residual) + more)
     e += 2 * float(theta[0]) * evidence.skew
     outside = np.ones(theta.size, dtype=bool)
     outside[a : b + 1] = False
@@ -290,6 +291,8 @@ def carried(evidence: Evidence, ceiling: np.ndarray) -> float:
             weights[:j] = 1 / np.sqrt(ahead)
             size = spectral_norm(evidence.residual * weights)
             size += float(evidence.error_of(weights))
+            # Vectors that are not quite orthonormal mix the columns.
+            size *= 1 + evidence.skew * math.sqrt(ahead[0] / ahead[-1])
             best = min(best, rho + size**2)
     return best
 
