@@ -191,7 +191,7 @@ class CheckedCertifier(NoCertifier):
     @property
     def sound(self) -> bool:
         """Whether the priming could use the mean and scale that float64 has found."""
-        return self.operator.shared
+        return bool(self.operator.shared)
 
     # -- what depends on the priming alone ---------------------------------------------------
 
