@@ -44,7 +44,7 @@ FALLEN = 0.88
 #: Estimated error of the components, in radians, below which the random vectors may depart.
 READY = 0.3
 #: The random vectors ride along with the priming if they need no more rides than this.
-ALONG = 4
+ALONG, FLAT = 4, 6
 #: Steps that the priming goes on after it has settled, before they ride alone.
 PATIENCE = 2
 #: Smallest variance that is looked for, in the largest.
@@ -225,7 +225,9 @@ class CheckedCertifier(NoCertifier):
             # Many rides: cheaper without the priming, once that is as good as the proof needs.
             missed = min(1.17 * self._guess(state, k), 0.98 * float(state.variances[k - 1]))
             early = self._attempts > 0 and state.step < self._tried + 5
-            if early or change > self.tol or self._within(state, k, missed) > 0.7 * self.tol:
+            # On a very flat spectrum, the neighbours of the last component must settle, too.
+            enough = self.tol if rides < FLAT else self.tol / 1000
+            if early or change > enough or self._within(state, k, missed) > 0.7 * self.tol:
                 return None
             self._ride_alone(state, k)
             return self._last(state, k, full)
@@ -234,7 +236,7 @@ class CheckedCertifier(NoCertifier):
             self._depart(state, self._edge(state, k))
         if change > self.tol:
             return None
-        if state.step > self._settled + PATIENCE:
+        if state.step > self._settled + PATIENCE and change <= self.tol / 1000:
             self._ride_alone(state, k)
             return self._last(state, k, full)
         return self._prove(state, k, full, False) if self._may_prove(state, k) else None
@@ -276,7 +278,11 @@ class CheckedCertifier(NoCertifier):
         """Return the angle that could be proven if at most ``missed`` was missed."""
         if missed >= float(state.variances[k - 1]):
             return math.pi / 2
-        evidence = _sharpest(Evidence(state.variances, state.residual, missed, 0.0), k)
+        whole = Evidence(state.variances, state.residual, missed, 0.0)
+        left = self.priming.side == "left"
+        # Of the left vectors, and where float32 is too coarse, only the leading ones are refined.
+        p = _mapped_size(whole.values, k) if left else _enough(whole, k)
+        evidence = _cut(whole, p)
         return float(certificate_of(evidence, k, None, "", 0.0).counted_bounds().max())
 
     def _may_prove(self, state: KrylovState, k: int) -> bool:
@@ -547,17 +553,20 @@ def _sharpest(evidence: Evidence, k: int) -> Evidence:
     Where other variances are close to the k-th, unconverged Ritz vectors among them spoil the
     bounds of all: better count them as a part of the rest.
     """
-    p = _enough(evidence, k)
-    cut = replace(
+    cut, size = _cut(evidence, _enough(evidence, k)), min(k, evidence.values.size)
+    whole, some = (angle_bounds(part, size, upper(part)).max() for part in (evidence, cut))
+    return cut if some < whole else evidence
+
+
+def _cut(evidence: Evidence, p: int) -> Evidence:
+    """Return the evidence of the first ``p`` Ritz vectors, the others as a part of the rest."""
+    return replace(
         evidence,
         values=evidence.values[:p],
         residual=evidence.residual[:, :p],
         missed=_left_out(evidence, p),
         columns=None if evidence.columns is None else evidence.columns[:p],
     )
-    size = min(k, evidence.values.size)
-    whole, some = (angle_bounds(part, size, upper(part)).max() for part in (evidence, cut))
-    return cut if some < whole else evidence
 
 
 def _enough(evidence: Evidence, k: int) -> int:
