@@ -333,8 +333,8 @@ class PrimedPCA(
         k = found.explained_variance.size
         if guess:
             k = likeliest_dimension(found.explained_variance, found.n_samples)
+            solution = solution.first(k)
         self.__dict__.update(attributes(found, k, data.shape), **circumstances(data))
-        solution = solution.first(k)
         self.status_, self.n_passes_ = solution.status, solution.passes
         self.converged_, proof = solution.converged, solution.certificate
         self.history_, self.certificate_ = solution.history, proof
@@ -642,7 +642,13 @@ class PrimedPCA(
 
     def _source(self, X: Any, reset: bool) -> DataSource:  # noqa: N803
         """``X`` as a source; scikit-learn validates the types that it knows."""
-        if isinstance(X, (np.memmap, np.ma.MaskedArray)) or not (
+        array = type(X) is np.ndarray and X.ndim == 2 and X.size and X.dtype.kind in "biuf"
+        if reset and array:
+            # Such an array passes all of scikit-learn's checks, which take as long as a small fit.
+            self.__dict__.pop("feature_names_in_", None)
+            self.n_features_in_ = X.shape[1]
+            source = as_source(X)
+        elif isinstance(X, (np.memmap, np.ma.MaskedArray)) or not (
             isinstance(X, (list, tuple, np.ndarray)) or is_sparse(X)
         ):
             source = as_source(X)
@@ -654,17 +660,10 @@ class PrimedPCA(
                 self.n_features_in_ = source.shape[1]
             else:
                 _check_n_features(self, np.broadcast_to(0, source.shape), reset=False)
-            return source if self.device is None else on_device(source, self.device)
-        check_python_numbers(X, "`X`")
-        checked = validate_data(
-            self,
-            X,
-            reset=reset,
-            accept_sparse=True,
-            dtype="numeric",
-            ensure_all_finite=False,
-        )
-        source = as_source(checked)
+        else:
+            check_python_numbers(X, "`X`")
+            options = {"accept_sparse": True, "dtype": "numeric", "ensure_all_finite": False}
+            source = as_source(validate_data(self, X, reset=reset, **options))
         return source if self.device is None else on_device(source, self.device)
 
     def _seen(self, X: Any) -> Centred:  # noqa: N803

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ContextDecorator
 from typing import Any
 
 __all__ = ["one_blas_thread"]
 
 
-class _Limit:
+class _Limit(ContextDecorator):
     """Limit of one BLAS thread: with more threads BLAS adds in another order.
 
     Nested and concurrent uses are counted.  Otherwise two fits in two threads would restore each
@@ -21,50 +20,52 @@ class _Limit:
     def __init__(self) -> None:
         # Reentrant: a signal handler that forks may interrupt a thread that holds the lock.
         self.lock, self.users = threading.RLock(), 0
-        self.undo: Any = None  # not None while the limit is set
-        self.controller: Any = None
+        self.before: list[int] | None = None  # numbers of threads, while the limit is set
+        self.libraries: Any = None
 
-    def enter(self) -> None:
+    def __enter__(self) -> None:
         """Set the limit for the first user."""
         with self.lock:
             self.users += 1
             if self.users > 1:
                 return
-            if self.controller is None:
+            if self.libraries is None:
                 import scipy.linalg  # noqa: F401  (only a library that is loaded can be limited)
                 from threadpoolctl import ThreadpoolController
 
-                self.controller = ThreadpoolController()
-            if self.undo is None:
-                self._let_any_thread_set()
-                self.undo = self.controller.limit(limits=1, user_api="blas")
+                self.libraries = ThreadpoolController().select(user_api="blas").lib_controllers
+            if self.before is None:
+                self.before = [library.num_threads for library in self.libraries]
+                self._set([1] * len(self.before))
 
-    def leave(self) -> None:
+    def __exit__(self, *error: object) -> None:
         """Restore the earlier number of threads after the last user."""
         with self.lock:
             self.users -= 1
-            if self.users == 0:
-                self._let_any_thread_set()
-                self.undo.restore_original_limits()
-                self._let_any_thread_set()
-                self.undo = None
+            if self.users == 0 and self.before is not None:
+                self._set(self.before)
+                self.before = None
 
     def forget_users(self) -> None:
         """Reset the count in a forked child, where no other thread exists; the limit stays set.
 
-        The next :meth:`leave` removes the limit: BLAS may not be usable during the fork itself.
+        The next :meth:`__exit__` removes the limit: BLAS may not be usable during the fork itself.
         """
         self.lock, self.users = threading.RLock(), 0
 
-    def _let_any_thread_set(self) -> None:
-        """Let this thread change the limit.
+    def _set(self, threads: list[int]) -> None:
+        """Set the number of threads of each library.
 
         Since version 3.8 threadpoolctl obeys only the first thread that set a limit, but the last
         thread to leave may be another one.
         """
-        for library in self.controller.lib_controllers:
-            if hasattr(library, "clear_controlling_thread"):
-                library.clear_controlling_thread(force=True)
+        for library, number in zip(self.libraries, threads, strict=True):
+            let_any_thread_set = getattr(library, "clear_controlling_thread", None)
+            if let_any_thread_set is not None:
+                let_any_thread_set(force=True)
+            library.set_num_threads(number)
+            if let_any_thread_set is not None:
+                let_any_thread_set(force=True)
 
 
 _limit = _Limit()
@@ -77,11 +78,6 @@ if hasattr(os, "register_at_fork"):
     )
 
 
-@contextmanager
-def one_blas_thread() -> Iterator[None]:
+def one_blas_thread() -> _Limit:
     """Limit BLAS to one thread inside the ``with`` block, for the whole process."""
-    _limit.enter()
-    try:
-        yield
-    finally:
-        _limit.leave()
+    return _limit

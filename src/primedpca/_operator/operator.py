@@ -14,7 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from primedpca._core.arrays import is_sparse, like_block, subtract_outer, to_numpy, wide_dot
+from primedpca._core.arrays import (
+    dtype_name,
+    is_sparse,
+    like_block,
+    subtract_outer,
+    to_numpy,
+    wide_dot,
+)
 from primedpca._operator import kernels, statistics
 from primedpca._operator.preparation import Columns, prepare
 from primedpca._operator.statistics import Frame
@@ -205,9 +212,9 @@ class Centred:
         Both operators count their passes together.  Mean and scale are computed again, because
         those of float32 passes are not accurate enough for proofs.
         """
-        like, ledger = self._wide_like(), self._ledger
-        if like == self.like:
+        if dtype_name(self.like.dtype) == "float64":
             return self
+        like, ledger = self._wide_like(), self._ledger
         root, _, _ = statistics.roots_of(self._weights, self.shape[0], like)
         fresh = Ledger(statistics.before_any_pass(like, self._scale), ledger.meter, ledger.first)
         return self.view(like=like, root=root, _ledger=fresh)

@@ -271,14 +271,14 @@ def learn(
     distance = away if frame.scale is None else away * data.wide(frame.scale)
     mean = distance if shift is None else distance + data.wide(shift)
     total = norm / data.weight
-    found = replace(frame, first=total, mean=mean, total=total)
     if not data.center:
-        return found, None, None
-    # Mean square about the mean = mean square about the guess - squared distance of the two.
-    found = replace(found, total=max(0.0, total - float(away @ away)))
+        return replace(frame, first=total, mean=mean, total=total), None, None
     start = 0 * distance if shift is None else data.wide(shift)
     lost = astray_by(data, start, distance, total, data.wide(frame.columns.factor))
-    found = settle(data, replace(found, astray=lost), shift, away)
+    # Mean square about the mean = mean square about the guess - squared distance of the two.
+    left = max(0.0, total - float(away @ away))
+    found = replace(frame, first=total, mean=mean, total=left, astray=lost)
+    found = settle(data, found, shift, away)
     return found, away, nearer(data, frame, found)
 
 

@@ -123,7 +123,7 @@ class Load:
 
     def in_float64(self) -> Load:
         """Return the load of the same data multiplied in float64, as exact proofs are made."""
-        return replace(self, item=8)
+        return self if self.item == 8 else replace(self, item=8)
 
     @property
     def buffers(self) -> float:

@@ -23,6 +23,7 @@ __all__ = ["all_for_mle", "likeliest_dimension", "make_plan", "plan"]
 
 SHARES_EXACT_TO = 2048  # up to this order, a fractional `n_components` uses a full decomposition
 SHARES_BLOCK = 32  # columns of a block for a fractional `n_components`
+NAMES = {kind: name for name, kind in REGISTRY.items()}
 
 
 def plan(
@@ -167,8 +168,8 @@ def make_plan(
     reason, considered, shown = "as requested", list[Way](), list[Way]()
     m, load = min(data.shape), Load.of(data)
     if not asked:
-        p = min(k + _extra(extra_components, BlockKrylov(), k, load), m)
-        p_exact = min(k + _extra(extra_components, Exact(), k, load), m)
+        p = min(k + _extra(extra_components, BlockKrylov, k, load), m)
+        p_exact = min(k + _extra(extra_components, Exact, k, load), m)
 
         def priced(load: Load) -> list[Way]:
             found = ways(load, p, tol, proven, max_memory, p_exact)
@@ -184,7 +185,7 @@ def make_plan(
             shown = [replace(way, seconds=here.get(way.name, way).seconds) for way in considered]
         reason = _why(shown) + _absent(data.source)
     priming = as_priming(priming) if asked else priming
-    extra = _extra(extra_components, priming, k, load)
+    extra = _extra(extra_components, type(priming), k, load)
     given = priming.width()
     if given is not None:  # the user's directions: use them all
         extra = max(0, given - k)
@@ -253,14 +254,13 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds >= 0.1 else f"{1000 * seconds:.0f} ms"
 
 
-def _extra(extra_components: int | str, priming: Any, k: int, load: Load) -> int:
+def _extra(extra_components: int | str, kind: type, k: int, load: Load) -> int:
     if isinstance(extra_components, str):
         if extra_components != "auto":
             raise ValueError(
                 f"`extra_components`={extra_components!r} must be 'auto' or an integer."
             )
-        name = next((name for name, kind in REGISTRY.items() if type(priming) is kind), "")
-        return best_extra(None, k, name, overhead=load.overhead)
+        return best_extra(None, k, NAMES.get(kind, ""), overhead=load.overhead)
     if not _is_whole(extra_components) or extra_components < 0:
         raise ValueError(
             f"`extra_components`={extra_components!r} must be 'auto' or an integer of at least 0."
