@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from copy import copy
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -57,11 +59,10 @@ from primedpca._operator.operator import Centred
 from primedpca._planning.plan import all_for_mle, likeliest_dimension, make_plan
 from primedpca._session.session import fit_session
 from primedpca._solve.driver import Goal, solve
-from primedpca._solve.refine import check_rows
-from primedpca._solve.solution import Solution
 from primedpca.engines import together
 from primedpca.priming.sketch import Stream
 from primedpca.protocols import DataSource
+from primedpca.result import Solution
 from primedpca.sources import as_source
 from primedpca.sources.memory.dask_array import is_dask
 from primedpca.sources.memory.frames import is_frame
@@ -276,14 +277,15 @@ class PrimedPCA(
             scale=self.scale,
             missing=self.missing,
         )
-        check_rows(data)
+        data.check_rows()
         self.history_: list[dict[str, Any]] = []
         shown = None if sample_weight is None else {"sample_weight": sample_weight}
+        proven, speaks = is_proven(options), data.engine.traits.rank == 0
         with (
             fit_session(data, options, sample_weight, start) as session,
-            watched(self, data.shape[0], session.speaks, X=X, y=y, metadata=shown) as tell,
+            watched(self, data.shape[0], speaks, X=X, y=y, metadata=shown) as tell,
         ):
-            data = data.view(engine=session.engine)
+            data = data if session is None else data.view(engine=session.engine)
             guess = isinstance(self.n_components, str) and self.n_components == "mle"
             plan = make_plan(
                 data,
@@ -291,11 +293,12 @@ class PrimedPCA(
                 self.priming,
                 self.extra_components,
                 tol=self.tol,
-                proven=is_proven(options),
-                max_memory=as_bytes(self.max_memory),
+                proven=proven,
+                max_memory=math.inf if self.max_memory is None else as_bytes(self.max_memory),
                 batch_size=self.batch_size,
             )
-            self.plan_, seed = session.begin(plan, as_seed(self.random_state))
+            seed = as_seed(self.random_state)
+            self.plan_, seed = (plan, seed) if session is None else session.begin(plan, seed)
             deterministic = self.certificate == "deterministic"
             goal = Goal(
                 tol=self.tol,
@@ -304,14 +307,12 @@ class PrimedPCA(
                 refine_share=self.refine_share,
                 failure_probability=0.0 if deterministic else self.failure_probability,
                 seed=seed,
-                proven=is_proven(options),
+                proven=proven,
             )
-            told = session.agreed(tell)
-            solution = session.solution(
-                lambda: solve(data, self.plan_, goal, start=start, progress=told)
-            )
-            self._keep(solution, data, guess)
-        if self.verbose and not callable(self.verbose) and session.speaks:
+            told = tell if session is None else session.agreed(tell)
+            fit = partial(solve, data, self.plan_, goal, start=start, progress=told)
+            self._keep(fit() if session is None else session.solution(fit), data, guess)
+        if self.verbose and not callable(self.verbose) and speaks:
             print(f"primedpca: {self.certificate_ or self.status_}")
         return self
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from copy import copy
 from typing import Any
 
 import numpy as np
@@ -142,9 +141,10 @@ class Centred:
         source = as_source(x)
         engine = as_engine(engine, source)
         source = engine.view(source)
-        if missing == "error" and source.traits.missing == "mean":
+        traits = source.traits
+        if missing == "error" and traits.missing == "mean":
             missing = "mean"  # the convention of this kind of data
-        scale = source.traits.scale if scale is None else scale
+        scale = traits.scale if scale is None else scale
         block = next(iter(source.scan()))[1]  # for its type; the ledger keeps it for the first pass
         like = like_block(block, source.shape[1], float64)
         root, weight, unit = statistics.roots_of(sample_weight, source.shape[0], like)
@@ -200,10 +200,10 @@ class Centred:
 
     def view(self, *, frame: Frame | None = None, **changes: Any) -> Centred:
         """Return a copy with other fields; with a ``frame``, the copy has a ledger of its own."""
-        other = copy(self)
-        vars(other).update(changes)
         if frame is not None:
-            vars(other)["_ledger"] = Ledger(frame, Meter())
+            changes["_ledger"] = Ledger(frame, Meter())
+        other = object.__new__(Centred)
+        vars(other).update(vars(self), **changes)
         return other
 
     def in_float64(self) -> Centred:
@@ -473,6 +473,14 @@ class Centred:
         """Total variance: the mean squared norm of the rows of ``M``, with divisor ``n``."""
         return self.learn().total
 
+    def check_rows(self) -> None:
+        """Raise ValueError if the data have fewer than two rows."""
+        if self.shape[0] < 2:
+            raise ValueError(
+                f"Found {self.shape[0]} sample in `X` while a minimum of 2 is required: one row "
+                "has no variance. Add rows."
+            )
+
     def check_finite(self, result: Array) -> None:
         """Raise ValueError that names the cause if ``result`` has non-finite values."""
         if not bool(self.like.xp.all(self.like.xp.isfinite(result))):
@@ -525,11 +533,13 @@ class Centred:
 
     def narrow(self, x: Array) -> Array:
         """Return ``x`` in the dtype in which blocks are multiplied."""
+        if x.dtype == self.like.dtype:
+            return x
         return self.like.xp.astype(x, self.like.dtype, copy=False)
 
     def wide(self, x: Array) -> Array:
         """Return ``x`` in float64; ``None`` and bools are returned unchanged."""
-        if x is None or isinstance(x, bool):
+        if x is None or isinstance(x, bool) or dtype_name(x.dtype) == "float64":
             return x
         return self.like.xp.astype(x, self.like.xp.float64, copy=False)
 

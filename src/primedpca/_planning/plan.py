@@ -197,12 +197,13 @@ def make_plan(
         # least twice the steps that were expected.
         each = considered[0].seconds / considered[0].steps
         patience = max(math.ceil(exact[0].seconds / each), 2 * considered[0].steps)
-    plan = Plan(priming, k, min(k + extra, m), reason, tuple(shown), overhead, patience)
+    room = exact[0].room if exact else None
+    plan = Plan(priming, k, min(k + extra, m), reason, tuple(shown), overhead, patience, room)
     if asked:
         limits: dict[str, Any] = {"tol": tol, "proven": proven, "batch_size": batch_size}
         load = load.in_float64() if proven else load
         return within_budget(plan, load, max_memory, **limits)
-    return replace(plan, room=exact[0].room) if exact else plan
+    return plan
 
 
 def _plan_for_share(data: Centred, share: float, priming: Any) -> Plan:

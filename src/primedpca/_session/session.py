@@ -14,38 +14,16 @@ from primedpca._operator.operator import Centred
 from primedpca._session.agreement import agreement
 from primedpca._session.checkpoint import TYPES, Checkpoint
 from primedpca._solve.history import Find, Listener, Row
-from primedpca._solve.solution import Solution
 from primedpca.engines.journal import RecordedEngine
 from primedpca.protocols import Engine, Like
-from primedpca.result import Plan
+from primedpca.result import Plan, Solution
 
-__all__ = ["SharedFit", "Unkept", "fit_session"]
+__all__ = ["SharedFit", "fit_session"]
 
 #: Facts that may differ between ranks, each of which may have its own copy of a file.
 OWN = {"device", "file", "source"}
 #: Parameters that do not affect the components but must be equal on all ranks.
 SEEN = ("whiten", "warm_start")
-
-
-class Unkept:
-    """Session of a fit without checkpoint, with the methods of a :class:`Checkpoint`."""
-
-    speaks = True
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-
-    def agreed(self, listener: Listener) -> Listener:
-        """Return the listener unchanged."""
-        return listener
-
-    def begin(self, plan: Plan, seed: int) -> tuple[Plan, int]:
-        """Return plan and seed unchanged."""
-        return plan, seed
-
-    def solution(self, make: Callable[[], Solution]) -> Solution:
-        """Return the result of the fit, ``make()``."""
-        return make()
 
 
 class SharedFit:
@@ -67,7 +45,6 @@ class SharedFit:
         self._inner, self._kept, self._like = engine, kept, like
         self.history: list[dict[str, Any]] = [] if kept is None else kept.history
         self.engine: Engine = RecordedEngine(engine, self) if keeping else engine
-        self.speaks = engine.traits.rank == 0
 
     def _share(self, make: Callable[[Any], Any]) -> Any:
         """Return ``make(checkpoint)`` of rank 0, with arrays in the library of this rank."""
@@ -140,7 +117,7 @@ class SharedFit:
 @contextmanager
 def fit_session(
     data: Centred, options: Mapping[str, Any], sample_weight: Any = None, start: Any = None
-) -> Iterator[Checkpoint | SharedFit | Unkept]:
+) -> Iterator[Checkpoint | SharedFit | None]:
     """Open the session of a fit, with a checkpoint in ``options["checkpoint"]`` if set.
 
     Parameters
@@ -156,8 +133,8 @@ def fit_session(
 
     Yields
     ------
-    Checkpoint, SharedFit or Unkept
-        Depending on the number of ranks and on whether there is a checkpoint.
+    Checkpoint, SharedFit or None
+        ``None`` if there is one rank and no checkpoint, so that there is nothing to agree on.
     """
     engine, folder = data.engine, options["checkpoint"]
     traits = engine.traits
@@ -166,7 +143,7 @@ def fit_session(
     memory = reusing_memory(options["max_memory"] is None)
     if alone and folder is None:
         with memory:
-            yield Unkept(engine)
+            yield None
         return
     about = agreement(data.source, options, sample_weight, start)
     keeping = folder is not None

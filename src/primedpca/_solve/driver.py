@@ -31,13 +31,12 @@ from primedpca._core.orthonormal import basis_of
 from primedpca._operator.operator import Centred
 from primedpca._operator.scaling import decomposition, in_unit_of_data
 from primedpca._planning.extra_directions import best_extra
-from primedpca._solve.history import Listener, Record, silent
+from primedpca._solve.history import Find, Listener, silent
 from primedpca._solve.prime import steps
 from primedpca._solve.refine import refine_span
-from primedpca._solve.solution import Solution
 from primedpca.priming import BlockKrylov, Exact
 from primedpca.protocols import Array, Priming
-from primedpca.result import Certificate, Decomposition, Plan, Snapshot, Status
+from primedpca.result import Certificate, Decomposition, Plan, Snapshot, Solution, Status
 
 __all__ = ["Goal", "Stage", "Step", "exact_stage", "follow", "solve"]
 
@@ -203,8 +202,7 @@ class _Fit:
         self.wide = data.in_float64() if goal.proven else data
         journal = data.engine.journal
         self.history: list[dict[str, Any]] = [] if journal is None else journal.history
-        rarely = plan.priming.visits == "batches"
-        self.record = Record(self.history, progress, rarely=rarely)
+        self._progress, self._told, self.stopped = progress, 0.0, False
         # Casting to float32 rotates a component by at most this.
         self.cast = 0.0 if work_dtype(data.source.dtype) == "float64" else 2.0**-23
         self.reach = max(goal.tol - self.cast, self.cast)
@@ -293,7 +291,7 @@ class _Fit:
             if isinstance(stage.priming, BlockKrylov):
                 krylov = replace(stage.priming, side="right", keep_images=False)
             return self._krylov(krylov, limit, step.snapshot.directions, step.row, missed)
-        done = self.settled or self.met or self.record.stopped or (goal.proven and self.floor)
+        done = self.settled or self.met or self.stopped or (goal.proven and self.floor)
         if done or not self._spent(step):
             return None
         if goal.proven:
@@ -328,17 +326,26 @@ class _Fit:
         proof, traits = step.proof, step.stage.priming.traits
         self.met = self.settled = False
         if proof is None:
-            stopped = self.record(step.row, partial(self._so_far, step))
+            self._record(step.row, partial(self._so_far, step))
             self.settled = step.row.get("change", np.inf) <= self.goal.tol
             self.settled &= not step.stage.certifier.needs_all
             self.floor = not self.settled and self._at_floor()
         else:
-            stopped = self.record(step.row, proof.find)
+            self._record(step.row, proof.find)
             self.met = proof.counted and bool(proof.certificate.met(self.reach).all())
             checked = isinstance(step.stage.certifier, CheckedCertifier)
             self.floor = not checked and (traits.certifier == "exact" or proof.at_floor(self.reach))
         done = self.settled or self.floor or self.met or step.stage.certifier.exhausted
-        return done or stopped or self._spent(step)
+        return done or self.stopped or self._spent(step)
+
+    def _record(self, row: dict[str, Any], find: Find) -> None:
+        """Append a row to the history and notify the listener, which may end the fit."""
+        self.history.append(row)
+        # Mini-batches at growing intervals: when the passes are 1.5 times those last reported.
+        rarely = self.plan.priming.visits == "batches" and "angle_bounds" not in row
+        if int(row["passes"]) > int((1.5 if rarely else 1.0) * self._told):
+            self._told = row["passes"]
+            self.stopped |= bool(self._progress(self.history, find))
 
     def _so_far(self, step: Step) -> Decomposition | None:
         """Return the components after a step, or None if they would cost a pass."""
@@ -380,7 +387,7 @@ class _Fit:
                 mean=data.narrow(found.mean),
                 scale=None if found.scale is None else data.narrow(found.scale),
             )
-        status = Status.STOPPED if self.record.stopped else Status.NOT_CERTIFIED
+        status = Status.STOPPED if self.stopped else Status.NOT_CERTIFIED
         status = Status.FLOOR if self.floor else status
         exact = step.stage.priming.traits.certifier == "exact"
         if exact and self.goal.tol >= COARSE and counted and _is_sharp(found, certificate):
@@ -431,7 +438,7 @@ class _Fit:
             return Status.CONVERGED
         if self.floor:
             return Status.STALLED
-        return Status.STOPPED if self.record.stopped else Status.MAX_PASSES
+        return Status.STOPPED if self.stopped else Status.MAX_PASSES
 
 
 def exact_stage(wide: Centred, wanted: int | float) -> Stage:

@@ -189,7 +189,6 @@ def _is_sound(state: State) -> bool:
     for value in state:
         if is_dense(value):
             xp = namespace(value)
-            wrong = ~xp.isfinite(value) if value.ndim > 1 else xp.isnan(value)
-            if bool(xp.any(wrong)):
+            if not bool(xp.all(xp.isfinite(value) if value.ndim > 1 else ~xp.isnan(value))):
                 return False
     return True
