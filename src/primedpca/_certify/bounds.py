@@ -146,6 +146,8 @@ def _arcsin_up(sines: np.ndarray) -> np.ndarray:
 
 def _sizes(evidence: Evidence) -> np.ndarray:
     """Bounds on the norms of the residuals, ``(p,)``."""
+    if not evidence.residual.size:
+        return evidence.errors()
     return np.linalg.norm(evidence.residual, axis=0) + evidence.errors()
 
 
@@ -165,6 +167,14 @@ def _block_sines(evidence: Evidence, k: int, up: np.ndarray) -> np.ndarray:
     if fine.size == 0 or evidence.skew > 0.5:
         return found
     g, cross = g[fine], evidence.cross / math.sqrt(1 - evidence.skew)
+    plain = evidence.columns is None and not evidence.outside
+    if plain and not b.size and evidence.skew == cross == 0.0:
+        # A full decomposition: all terms but these vanish, and the way to them is long.
+        psi, ahead = e * (1 / g).max(axis=1), low[fine] - evidence.above
+        with np.errstate(divide="ignore", invalid="ignore"):
+            z = np.where(ahead > 0, (e + e * psi) / ahead, np.inf)
+        found[fine] = np.minimum(np.hypot(psi, z), 1.0)
+        return found
     delta = evidence.skew * math.sqrt(1 + evidence.skew) / (1 - evidence.skew)
     kappa, psi, whole = np.sqrt(_tops(b, g**-2)), evidence.error_of(1 / g), spectral_norm(b)
     # Only later Ritz values can bring the rest nearer: the summands of the others are negative.
@@ -397,16 +407,15 @@ def certificate_of(
     """
     up, size = upper(evidence) if up is None else up, min(k, evidence.values.size)
     runs = [Cluster(*run) for run in clusters(evidence, size, up)]
-    angles = np.full(k, np.pi / 2)
+    angles, bounds = np.full(k, np.pi / 2), np.zeros((k, 2))
     angles[:size] = angle_bounds(evidence, size, up)
-    low = np.zeros(k)
-    low[:size] = lower(evidence)[:size]
-    up = np.concatenate([up[:size], np.full(k - size, evidence.above)])
+    bounds[:size, 0], bounds[:, 1] = lower(evidence)[:size], evidence.above
+    bounds[:size, 1] = up[:size]
+    low, high = bounds.T
     # A variance counts as zero if rounding errors alone explain its upper bound.  The trace bound
     # is off by (sqrt(p) + 2) e, and upper() adds a few e to it.
     few = 4.0 if kind == "exact" else 2 * math.sqrt(evidence.values.size) + 12
-    zero = (up <= min(few * evidence.rounding, evidence.negligible)) & (low == 0)
-    bounds = np.stack([low, up], axis=1)
+    zero = (high <= min(few * evidence.rounding, evidence.negligible)) & (low == 0)
     if data is not None:
         bounds = bounds_in_unit_of_data(data, bounds)
     return Certificate(
