@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
+from contextlib import nullcontext
 from copy import copy
 from functools import partial
 from typing import Any
@@ -19,6 +20,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from primedpca._core.allocator import reusing_memory
 from primedpca._core.arrays import check_python_numbers, is_dense, is_sparse, namespace, to_numpy
 from primedpca._core.orthonormal import orthonormalise
 from primedpca._core.parameters import (
@@ -280,9 +282,13 @@ class PrimedPCA(
         data.check_rows()
         self.history_: list[dict[str, Any]] = []
         shown = None if sample_weight is None else {"sample_weight": sample_weight}
-        proven, speaks = is_proven(options), data.engine.traits.rank == 0
+        proven, traits = is_proven(options), data.engine.traits
+        alone, speaks = traits.ranks == 1 and self.checkpoint is None, traits.rank == 0
+        opened = None if alone else fit_session(data, options, sample_weight, start)
         with (
-            fit_session(data, options, sample_weight, start) as session,
+            # With `max_memory` set, freed blocks are not kept for reuse.
+            reusing_memory(self.max_memory is None),
+            opened or nullcontext() as session,
             watched(self, data.shape[0], speaks, X=X, y=y, metadata=shown) as tell,
         ):
             data = data if session is None else data.view(engine=session.engine)
@@ -541,7 +547,7 @@ class PrimedPCA(
             check_unchanged(known, k, options)
             weights = as_weights(sample_weight, source.shape[0])
             self._set_stream(taken_in(known, source, weights, self.center))
-            self.map_ = map_of(source)
+            self.map_ = map_of(source, source.traits)
         return self
 
     def merge(self, other: Any) -> PrimedPCA:

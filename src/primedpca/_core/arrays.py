@@ -79,6 +79,8 @@ def _is_sparse_kind(kind: type) -> bool:
 
 def is_dense(x: Any) -> bool:
     """Whether ``x`` is a dense array of NumPy, PyTorch, CuPy or another array library."""
+    if type(x) is np.ndarray:
+        return True
     try:
         array_namespace(x)
     except TypeError:

@@ -32,7 +32,7 @@ from primedpca._operator.wide_rows import (
     gram_of_rows,
 )
 from primedpca.engines import LocalEngine, as_engine
-from primedpca.protocols import Array, Block, DataSource, Engine, Like, Parts
+from primedpca.protocols import Array, Block, DataSource, Engine, Like, Parts, Traits
 from primedpca.sources import as_source
 from primedpca.sources.base import OneBlock
 
@@ -106,9 +106,12 @@ class Centred:
         Number of passes over the data so far.
     room : float
         Maximum number of bytes of rows held in memory at a time, for wide data read by rows.
+    traits : Traits
+        Those of the data as they were given; a source gathers them anew whenever it is asked.
     """
 
     source: DataSource
+    traits: Traits
     engine: Engine
     center: bool
     missing: str
@@ -150,6 +153,7 @@ class Centred:
         root, weight, unit = statistics.roots_of(sample_weight, source.shape[0], like)
         vars(self).update(
             source=source,
+            traits=traits,
             engine=engine,
             center=center,
             missing=missing,

@@ -300,6 +300,8 @@ def _dense_means(block: Block, unit: float, root: Array | None) -> Array:
     # is expensive, so only columns whose mean is this near to one entry are compared.
     near = xp.abs(means - some) <= 2.0**-40 * xp.abs(some)
     if bool(xp.any(near)):
-        same = wide == some if there is None else (wide == some) | ~there
-        means = xp.where(near & xp.all(same, axis=0), some, means)
+        same = wide[:, near] == some[near]
+        if there is not None:
+            same = same | ~(there if there.shape[1] == 1 else there[:, near])
+        means[near] = xp.where(xp.all(same, axis=0), some[near], means[near])
     return means

@@ -92,7 +92,7 @@ class Load:
         workers : int, default=2
             Workers that the seconds are estimated for.
         """
-        source, traits = data.source, data.source.traits
+        source, traits = data.source, data.traits
         n, d = data.shape
         counted = traits.nnz() if data.sparse else None
         entries = n * d if counted is None else int(counted)

@@ -167,9 +167,10 @@ def make_plan(
         return _plan_for_share(data, k, priming)
     reason, considered, shown = "as requested", list[Way](), list[Way]()
     m, load = min(data.shape), Load.of(data)
+    overhead = load.overhead
     if not asked:
-        p = min(k + _extra(extra_components, BlockKrylov, k, load), m)
-        p_exact = min(k + _extra(extra_components, Exact, k, load), m)
+        p = min(k + _extra(extra_components, BlockKrylov, k, overhead), m)
+        p_exact = min(k + _extra(extra_components, Exact, k, overhead), m)
 
         def priced(load: Load) -> list[Way]:
             found = ways(load, p, tol, proven, max_memory, p_exact)
@@ -183,13 +184,12 @@ def make_plan(
         if workers != REFERENCE_WORKERS:
             here = {way.name: way for way in priced(Load.of(data, workers))}
             shown = [replace(way, seconds=here.get(way.name, way).seconds) for way in considered]
-        reason = _why(shown) + _absent(data.source)
+        reason = _why(shown) + _absent(data)
     priming = as_priming(priming) if asked else priming
-    extra = _extra(extra_components, type(priming), k, load)
+    extra = _extra(extra_components, type(priming), k, overhead)
     given = priming.width()
     if given is not None:  # the user's directions: use them all
         extra = max(0, given - k)
-    overhead = load.overhead if isinstance(extra_components, str) else None
     patience = None
     exact = [way for way in considered if way.priming.traits.certifier == "exact"]
     if exact and priming.traits.certifier == "probes":
@@ -198,7 +198,8 @@ def make_plan(
         each = considered[0].seconds / considered[0].steps
         patience = max(math.ceil(exact[0].seconds / each), 2 * considered[0].steps)
     room = exact[0].room if exact else None
-    plan = Plan(priming, k, min(k + extra, m), reason, tuple(shown), overhead, patience, room)
+    fixed = overhead if isinstance(extra_components, str) else None
+    plan = Plan(priming, k, min(k + extra, m), reason, tuple(shown), fixed, patience, room)
     if asked:
         limits: dict[str, Any] = {"tol": tol, "proven": proven, "batch_size": batch_size}
         load = load.in_float64() if proven else load
@@ -245,9 +246,9 @@ def _why(considered: list[Way]) -> str:
     return words
 
 
-def _absent(source: Any) -> str:
+def _absent(data: Centred) -> str:
     """Return words about chunks that a store does not have."""
-    count = source.traits.missing_chunks
+    count = data.traits.missing_chunks
     return f"; {count} chunks are absent and read as the fill value" if count else ""
 
 
@@ -255,13 +256,13 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds >= 0.1 else f"{1000 * seconds:.0f} ms"
 
 
-def _extra(extra_components: int | str, kind: type, k: int, load: Load) -> int:
+def _extra(extra_components: int | str, kind: type, k: int, overhead: float) -> int:
     if isinstance(extra_components, str):
         if extra_components != "auto":
             raise ValueError(
                 f"`extra_components`={extra_components!r} must be 'auto' or an integer."
             )
-        return best_extra(None, k, NAMES.get(kind, ""), overhead=load.overhead)
+        return best_extra(None, k, NAMES.get(kind, ""), overhead=overhead)
     if not _is_whole(extra_components) or extra_components < 0:
         raise ValueError(
             f"`extra_components`={extra_components!r} must be 'auto' or an integer of at least 0."

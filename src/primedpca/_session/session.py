@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from primedpca._core.allocator import reusing_memory
 from primedpca._core.packing import pack, unpack
 from primedpca._operator.operator import Centred
 from primedpca._session.agreement import agreement
@@ -117,8 +116,8 @@ class SharedFit:
 @contextmanager
 def fit_session(
     data: Centred, options: Mapping[str, Any], sample_weight: Any = None, start: Any = None
-) -> Iterator[Checkpoint | SharedFit | None]:
-    """Open the session of a fit, with a checkpoint in ``options["checkpoint"]`` if set.
+) -> Iterator[Checkpoint | SharedFit]:
+    """Open the session of a fit by several ranks or with a checkpoint.
 
     Parameters
     ----------
@@ -133,29 +132,22 @@ def fit_session(
 
     Yields
     ------
-    Checkpoint, SharedFit or None
-        ``None`` if there is one rank and no checkpoint, so that there is nothing to agree on.
+    Checkpoint or SharedFit
+        Depending on the number of ranks.
     """
     engine, folder = data.engine, options["checkpoint"]
     traits = engine.traits
     alone = traits.ranks == 1
-    # With `max_memory` set, freed blocks are not kept for reuse.
-    memory = reusing_memory(options["max_memory"] is None)
-    if alone and folder is None:
-        with memory:
-            yield None
-        return
     about = agreement(data.source, options, sample_weight, start)
     keeping = folder is not None
     if not alone:
         _compare(engine, about, options)
         keeping = engine.share(lambda: keeping)  # only rank 0 writes, so only its folder counts
     if not (alone or (keeping and traits.rank == 0)):
-        with memory:
-            yield SharedFit(engine, data.like, None, keeping)
+        yield SharedFit(engine, data.like, None, keeping)
         return
     kept = Checkpoint(folder, engine)
-    with memory, kept.opened(about, data.like):
+    with kept.opened(about, data.like):
         yield kept if alone else SharedFit(engine, data.like, kept, keeping)
 
 

@@ -187,7 +187,7 @@ def _is_sound(state: State) -> bool:
     estimated remaining change of a direction is not known.
     """
     for value in state:
-        if is_dense(value):
+        if hasattr(value, "ndim") and is_dense(value):
             xp = namespace(value)
             if not bool(xp.all(xp.isfinite(value) if value.ndim > 1 else ~xp.isnan(value))):
                 return False
