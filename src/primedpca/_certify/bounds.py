@@ -131,8 +131,8 @@ def angle_bounds(evidence: Evidence, k: int, up: np.ndarray) -> np.ndarray:
     proven) where neither applies.  ``up`` is the result of :func:`upper`.
     """
     theta, e = evidence.values, evidence.rounding
-    before = np.append(np.inf, theta[: k - 1] - e - theta[1:k])
-    gap = np.minimum(before, theta[:k] - up[1 : k + 1])
+    gap = theta[:k] - up[1 : k + 1]
+    gap[1:] = np.minimum(theta[: k - 1] - e - theta[1:k], gap[1:])
     sizes = _sizes(evidence)[:k] / math.sqrt(max(0.0, 1 - evidence.skew) or math.nan)
     with np.errstate(divide="ignore", invalid="ignore"):
         sine = np.where(gap > sizes, sizes / gap, 1.0)

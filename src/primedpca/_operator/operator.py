@@ -141,10 +141,11 @@ class Centred:
     ) -> None:
         if missing not in ("error", "mean"):
             raise ValueError(f"`missing`={missing!r} must be 'error' or 'mean'.")
-        source = as_source(x)
-        engine = as_engine(engine, source)
-        source = engine.view(source)
-        traits = source.traits
+        given = as_source(x)
+        traits = given.traits
+        engine = as_engine(traits.client() if engine is None else engine)
+        source = engine.view(given)
+        traits = traits if source is given else source.traits
         if missing == "error" and traits.missing == "mean":
             missing = "mean"  # the convention of this kind of data
         scale = traits.scale if scale is None else scale
@@ -413,7 +414,7 @@ class Centred:
         return self.view(
             like=self._wide_like(),
             root=self.wide(self.root),
-            frame=dataclasses.replace(frame, columns=columns, offset=offset),
+            frame=frame.changed(columns=columns, offset=offset),
         )
 
     def rows(self) -> Array:

@@ -258,7 +258,7 @@ def stored_means(block: Block, dtype: Any, unit: float = 1.0, root: Array | None
         means = (_sparse_means if is_sparse(block) else _dense_means)(block, unit, root)
     xp = namespace(means)
     fine = xp.isfinite(means)
-    if not bool(xp.all(fine)):
+    if not bool(fine.all()):
         # Zero if the sum overflowed, so that non-finite results can only come from the data.
         means = xp.where(fine, means, xp.zeros_like(means))
     return xp.astype(means, dtype)
@@ -288,7 +288,7 @@ def _dense_means(block: Block, unit: float, root: Array | None) -> Array:
     else:
         means, some = (weight @ wide) / xp.sum(weight), wide[int(xp.argmax(weight)), :]
     there = None if weight is None else (weight > 0)[:, None]
-    if not bool(xp.all(xp.isfinite(means))):
+    if not bool(xp.isfinite(means).all()):
         there = xp.isfinite(wide) if there is None else xp.isfinite(wide) & there
         kept = xp.where(there, wide, xp.zeros_like(wide))
         some = kept[xp.argmax(xp.astype(there, xp.int8), axis=0), xp.arange(kept.shape[1])]
@@ -299,7 +299,7 @@ def _dense_means(block: Block, unit: float, root: Array | None) -> Array:
     # The rounded mean of a constant column may differ from the constant.  Comparing all entries
     # is expensive, so only columns whose mean is this near to one entry are compared.
     near = xp.abs(means - some) <= 2.0**-40 * xp.abs(some)
-    if bool(xp.any(near)):
+    if bool(near.any()):
         same = wide[:, near] == some[near]
         if there is not None:
             same = same | ~(there if there.shape[1] == 1 else there[:, near])

@@ -389,11 +389,11 @@ class _Fit:
             )
         status = Status.STOPPED if self.stopped else Status.NOT_CERTIFIED
         status = Status.FLOOR if self.floor else status
-        exact = step.stage.priming.traits.certifier == "exact"
-        if exact and self.goal.tol >= COARSE and counted and _is_sharp(found, certificate):
-            status = Status.EXACT  # only ties, and variances that are lost in rounding
+        exact = step.stage.priming.traits.certifier == "exact" and self.goal.tol >= COARSE
         if counted and certificate.met(self.goal.tol).all():
             status = Status.CERTIFIED
+        elif counted and exact and _is_sharp(found, certificate):
+            status = Status.EXACT  # only ties, and variances that are lost in rounding
         return Solution(found, status, self.data.passes, self.history, certificate)
 
     def _proven(self, step: Step, proof: Proof) -> tuple[Decomposition, Certificate, bool]:

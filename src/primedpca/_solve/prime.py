@@ -189,6 +189,6 @@ def _is_sound(state: State) -> bool:
     for value in state:
         if hasattr(value, "ndim") and is_dense(value):
             xp = namespace(value)
-            if not bool(xp.all(xp.isfinite(value) if value.ndim > 1 else ~xp.isnan(value))):
+            if not bool((xp.isfinite(value) if value.ndim > 1 else ~xp.isnan(value)).all()):
                 return False
     return True
