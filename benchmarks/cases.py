@@ -38,9 +38,10 @@ class Case:
     tiny: bool = False
     #: Dear to make, so kept on disk.
     keep: bool = False
+    dtype: type = np.float32
 
     def load(self) -> Any:
-        """The data: a C-ordered array or a CSR array, float32."""
+        """The data: a C-ordered array or a CSR array of `dtype`."""
         path = CACHE / f"{self.name}.npy"
         if self.keep and path.is_file():
             return np.load(path)
@@ -48,7 +49,7 @@ class Case:
         if self.keep:
             CACHE.mkdir(exist_ok=True)
             np.save(path, X)
-        return X.astype(np.float32) if X.dtype != np.float32 else X
+        return X.astype(self.dtype) if X.dtype != self.dtype else X
 
     def reference(self, X: Any) -> np.ndarray:
         """The true components ``(k, d)`` in float64, from the cache if they are there."""
@@ -167,7 +168,7 @@ def by_arpack(X: Any, k: int) -> np.ndarray:
     n = X.shape[0]
     operator = LinearOperator((n, n), matvec=multiply, dtype=np.float64)
     start = np.random.default_rng(0).standard_normal(n)
-    return _right(X, mean, eigsh(operator, k, tol=0, v0=start, ncv=4 * k)[1][:, ::-1])
+    return _right(X, mean, eigsh(operator, k, tol=0, v0=start, ncv=min(4 * k, n))[1][:, ::-1])
 
 
 def check(X: Any, vectors: np.ndarray) -> None:

@@ -50,6 +50,12 @@ class Status(Enum):
         "true one. Increase `max_passes` or `tol`, or request more components if variances are "
         "tied beyond the last one."
     )
+    UNPROVEN = (
+        "The components have settled to within `tol` by their own estimate, but variances beyond "
+        "the last one are so close to it that proving that none was missed would cost more than "
+        "the fit. Request a number of components after which the variances fall, or use "
+        "`priming`='exact' for a proof by a full decomposition."
+    )
     FLOOR = (
         "Rounding error was reached before every component was proven to be within `tol` of the "
         "true one, so more passes would not help. Increase `tol`, request more components if "

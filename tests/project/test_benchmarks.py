@@ -2,6 +2,7 @@
 
 import csv
 import importlib
+import json
 import os
 import subprocess
 import sys
@@ -24,7 +25,7 @@ FOLDER = ROOT / "benchmarks"
 def bench(monkeypatch):
     """The modules of the folder, which is no package."""
     monkeypatch.syspath_prepend(str(FOLDER))
-    names = ("cases", "peers", "tune", "memory", "tables", "race")
+    names = ("cases", "peers", "tune", "memory", "tables", "race", "panel_sets", "panel_tables")
     yield SimpleNamespace(**{name: importlib.import_module(name) for name in names})
     for name in names:
         sys.modules.pop(name, None)
@@ -156,3 +157,46 @@ def test_a_false_reference_is_refused(bench, tiny):
     turned[:2] = [[np.cos(1e-3), np.sin(1e-3)], [-np.sin(1e-3), np.cos(1e-3)]] @ reference[:2]
     with pytest.raises(ArithmeticError, match="reference"):
         bench.cases.check(X, turned)
+
+
+def test_the_quick_panel_judges_every_limit(tmp_path):
+    source = str(Path(primedpca.__file__).parent.parent)
+    environment = {**os.environ, "PYTHONPATH": source}
+    command = [sys.executable, str(FOLDER / "panel.py"), "--quick", "--peers", "--before", source]
+    done = subprocess.run(
+        [*command, "--sets", "iris,10000x100", "--out", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    kept = json.loads((tmp_path / "panel.json").read_text())
+    assert [row["set"] for row in kept["rows"]] == ["iris", "10000x100"]
+    for row in kept["rows"]:
+        assert row["proven_status"] in ("CERTIFIED", "EXACT")
+        assert row["certify_proven"] == row["k"]
+        assert row["errors"] == []
+        for name in ("unproven", "proven_128", "before_proven", "sklearn", "peer"):
+            assert row[f"{name}_ms"] > 0
+    verdicts = {line["limit"]: line["verdict"] for line in kept["limits"]}
+    assert verdicts["CERTIFIED or EXACT (1: yes)"] == "met"
+    assert verdicts["white noise, unless proven: proven / unproven"] == "not measured"
+    assert "## Against the checkout before" in (tmp_path / "panel.md").read_text()
+
+
+@pytest.mark.parametrize(("least", "verdict"), [(False, "met"), (True, "missed")])
+def test_a_limit_names_the_sets_that_miss_it(bench, least, verdict):
+    limit = bench.panel_tables.Limit("x", lambda row: row["x"], 2.0, least=least)
+    judged = limit.judge([{"set": "a", "x": 1.0}, {"set": "b", "x": 2.0}, {"set": "c", "x": None}])
+    assert (judged["verdict"], judged["missed"]) == (verdict, "a 1" if least else "")
+
+
+def test_genes_are_ranked_among_those_of_similar_mean(bench):
+    rng = np.random.default_rng(0)
+    counts = rng.poisson(np.repeat([1.0, 50.0], 30), size=(500, 60)).astype(np.float64)
+    # Half the cells twice as much: the mean stays, the variance does not.
+    counts[:, [0, 30]] *= rng.permutation(np.repeat([[0.0], [2.0]], 250, axis=0))
+    X = sp.csr_array(np.log1p(counts))
+    order = np.argsort(-bench.panel_sets.normalised_dispersion(X, bins=2))
+    assert set(order[:2]) == {0, 30}

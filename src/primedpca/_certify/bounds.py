@@ -60,6 +60,8 @@ class Evidence:
         Bound on ``|U^T U - I|`` of the Ritz vectors as stored.
     cross : float, default=0.0
         Bound on ``|U^T Q|``, where ``R = Q B``.
+    crosses : ndarray of shape (p,), optional
+        Bounds on ``|Q^T u_i|`` of single Ritz vectors.  By default ``cross`` bounds each of them.
     outside : bool, default=False
         Whether the errors ``columns`` are orthogonal to the Ritz vectors, as the residuals are.
     """
@@ -73,6 +75,7 @@ class Evidence:
     skew: float = 0.0
     cross: float = 0.0
     outside: bool = False
+    crosses: np.ndarray | None = None
 
     @property
     def above(self) -> float:
@@ -184,12 +187,18 @@ def _block_sines(evidence: Evidence, k: int, up: np.ndarray) -> np.ndarray:
         kappa, psi = kappa + psi, e / g.min(axis=1)
         s = (np.sqrt(s) + evidence.error_of(np.sqrt(later))) ** 2
         whole += float(evidence.error_of(np.ones(theta.size)))
+    # Along the span, the residuals meet u_i itself and, in second order, the other Ritz vectors.
+    along = np.full(fine.size, cross)
+    if evidence.crosses is not None:
+        along = evidence.crosses[fine] + cross * np.minimum(kappa * cross + psi, 1.0)
     ahead = low[fine] - evidence.above - s - e * kappa
-    z = _sizes(evidence)[fine] * (1 + 2 * delta) + kappa * (whole * cross + (1 + cross) * e)
+    z = _sizes(evidence)[fine] * (1 + 2 * delta) + kappa * (whole * along + (1 + cross) * e)
     z += whole * delta + e * (psi + delta)
     with np.errstate(divide="ignore", invalid="ignore"):
         z = np.where(ahead > 0, z / ahead, np.inf)
-        inside = (kappa * (z + cross) + psi + delta) * math.sqrt(1 + evidence.skew)
+        if evidence.crosses is not None:
+            along = along + cross * kappa * z
+        inside = (kappa * (z + along) + psi + delta) * math.sqrt(1 + evidence.skew)
     found[fine] = np.minimum(np.hypot(inside, z), 1.0)
     return found
 

@@ -104,12 +104,15 @@ class Certifier(Protocol):
         Whether the priming must widen a span that is invariant, because an invariant span may
         have missed eigenvectors.
     exhausted : bool
-        Whether further steps of this priming could prove nothing more.
+        Whether further steps of this priming could prove nothing more, but another may.
+    hopeless : bool
+        Whether the components have settled and a proof would cost much more than they did.
     """
 
     operator: Any
     needs_all: bool
     exhausted: bool
+    hopeless: bool
 
     def look(self, snapshot: Snapshot) -> Proof | None:
         """Return the proof after this step, or None; costs no pass."""
@@ -131,6 +134,7 @@ class NoCertifier:
 
     needs_all = False
     exhausted = False
+    hopeless = False
 
     def __init__(self, data: Centred) -> None:
         self.operator: Any = data

@@ -16,6 +16,7 @@ import numpy as np
 
 from primedpca._certify.bounds import (
     Evidence,
+    angle_bounds,
     carried,
     certificate_of,
     fewest,
@@ -23,7 +24,7 @@ from primedpca._certify.bounds import (
     upper,
 )
 from primedpca._certify.certifiers import NoCertifier, Proof
-from primedpca._certify.checks import Check, Findings, Riders
+from primedpca._certify.checks import RIDES, Check, Findings, Riders
 from primedpca._certify.rounding import NEGLIGIBLE, UNIT, rounding_of
 from primedpca._core.arrays import to_numpy
 from primedpca._core.orthonormal import combine, complete, orthonormalise
@@ -32,13 +33,21 @@ from primedpca._operator.scaling import decomposition
 from primedpca.priming import BlockKrylov
 from primedpca.priming.block_krylov import KrylovState, looked
 from primedpca.protocols import Array
-from primedpca.result import Snapshot
+from primedpca.result import Certificate, Snapshot
 
 __all__ = ["CheckedCertifier"]
 
-#: Components beyond the wanted ones that are mapped from the left, and the ratio of variances at
-#: which there are enough of them.
-MORE, FALLEN = 16, 0.85
+#: Ritz vectors beyond the wanted ones that are refined, at most.
+MORE = 32
+#: Estimated error of the components, in radians, below which the random vectors may depart.
+READY = 0.3
+#: The random vectors ride along with the priming if they need no more rides than this.
+ALONG = 4
+#: Steps that the priming goes on after it has settled, before they ride alone.
+PATIENCE = 2
+#: Number of times that they ride alone before a proof is given up as too costly.
+ATTEMPTS = 2
+NOTHING_FOUND = Findings(0.0, 0.0, np.zeros(0), 0.0)
 
 
 class Passengers:
@@ -162,10 +171,11 @@ class CheckedCertifier(NoCertifier):
         self.wide, self.priming, self.wanted, self.tol = wide, priming, wanted, tol
         self.check = Check(wide, priming.side, (seed, 6, origin))
         self.operator: Any = Passengers(data, self.check)
-        self.exhausted = False
+        self.exhausted = self.hopeless = False
+        self._settled, self._tried, self._attempts = 0, -3, 0
         self._failure, self._seed = failure_probability, seed
         self._riders: Riders | None = None
-        self._looking, self._looks, self._spent = False, 0, 0.0
+        self._looking, self._looks, self._departures, self._spent = False, 0, 0, 0.0
         self._best, self._blocks, self._restarted = math.inf, 0, False
         self._ceiling = np.zeros(0)
         self._changes: list[float] = []
@@ -188,17 +198,75 @@ class CheckedCertifier(NoCertifier):
         change = float(state.change[:k].max()) if state.change.size >= k else math.inf
         self._changes.append(change)
         full = state.projected.shape[0] >= self.check.z.shape[0]
-        self._looking = self._looking or full or self._is_near(state, k)
-        if not self._looking:
+        if full:
+            return self._last(state, k, full)
+        if state.variances.size <= k or not change < READY:
             return None
-        if not full and (self._riders is None or not self._riders.riding):
-            self._riders = Riders(self.check, state)
-        if state.variances.size < k or (change > self.tol and not full):
+        rides = self._rides(state, k)
+        if rides > ALONG:
+            # Many rides: cheaper without the priming, once that is as good as the proof needs.
+            missed = min(1.17 * self._guess(state, k), 0.98 * float(state.variances[k - 1]))
+            early = self._attempts > 0 and state.step < self._tried + 5
+            if early or change > self.tol or self._within(state, k, missed) > 0.7 * self.tol:
+                return None
+            self._ride_alone(state, k)
+            return self._last(state, k, full)
+        self._looking = self._looking or self._is_near(rides)
+        if self._looking and (self._riders is None or not self._riders.riding):
+            self._depart(state, self._edge(state, k))
+        if change > self.tol:
             return None
-        proof = self._prove(state, k, full, full or change < self.tol / 100)
+        self._settled = self._settled or state.step
+        if state.step > max(self._settled + PATIENCE, self._tried + 4 * self._attempts):
+            self._ride_alone(state, k)
+            return self._last(state, k, full)
+        return self._prove(state, k, full, False) if self._may_prove(state, k) else None
+
+    def _last(self, state: KrylovState, k: int, full: bool) -> Proof | None:
+        """Return the proof of the last look: more steps are not worth their price."""
+        proof = self._prove(state, k, full, True)
         met = proof is not None and proof.counted and bool(proof.certificate.met(self.tol).all())
-        self.exhausted = not met and (full or change < self.tol / 100)
+        self._attempts += 1
+        self._tried = state.step
+        self.exhausted = not met and full
+        self.hopeless = not (met or full) and self._attempts == ATTEMPTS
         return proof
+
+    def _depart(self, state: KrylovState, rho: float) -> None:
+        """Deflate the random vectors with the basis as it is."""
+        # The parts of all departures, the sum of 1 / (r (r + 1)), add up to at most 1.
+        self._departures += 1
+        share = self._failure / 2 / (self._departures * (self._departures + 1))
+        self._spent += share
+        self._riders = Riders(self.check, state, rho, share)
+
+    def _ride_alone(self, state: KrylovState, k: int) -> None:
+        """Multiply the random vectors in passes of their own until they show what is missed."""
+        self._depart(state, 0.95 * self._guess(state, k))
+        data, riders = self.operator.data, self._riders
+        assert riders is not None
+        right = self.priming.side == "right"
+        multiply = data.covariance_product if right else data.gram_product
+        while riders.riding:
+            riders.ride(multiply(riders.board(data.like.dtype)))
+            missed = riders.missed(NOTHING_FOUND)
+            if self._within(state, k, missed) < 0.7 * self.tol:
+                break
+
+    def _within(self, state: KrylovState, k: int, missed: float) -> float:
+        """Return the angle that could be proven if at most ``missed`` was missed."""
+        if missed >= float(state.variances[k - 1]):
+            return math.pi / 2
+        evidence = _sharpest(Evidence(state.variances, state.residual, missed, 0.0), k)
+        return float(certificate_of(evidence, k, None, "", 0.0).counted_bounds().max())
+
+    def _may_prove(self, state: KrylovState, k: int) -> bool:
+        """Whether the random vectors would prove something if nothing had been rounded."""
+        trace = self.wide.total - float(state.variances.sum())
+        best = min(self._best, trace)
+        if self._riders is not None:
+            best = min(best, self._riders.missed(NOTHING_FOUND))
+        return best < float(state.variances[k - 1])
 
     def _count(self, state: KrylovState) -> int:
         """Return the number of components, by the variances as they are."""
@@ -207,17 +275,45 @@ class CheckedCertifier(NoCertifier):
         reached = np.cumsum(state.variances) >= self.wanted * self.wide.total
         return 1 + int(np.argmax(reached)) if reached.any() else state.variances.size + 1
 
-    def _is_near(self, state: KrylovState, k: int) -> bool:
-        """Whether as many steps are left as the random vectors have to ride."""
+    def _is_near(self, rides: int) -> bool:
+        """Whether as few steps are left as the random vectors have to ride."""
         now, *before = self._changes[::-1]
-        if state.variances.size <= k or not math.isfinite(now):
-            return False
         rate = now / before[0] if before and math.isfinite(before[0]) else 0.05
-        # Where much variance is left beside the smallest that is wanted, a second ride pays.
-        rest = self.wide.total - float(state.variances.sum())
-        rides = 2 if rest > 25 * state.variances[k - 1] else 1
         least = 0.15 if self.wide.sparse else 0.02
         return now * min(max(rate, least), 1.0) ** rides <= self.tol
+
+    def _rides(self, state: KrylovState, k: int) -> int:
+        """Estimate how often the random vectors must ride until they show what is missed.
+
+        Their polynomial must grow, from the largest variance that is missed to the smallest that
+        is wanted, to the length of what is left of them.
+        """
+        smallest = float(state.variances[k - 1])
+        left = max(0.0, self.wide.total - float(state.variances.sum()))
+        if smallest <= 0:
+            return 1
+        height = math.sqrt(1 + left * state.rest / smallest**2 / 2) / 0.4
+        y = 1 / min(max(self._guess(state, k) / smallest, 1e-3), 0.97)
+        return min(
+            RIDES, max(1, math.ceil(math.acosh(max(1.0, height / y)) / math.acosh(2 * y - 1)))
+        )
+
+    def _edge(self, state: KrylovState, k: int) -> float:
+        """Choose ``rho`` for the random vectors: the more they ride, the nearer to what is missed.
+
+        Few rides gain more from a polynomial that grows early than from a sharp edge.
+        """
+        if self._rides(state, k) <= 2:
+            return 0.7 * max(state.rest, UNIT * UNIT)
+        return 0.8 * self._guess(state, k)
+
+    def _guess(self, state: KrylovState, k: int) -> float:
+        """Estimate the largest variance that is missed: the first whose residual is not small."""
+        values, last = state.variances, min(k, state.variances.size) - 1
+        sizes = np.linalg.norm(state.residual, axis=0)
+        open_ = np.flatnonzero(sizes > 0.05 * values)
+        found = float(values[open_[0]]) if open_.size else state.rest
+        return max(min(found, 0.95 * float(values[last])), 1e-3 * float(values[last]), UNIT * UNIT)
 
     def conclude(self, snapshot: Snapshot) -> Proof | None:
         """Return a proof of what was found, however little that is."""
@@ -241,9 +337,9 @@ class CheckedCertifier(NoCertifier):
         """Return the proof of a basis, or None if none is near and this is not the last look."""
         self._looks += 1
         # The parts of all looks together, the sum of 1 / (r (r + 1)), never exceed 1.
-        share = self._failure / (self._looks * (self._looks + 1))
+        share = self._failure / 2 / (self._looks * (self._looks + 1))
         self._spent += share
-        findings = self.check.look(state, share / 4, (self._seed, 7, self._looks))
+        findings = self.check.look(state, share / 2, (self._seed, 7, self._looks))
         evidence = self._evidence(state, findings, k, share, full)
         if evidence is None:
             return None
@@ -254,28 +350,31 @@ class CheckedCertifier(NoCertifier):
             counted = least == k
             if k > evidence.values.size:
                 return None
+        near = self._within(state, min(k, evidence.values.size), evidence.missed) < 0.8 * self.tol
+        mapped: Mapped | None
         if self.priming.side == "right":
-            vectors, moved = self._vectors(state, k)
-            found = Mapped(evidence, self._ceiling, vectors, moved)
+            mapped = Mapped(_sharpest(evidence, k), self._ceiling, *self._vectors(state, k))
+            if near and not self._certificate(mapped, k).met(self.tol).all():
+                mapped = self._refined(state, evidence, k) or mapped
+        elif last or (near and state.step >= self._tried + 3):
+            mapped, self._tried = self._mapped(state, findings, evidence, k, share), state.step
         else:
-            ideal = Evidence(evidence.values, evidence.residual, evidence.missed, 0.0)
-            ahead = certificate_of(ideal, k, None, "", 0.0)
-            if not (last or ahead.met(0.8 * self.tol).all()):
-                return None  # not worth the half pass that maps the vectors
-            mapped = self._mapped(state, findings, evidence, k, share)
-            if mapped is None:
-                return None
-            found = mapped
-        certificate = certificate_of(
-            found.evidence, k, self.wide, "probabilistic", self._spent, found.up
-        )
-        certificate = certificate.rounded(2 * found.turned)
+            mapped = None  # not worth the half pass
+        if mapped is None:
+            return None
+        found, certificate = mapped, self._certificate(mapped, k)
         # A basis may still be too small: the other components are any, with variance zero.
         variances = np.zeros(k)
         variances[: found.evidence.values.size] = found.evidence.values[:k]
         vectors = complete(found.vectors, self.wide.like, k, 0)[:, :k]
         find = partial(decomposition, self.wide, vectors, variances)
         return Proof(certificate, find, counted, found.evidence)
+
+    def _certificate(self, found: Mapped, k: int) -> Certificate:
+        certificate = certificate_of(
+            found.evidence, k, self.wide, "probabilistic", self._spent, found.up
+        )
+        return certificate.rounded(2 * found.turned)
 
     def _evidence(
         self, state: KrylovState, findings: Findings, k: int, share: float, full: bool
@@ -291,13 +390,13 @@ class CheckedCertifier(NoCertifier):
         e = 1.1 * findings.error + 4 * b * skew + skew**2 * (top + b)
         e += float(np.linalg.norm(left))
         p = min(values.size, k + 8)
-        columns = self.check.columns(findings, turn[:, :p], share / 8) + left[:p]
+        columns = self.check.columns(findings, turn[:, :p], share / 4) + left[:p]
         residual = (1 + skew) * state.residual
         evidence = Evidence(values, residual, math.inf, e, math.inf, columns, skew, skew)
         if self._restarted:
             self._best, self._restarted = carried(evidence, self._ceiling), False
         if self._riders is not None:
-            self._best = min(self._best, self._riders.missed(findings, share * 5 / 8))
+            self._best = min(self._best, self._riders.missed(findings))
         blur = (values.size + 2) * e + 2 * self.check.unit_error
         trace = max(0.0, self.wide.total - float(values.sum())) + blur
         floor = NEGLIGIBLE * max(0.0, self.wide.total - blur)
@@ -316,6 +415,23 @@ class CheckedCertifier(NoCertifier):
         moved = np.linalg.norm(to_numpy(basis - ritz), axis=0).max()
         return basis, float(1.01 * moved + 4 * UNIT * like.n_features)
 
+    def _refined(self, state: KrylovState, evidence: Evidence, k: int) -> Mapped | None:
+        """Refine the leading Ritz vectors by a pass in float64, where float32 is too coarse."""
+        data, p = self.wide, _enough(evidence, k)
+        basis, _ = orthonormalise(combine(state.basis, state.turn[:, :p], data.like))
+        images = data.covariance_product(basis)
+        theta, y = _rayleigh_ritz(basis, to_numpy(basis.T @ images))
+        if y is None:
+            return None
+        turn = data.like.asarray(y)
+        vectors = basis @ turn
+        rest = images @ turn - vectors * data.like.asarray(theta)
+        b = np.linalg.qr(to_numpy(rest), mode="r")
+        e = rounding_of(data, p, float(theta[0]) + spectral_norm(b))
+        found = Evidence(theta, b, _left_out(evidence, p), e, evidence.negligible)
+        up = np.minimum(upper(found), self._ceiling[: p + 1])
+        return Mapped(found, up, vectors, 4 * UNIT * data.shape[1])
+
     def _mapped(
         self, state: KrylovState, findings: Findings, evidence: Evidence, k: int, share: float
     ) -> Mapped | None:
@@ -328,51 +444,115 @@ class CheckedCertifier(NoCertifier):
         """
         values, skew, data = evidence.values, findings.skew, self.wide
         k = min(k, values.size)
-        low = np.flatnonzero(values < FALLEN * values[k - 1])
-        p = min(int(low[0]) if low.size else values.size, k + MORE, values.size)
-        p = min(max(p, k), int((values > 1e-6 * values[0]).sum()))
+        p = min(_enough(evidence, k), int((values > 1e-6 * values[0]).sum()))
         if p < k:
             return None
         like = replace(data.like, n_features=data.shape[0])
         left = combine(state.basis, state.turn[:, :p], like)
         images = data.adjoint(left)
-        theta, y = _rayleigh_ritz(left, images, data.weight)
+        square = to_numpy(images.T @ images) / data.weight
+        theta, y = _rayleigh_ritz(left, square)
         if y is None or theta[-1] <= 0:
             return None
         turn = state.turn[:, :p] @ y
         w = state.coupling.shape[1]
         b = (1 + skew) * (state.coupling @ turn[turn.shape[0] - w :])
-        e = rounding_of(data, p, float(theta[0]) + spectral_norm(b))
-        phi = self.check.columns(findings, turn, share / 8) + 4 * e
-        exact = Evidence(theta, b, 0.0, e, columns=phi)
-        alpha = min(carried(exact, self._ceiling), float(self._ceiling[0]))
+        e = 2 * rounding_of(data, p, float(theta[0]) + spectral_norm(b))
+        each = e / math.sqrt(p)  # the error of a single column
+        phi = self.check.columns(findings, turn, share / 4) + each
+        alpha = _left_out(evidence, p)
+        found = self._right(theta, b, e, phi, evidence.negligible, alpha)
+        scale = data.like.asarray(y / np.sqrt(data.weight * theta))
+        turned = 4 * each / float(theta[k - 1])
+        mapped = Mapped(*found, images @ scale, turned)
+        if not self._certificate(mapped, k).met(self.tol).all():
+            # The other half of the pass computes the residuals themselves.
+            rotation = data.like.asarray(y)
+            rest = data.forward(images @ rotation) / data.weight
+            rest -= (left @ rotation) * data.like.asarray(theta)
+            b = np.linalg.qr(to_numpy(rest), mode="r")
+            found = self._right(theta, b, e, np.full(p, each), evidence.negligible, alpha)
+            mapped = mapped._replace(evidence=found[0], up=found[1])
+        return mapped._replace(vectors=orthonormalise(mapped.vectors)[0])
+
+    def _right(
+        self,
+        theta: np.ndarray,
+        b: np.ndarray,
+        e: float,
+        phi: np.ndarray,
+        floor: float,
+        alpha: float,
+    ) -> tuple[Evidence, np.ndarray]:
+        """Return the evidence of right vectors, and upper bounds on the eigenvalues.
+
+        Parameters
+        ----------
+        theta, b : ndarray of shape (p,) and (q, p)
+            Ritz values and residuals of the left vectors.
+        e : float
+            Bound on the rounding errors of float64.
+        phi : ndarray of shape (p,)
+            Bounds on the part of each residual that is not in ``b``.
+        floor : float
+            Variances up to this size count as zero.
+        alpha : float
+            Bound on the variance outside the span of the left vectors.  It bounds that outside
+            the right vectors, too: ``M (I - W W^T) = (I - U' U'^T) M (I - W W^T)``.
+        """
         # Young's inequality separates the unknown part of the residual from the known one.
-        ahead = theta[:k] - alpha
+        ahead = theta - alpha
         eta = 0.2 * float(ahead[ahead > 0].min(initial=theta[0]))
         whole = Evidence(theta, b, alpha + eta, e)
-        up = np.minimum(upper(whole) + float(phi @ phi) / eta, self._ceiling[: p + 1])
+        up = np.minimum(upper(whole) + float(phi @ phi) / eta, self._ceiling[: theta.size + 1])
         root = np.sqrt(alpha / theta)
         rest = np.linalg.norm(phi / np.sqrt(theta))
         cross = (spectral_norm(b / np.sqrt(theta)) + float(rest)) / math.sqrt(alpha)
-        errors = phi * root + 8 * e
-        found = Evidence(
-            theta, b * root, 0.0, 8 * e, evidence.negligible, errors, cross=cross, outside=True
-        )
-        found = replace(found, missed=carried(found, up))
-        vectors = images @ data.like.asarray(y / np.sqrt(data.weight * theta))
-        vectors, _ = orthonormalise(vectors)
-        return Mapped(found, up, vectors, 8 * e / float(theta[k - 1]))
+        errors = phi * root + e / math.sqrt(theta.size)
+        found = Evidence(theta, b * root, alpha, e, floor, errors, cross=cross, outside=True)
+        sizes = np.linalg.norm(b * root, axis=0) + errors
+        return replace(found, crosses=np.minimum(sizes / alpha, cross)), up
 
 
-def _rayleigh_ritz(
-    left: Array, images: Array, weight: float
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return Ritz values of ``M M^T / n`` in the span of ``left`` and the rotation to its vectors.
+def _sharpest(evidence: Evidence, k: int) -> Evidence:
+    """Return the evidence of all Ritz vectors, or of the leading ones, whichever proves more.
 
-    ``images`` are ``M^T left``.  The rotation is None if the vectors are dependent.
+    Where other variances are close to the k-th, unconverged Ritz vectors among them spoil the
+    bounds of all: better count them as a part of the rest.
     """
-    own = to_numpy(left.T @ left)
-    square = to_numpy(images.T @ images) / weight
+    p = _enough(evidence, k)
+    cut = replace(
+        evidence,
+        values=evidence.values[:p],
+        residual=evidence.residual[:, :p],
+        missed=_left_out(evidence, p),
+        columns=None if evidence.columns is None else evidence.columns[:p],
+    )
+    size = min(k, evidence.values.size)
+    whole, some = (angle_bounds(part, size, upper(part)).max() for part in (evidence, cut))
+    return cut if some < whole else evidence
+
+
+def _enough(evidence: Evidence, k: int) -> int:
+    """Return the number of Ritz vectors above what may have been missed: ``k`` and a few more."""
+    above = int((evidence.values > evidence.above).sum())
+    return min(max(above, k), k + MORE, evidence.values.size)
+
+
+def _left_out(evidence: Evidence, p: int) -> float:
+    """Bound on the variance outside the span of the first ``p`` Ritz vectors."""
+    rest = Evidence(
+        evidence.values[p:], evidence.residual[:, p:], evidence.missed, evidence.rounding
+    )
+    return float(upper(rest)[0])
+
+
+def _rayleigh_ritz(vectors: Array, square: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the Ritz values in the span of ``vectors`` and the rotation to the Ritz vectors.
+
+    ``square`` is the covariance inside the span.  The rotation is None if they are dependent.
+    """
+    own = to_numpy(vectors.T @ vectors)
     try:
         low = np.linalg.cholesky(own)
     except np.linalg.LinAlgError:

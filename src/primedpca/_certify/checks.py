@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.polynomial import Chebyshev, Polynomial
+from numpy.polynomial import Polynomial
 
 from primedpca._certify.bounds import spectral_norm
 from primedpca._certify.rounding import UNIT, rounding_of
@@ -30,7 +30,9 @@ DENSE, SPARSE = 8, 16
 #: Number of Gaussian vectors that test whether a basis is orthonormal.
 SKEW = 6
 #: Maximum number of passes that the random vectors take part in after one departure.
-RIDES = 4
+RIDES = 14
+#: Number of random vectors that ride: of the others it is enough that they check.
+RIDERS = 8
 
 
 def tau(s: int, failure: float) -> float:
@@ -171,34 +173,44 @@ class Check:
 class Riders:
     """The checked vectors, deflated with a basis and multiplied again: bounds on what it missed.
 
-    For the top eigenvector ``a`` of ``A = (I - P) C (I - P)``, with ``P`` the projection onto the
-    basis at departure and ``alpha`` its eigenvalue, ``a^T X_l = alpha a^T X_(l-1) + a^T D_l``
-    with ``X_0 = Omega``, whatever is subtracted along the basis.
+    Let ``P`` be the projection onto the basis at departure, ``alpha`` the top eigenvalue of
+    ``A = (I - P) C (I - P)`` and ``a`` its eigenvector.  The images are Chebyshev polynomials,
+    ``Y_0 = A Omega / rho`` and ``Y_l = T_l(2 A / rho - 1) Y_0``, up to errors ``E_l``: whatever is
+    subtracted along the basis, ``a^T Y_(l+1) = 2 x a^T Y_l - a^T Y_(l-1) + a^T E_(l+1)`` with
+    ``x = 2 alpha / rho - 1``.
 
     Parameters
     ----------
     check : Check
     state : KrylovState
         The basis at departure.
+    rho : float
+        Estimate of ``alpha``, preferably too low, that does not depend on the random vectors.
+    share : float
+        Probability that any of the bounds is false: a half for the length of ``Omega^T a``, a
+        quarter for the errors at departure and a quarter for those of the products.
     """
 
-    def __init__(self, check: Check, state: KrylovState) -> None:
-        self.check, self.state, self.basis = check, state, state.basis
+    def __init__(self, check: Check, state: KrylovState, rho: float, share: float) -> None:
+        self.check, self.state, self.basis, self.rho = check, state, state.basis, rho
+        self.share = share
+        self._own: np.ndarray | None = None
         check.take(state.basis)
         like, w = check.wide.like, state.coupling.shape[1]
-        m = state.projected.shape[0]
-        self.at = m
-        image = check.z - combine(self.basis, check.vz, like)
+        self.at = m = state.projected.shape[0]
+        image = check.z[:, :RIDERS] - combine(self.basis, check.vz[:, :RIDERS], like)
         if state.newest.shape[1]:
-            lift = state.coupling @ check.vo[m - w : m]
+            lift = state.coupling @ check.vo[m - w : m, :RIDERS]
             image -= combine((state.newest,), lift, like)
         norms = _norms(check.z) + check.lengths * spectral_norm(state.coupling)
-        self.images: list[Array] = []
-        self.slips: list[np.ndarray] = []
+        norms = norms[:RIDERS]
+        #: The images, and of each the errors that are known, ``(s,)``.
+        self.images: list[Array] = [image / rho]
+        self.slips: list[np.ndarray] = [16 * m * UNIT * norms / rho]
+        #: Of each image that was multiplied: ``|V^T Y|``, the test of its product and its length.
         self.inside: list[np.ndarray] = []
         self.tests: list[np.ndarray] = []
         self.heights: list[float] = []
-        self._next(image, 16 * m * UNIT * norms)
 
     @property
     def riding(self) -> bool:
@@ -208,91 +220,88 @@ class Riders:
     def board(self, dtype: Any) -> Array:
         """Return the vectors to multiply next, in this dtype; they lie outside the basis."""
         like, xp = self.check.wide.like, self.check.wide.like.xp
-        image, slip = self.images.pop(), self.slips.pop()
+        image = self.images[-1]
         image = image - combine(self.basis, inner_products(self.basis, image), like)
         peak = float(xp.max(xp.abs(image)))
         # A power of two: neither overflow nor rounding.
         self.scale = 2.0 ** -math.frexp(peak)[1] if 0 < peak < math.inf else 1.0
         cast = xp.astype(image * self.scale, dtype)
         back = xp.astype(cast, xp.float64) / self.scale
-        slip = slip + _norms(back - image) + 64 * self.at * UNIT * _norms(image)
+        self.slips[-1] = self.slips[-1] + _norms(back - image) + 64 * self.at * UNIT * _norms(image)
         inside = np.linalg.norm(inner_products(self.basis, back), axis=0)
         self.inside.append(inside + 4 * back.shape[0] * UNIT * _norms(back))
-        self._next(back, slip)
+        self.images[-1] = back
         return cast
 
     def ride(self, product: Array) -> None:
         """Take in the product of ``C`` with the vectors that were boarded."""
-        check, xp = self.check, self.check.wide.like.xp
+        check, xp, now = self.check, self.check.wide.like.xp, self.images[-1]
         product = xp.astype(product, xp.float64) / self.scale
-        before = self.images[-1]
-        tests = to_numpy(check.omega.T @ product) - to_numpy(check.z.T @ before)
-        self.tests.append(tests)
+        self.tests.append(to_numpy(check.omega.T @ product) - to_numpy(check.z.T @ now))
         self.heights.append(float(_norms(product).max()))
-        # V^T C X lies along the last block of V, up to rounding: C maps the others into V.
+        # V^T C Y lies along the last block of V, up to rounding: C maps the others into V.
         last = (self.basis[-1],)
         product -= combine(last, inner_products(last, product), check.wide.like)
-        self._next(product, 64 * self.at * UNIT * _norms(product))
+        sizes = _norms(product) / self.rho + _norms(now)
+        if len(self.images) == 1:
+            following = 2 / self.rho * product - now
+        else:
+            following = 4 / self.rho * product - 2 * now - self.images[-2]
+            sizes = 2 * sizes + _norms(self.images[-2])
+        self.images.append(following)
+        self.slips.append(128 * self.at * UNIT * sizes)
 
-    def _next(self, image: Array, slip: np.ndarray) -> None:
-        self.images.append(image)
-        self.slips.append(slip)
-
-    def missed(self, findings: Findings, share: float) -> float:
+    def missed(self, findings: Findings) -> float:
         """Bound on what the basis at departure has missed, and so every later one that has it.
+
+        For every degree, ``tau (alpha / rho) T_n(x) <= |Y_n| + T_n(x) |E_0| + sum_j U_(n-j)(x)
+        |E_j|`` where ``alpha > rho``; all terms are polynomials in ``x - 1``.
 
         Parameters
         ----------
         findings : Findings
             Of a basis that contains the one at departure.
-        share : float
-            Probability that the bound is false: a half for the length of ``Omega^T a``, a quarter
-            for the errors at departure and a quarter for those of the products.
         """
-        errors = [float(np.linalg.norm(part)) for part in self._errors(findings, share)]
-        t = tau(self.check.s, share / 2)
-        tall = to_numpy(self.check.wide.like.xp.concat(self.images, axis=1))
-        size = self.check.s
-        square = (tall.T @ tall).reshape(len(errors), size, len(errors), size).swapaxes(1, 2)
-        first = math.sqrt(max(0.0, float(np.linalg.eigvalsh(square[0, 0])[-1]))) * (1 + 1e-9)
-        best = (first + errors[0]) / t
-        if len(errors) > 1 and math.isfinite(best):
-            low, high = 3e-3 * best, best
-            for count in (8, 5):
-                rhos = np.geomspace(max(low, 1e-290), max(high, 1e-290), count)
-                found = _bounds_by_degree(square, errors, rhos, t)
-                i = int(np.argmin(found))
-                best = min(best, float(found[i]))
-                low, high = rhos[max(i - 1, 0)], rhos[min(i + 1, count - 1)]
+        errors = [float(np.linalg.norm(part)) for part in self._errors(findings)]
+        t, best = tau(RIDERS, self.share / 2), math.inf
+        for n, image in enumerate(self.images):
+            first, *others = _chebyshev(n)
+            f = t * np.convolve(first, [1.0, 0.5])
+            f[0] -= spectral_norm(to_numpy(image)) * (1 + 1e-9)
+            for polynomial, error in zip((first, *others), errors, strict=False):
+                f[: polynomial.size] -= polynomial * error
+            best = min(best, self.rho * (1 + _root(f) / 2))
         return best * (1 + 1e-9)
 
-    def _errors(self, findings: Findings, share: float) -> list[np.ndarray]:
-        """Bounds on ``|D_l|`` of every column, ``(s,)`` each."""
-        check, at, skew = self.check, self.at, findings.skew
+    def _errors(self, findings: Findings) -> list[np.ndarray]:
+        """Bounds on ``|E_l|`` of every column, ``(s,)`` each."""
+        check, at, skew, share = self.check, self.at, findings.skew, self.share
         b = spectral_norm(self.state.coupling)
         projected = (self.state.projected + self.state.projected.T) / 2
-        tests = check.tests(projected, self.state.coupling, self.state.newest)
-        inside = check.vo[:at]
+        if self._own is None:
+            self._own = check.tests(projected, self.state.coupling, self.state.newest)
+        tests, inside = self._own, check.vo[:at, :RIDERS]
         sizes = np.linalg.norm(inside, axis=0)
         error = (float(np.linalg.norm(tests)) + 2 * findings.noise) / tau_of_sum(check.s, share / 8)
         noise = findings.noise * (1 + float(sizes.max()))
         tilt = 1.2 * skew / max(1e-3, 1 - skew)
         own = self._by_others(tests @ inside, noise, share / 8)
-        found = [own + (error + b) * tilt * sizes + check.unit_error * check.lengths]
+        first = own + (error + b) * tilt * sizes + check.unit_error * check.lengths[:RIDERS]
+        found = [first / self.rho]
         reach = (1.001 * b * (1 + skew) + error) / max(0.5, 1 - skew)
-        for tests, image, height, along in zip(
-            self.tests, self.images, self.heights, self.inside, strict=False
-        ):
+        for n in range(1, len(self.images)):
+            image, height = self.images[n - 1], self.heights[n - 1]
             longest = float(_norms(image).max())
             noise = 1.01 * check.unit_error * check.norm * longest
             noise += 4 * image.shape[0] * UNIT * (check.norm * height + check.norm_z * longest)
-            found.append(self._by_others(tests, noise, share / 4) + reach * along)
+            off = self._by_others(self.tests[n - 1], noise, share / 4) + reach * self.inside[n - 1]
+            found.append((2 if n == 1 else 4) / self.rho * off)
         return [part + slip for part, slip in zip(found, self.slips, strict=True)]
 
     def _by_others(self, tests: np.ndarray, noise: float, share: float) -> np.ndarray:
         """Sizes of columns of which each is tested by all random vectors but its own."""
         s = self.check.s
-        sizes = np.sqrt(np.maximum((tests**2).sum(axis=0) - np.diag(tests) ** 2, 0.0))
+        sizes = np.sqrt(np.maximum((tests**2).sum(axis=0) - np.diag(tests) ** 2, 0.0))  # (RIDERS,)
         found: np.ndarray = (sizes + noise) / tau(s - 1, share / ((RIDES + 1) * s))
         return found
 
@@ -302,52 +311,18 @@ def _norms(columns: Array) -> np.ndarray:
 
 
 @cache
-def _coefficients(t: int) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
-    """Coefficients of ``q(y) = y T_(t-1)(2 y - 1)``: about 0, about 1, and of its quotients.
-
-    The quotients ``q_[l](y) = sum_(i >= l) q_i y^(i - l)`` multiply the errors ``D_l``; of them,
-    the sizes of the coefficients about 1 are returned.
-    """
-    y = Polynomial([0.0, 1.0])
-    q = y * Chebyshev.basis(t - 1).convert(kind=Polynomial)(2 * y - 1)
-
-    def about_one(p: Polynomial) -> np.ndarray:
-        found: np.ndarray = p(y + 1).coef
-        return found
-
-    quotients = [np.abs(about_one(Polynomial(q.coef[i:]))) for i in range(1, t + 1)]
-    return q.coef, about_one(q), quotients
-
-
-def _bounds_by_degree(
-    square: np.ndarray, errors: list[float], rhos: np.ndarray, t: float
-) -> np.ndarray:
-    """For each ``rho`` the smallest bound over all degrees; infinite where there is none.
-
-    Beyond ``rho``, ``t q(y) <= |sum_l q_l X_l / rho^l| + sum_l |q_[l](y)| |D_l| / rho^l`` with
-    ``y = alpha / rho``.
-    """
-    best = np.full(rhos.size, np.inf)
-    for degree in range(2, len(errors) + 1):
-        q, taylor, quotients = _coefficients(degree)
-        c = q[1:, None] / rhos ** np.arange(1, degree + 1)[:, None]
-        some = square[:degree, :degree]
-        total = np.einsum("in,jn,ijab->nab", c, c, some)
-        height = np.maximum(np.linalg.eigvalsh(total)[:, -1], 0.0)
-        # The squares lose half of the digits: what may have cancelled is added.
-        parts = np.sqrt(np.einsum("iiaa->i", some))
-        height = np.sqrt(height + 1e-13 * (np.abs(c) * parts[:, None]).sum(axis=0) ** 2)
-        for n, rho in enumerate(rhos):
-            f = t * taylor
-            f[0] -= height[n]
-            for i, quotient in enumerate(quotients):
-                f[: quotient.size] -= quotient * errors[i] / rho ** (i + 1)
-            best[n] = min(best[n], rho * _root(f))
-    return best
+def _chebyshev(n: int) -> list[np.ndarray]:
+    """Coefficients in ``v = x - 1`` of ``T_n(x)``, then of ``U_(n-1)(x)``, ..., ``U_0(x)``."""
+    x = Polynomial([1.0, 1.0])
+    firsts, seconds = [Polynomial([1.0]), x], [Polynomial([1.0]), 2 * x]
+    for kind in (firsts, seconds):
+        while len(kind) <= n:
+            kind.append(2 * x * kind[-1] - kind[-2])
+    return [p.coef for p in (firsts[n], *seconds[n - 1 :: -1])] if n else [firsts[0].coef]
 
 
 def _root(f: np.ndarray) -> float:
-    """Return 1 plus the positive root of ``f``, rounded up; infinity if it is not sure.
+    """Return the positive root of ``f``, rounded up, or 0; infinity if it is not sure.
 
     All coefficients but the first must be positive: then there is one root, and Newton's method
     falls to it from above.
@@ -355,9 +330,9 @@ def _root(f: np.ndarray) -> float:
     if f[1:].min() <= 0:
         return math.inf
     if f[0] >= 0:
-        return 1.0
+        return 0.0
     v = float(min((-f[0] / f[1:]) ** (1 / np.arange(1, f.size))))
-    for _ in range(40):
+    for _ in range(60):
         value = slope = 0.0
         for coefficient in f[::-1]:
             slope = slope * v + value
@@ -365,4 +340,4 @@ def _root(f: np.ndarray) -> float:
         v -= value / slope
         if value / slope <= 1e-10 * v:
             break
-    return (1.0 + v * (1 + 1e-8)) * (1 + 1e-12)
+    return v * (1 + 1e-8)

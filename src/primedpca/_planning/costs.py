@@ -15,6 +15,7 @@ from primedpca._operator.wide_rows import HELD_BYTES
 from primedpca._planning.extra_directions import MEMORY
 from primedpca._planning.rates import CORE, DEVICE, Rates
 from primedpca.priming import BlockKrylov, Exact
+from primedpca.priming.block_krylov import default_basis
 from primedpca.result import Way
 
 __all__ = ["Load", "exact_way", "krylov_way", "ways"]
@@ -275,7 +276,7 @@ def krylov_way(
         flops += 4.0 * load.entries * checks
         seconds += load.in_float64().product(checks, readings) + rates.proof
         seconds += 6.0 * length * basis * checks * rates.basis[8]
-    most = max(12 * block, 6 * p)  # the default `max_basis`, at which block Krylov restarts
+    most = default_basis(block, p, load.item * length)
     if side == "left":
         # One product with M makes the first block.  At the end, left vectors become right ones,
         # by a pass or from the images that were kept.

@@ -161,6 +161,7 @@ class AuditCertifier:
 
     needs_all = True
     exhausted = False
+    hopeless = False
 
     def __init__(self, probes: ProbeCertifier, vectors: Array, tol: float | None) -> None:
         self.operator: Any = probes.operator

@@ -291,7 +291,8 @@ class _Fit:
             if isinstance(stage.priming, BlockKrylov):
                 krylov = replace(stage.priming, side="right", keep_images=False)
             return self._krylov(krylov, limit, step.snapshot.directions, step.row, missed)
-        done = self.settled or self.met or self.stopped or (goal.proven and self.floor)
+        done = self.settled or self.met or self.stopped or stage.certifier.hopeless
+        done = done or (goal.proven and self.floor)
         if done or not self._spent(step):
             return None
         if goal.proven:
@@ -335,7 +336,8 @@ class _Fit:
             self.met = proof.counted and bool(proof.certificate.met(self.reach).all())
             checked = isinstance(step.stage.certifier, CheckedCertifier)
             self.floor = not checked and (traits.certifier == "exact" or proof.at_floor(self.reach))
-        done = self.settled or self.floor or self.met or step.stage.certifier.exhausted
+        certifier = step.stage.certifier
+        done = self.settled or self.floor or self.met or certifier.exhausted or certifier.hopeless
         return done or self.stopped or self._spent(step)
 
     def _record(self, row: dict[str, Any], find: Find) -> None:
@@ -388,6 +390,7 @@ class _Fit:
                 scale=None if found.scale is None else data.narrow(found.scale),
             )
         status = Status.STOPPED if self.stopped else Status.NOT_CERTIFIED
+        status = Status.UNPROVEN if step.stage.certifier.hopeless else status
         status = Status.FLOOR if self.floor else status
         exact = step.stage.priming.traits.certifier == "exact" and self.goal.tol >= COARSE
         if counted and certificate.met(self.goal.tol).all():

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from primedpca._core.arrays import is_numpy_array
+from primedpca._core.arrays import dtype_name, is_numpy_array
 from primedpca._core.orthonormal import (
     combine,
     complete,
@@ -23,9 +23,11 @@ from primedpca.priming.checks import check_choice, check_count
 from primedpca.priming.exact import right_vectors
 from primedpca.protocols import Array, Like, Operator, PrimingTraits
 
-__all__ = ["BlockKrylov", "KrylovState", "looked"]
+__all__ = ["BlockKrylov", "KrylovState", "default_basis", "looked"]
 
 NOTHING = np.zeros((0, 0))
+#: A restart costs steps and ends a proof under way, so the basis may grow to this many bytes.
+BASIS_BYTES = 2**29
 
 
 class KrylovState(NamedTuple):
@@ -97,8 +99,9 @@ class BlockKrylov(BasePriming):
     block_size : int or None, default=None
         Number of vectors multiplied in one step.  ``None`` means the number of directions wanted.
     max_basis : int or None, default=None
-        Maximum number of vectors kept.  ``None`` means twelve blocks and at least six times the
-        number of directions.  A smaller basis needs less memory and, on slow spectra, more steps.
+        Maximum number of vectors kept.  ``None`` means as many as 512 MiB hold, but no fewer than
+        twelve blocks and six times the number of directions.  A smaller basis needs less memory
+        and, on slow spectra, more steps.
     side : {"right", "left"}, default="right"
         ``"right"`` iterates with :math:`C` on vectors of length ``n_features``; ``"left"`` with
         :math:`M M^T / n` on vectors of length ``n_samples``, which takes one more pass at the
@@ -143,7 +146,7 @@ class BlockKrylov(BasePriming):
         if self.side == "right":
             z = data.covariance_product(newest)
         elif self.keep_images and data.source.axis == 0:
-            images = (*images, _shelved(data.adjoint(newest), images, self._limit(state)))
+            images = (*images, _shelved(data.adjoint(newest), images, 12 * newest.shape[1]))
             z = data.forward(images[-1])
             z /= data.weight  # inside the library, covariances are divided by the sum of weights
         else:
@@ -190,15 +193,16 @@ class BlockKrylov(BasePriming):
             newest = complete(whole, like, used + width, (state.seed, state.step))[:, used:]
             # Nothing comes out of the span, so the residuals have no part along these vectors.
             state = state._replace(coupling=np.zeros((width, state.coupling.shape[1])))
-        if used + newest.shape[1] > self._limit(state) and newest.shape[1]:
+        if used + newest.shape[1] > self._limit(state, like) and newest.shape[1]:
             # One block more than wanted: the extra Ritz vectors preserve some of the convergence.
             state = _cut_back(looked(state), like, state.n_directions + wanted)
         return state._replace(newest=newest)
 
-    def _limit(self, state: KrylovState) -> int:
+    def _limit(self, state: KrylovState, like: Like) -> int:
         """Return the maximum number of basis vectors: at least the directions and two blocks."""
         wanted = self.block_size or state.n_directions
-        default = max(12 * wanted, 6 * state.n_directions)
+        each = like.n_features * (8 if "64" in dtype_name(like.dtype) else 4)
+        default = default_basis(wanted, state.n_directions, each)
         # A warm start may be wider than a block.
         widest = max(wanted, 0 if state.newest is None else state.newest.shape[1])
         return max(self.max_basis or default, state.n_directions + 2 * widest)
@@ -230,6 +234,11 @@ class BlockKrylov(BasePriming):
     def finished(self, state: KrylovState) -> bool:
         """Whether the span is invariant, so that further products add nothing."""
         return state.step > 0 and state.newest.shape[1] == 0  # type: ignore[union-attr]
+
+
+def default_basis(block: int, n_directions: int, each: int) -> int:
+    """Return the number of vectors, of ``each`` bytes, at which a basis is restarted."""
+    return max(12 * block, 6 * n_directions, BASIS_BYTES // each)
 
 
 def looked(state: KrylovState) -> KrylovState:
