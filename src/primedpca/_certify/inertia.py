@@ -15,7 +15,7 @@ import math
 
 import numpy as np
 
-from primedpca._certify.rounding import UNIT
+from primedpca._certify.bounds import UNIT
 
 __all__ = ["ceiling"]
 

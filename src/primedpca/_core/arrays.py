@@ -68,11 +68,12 @@ class Like:
 
 def is_sparse(x: Any) -> bool:
     """Whether ``x`` is a SciPy sparse matrix or array (SciPy is not imported to find out)."""
-    return _is_sparse_kind(type(x))
+    kind: Any = type(x)
+    return _is_sparse_kind(kind)
 
 
 @cache  # asked of every block several times, so that small fits would notice
-def _is_sparse_kind(kind: type) -> bool:
+def _is_sparse_kind(kind: Any) -> bool:
     kinds = kind.__mro__  # AnnData has classes of its own for views, which are SciPy's below
     return any(k.__module__.startswith("scipy.sparse") for k in kinds) and hasattr(kind, "nnz")
 

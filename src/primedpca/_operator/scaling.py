@@ -82,9 +82,9 @@ def decomposition(data: Centred, basis: Array, variances: np.ndarray) -> Decompo
     variances : ndarray of shape (>= k,)
         Variances with divisor ``n`` in the unit of the operator, largest first.
     """
-    scaled = in_unit_of_data(data, variances[: basis.shape[1]])
-    total = in_unit_of_data(data, np.float64(data.total))
-    if not (np.isfinite(scaled).all() and (math.isnan(total) or np.isfinite(total))):
+    both = in_unit_of_data(data, np.append(variances[: basis.shape[1]], data.total))
+    scaled, total = both[:-1], float(both[-1])
+    if not np.isfinite(scaled).all() or math.isinf(total):
         raise ValueError(
             "The variances of `X` exceed the range of float64. Divide `X` by a large number."
         )
@@ -93,6 +93,6 @@ def decomposition(data: Centred, basis: Array, variances: np.ndarray) -> Decompo
         explained_variance=scaled,
         mean=data.mean,
         scale=data.frame.scale,
-        total_variance=float(total),
+        total_variance=total,
         n_samples=data.weight * data.weight_unit,
     )

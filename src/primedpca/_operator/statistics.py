@@ -342,7 +342,9 @@ def narrowed(data: Operator, frame: Frame) -> Frame | None:
     if dtype_name(data.like.dtype) == "float64":
         return frame
     shift, fill, factor, _ = frame.columns
-    parts = [None if part is None else data.narrow(part) for part in (shift, fill, factor)]
+    parts: list[Any] = [
+        None if part is None else data.narrow(part) for part in (shift, fill, factor)
+    ]
     xp, columns = data.like.xp, Columns(*parts)
     if any(part is not None and not bool(xp.all(xp.isfinite(part))) for part in parts):
         return None

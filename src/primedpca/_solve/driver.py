@@ -102,7 +102,8 @@ class Stage:
                 stage.batch_size,
             ):
                 passed, spent = stage.steps + last.step, stage.seconds + last.seconds
-                yield replace(last, step=passed, seconds=spent)
+                begun = stage.steps > 0 or stage.seconds > 0  # by an earlier stage
+                yield replace(last, step=passed, seconds=spent) if begun else last
                 following = stage._adapted(last)
                 if following is not None:
                     break

@@ -6,7 +6,7 @@ To add an engine, write one file here and one branch in :func:`as_engine`.  May 
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from primedpca.engines.base import AdaptedEngine, BaseEngine
@@ -58,7 +58,7 @@ def as_engine(engine: Any = None, source: Any = None) -> Engine:
 
 def together(engine: Any, task: str) -> AbstractContextManager[None]:
     """Context in which errors of one rank reach all ranks that make a fit together."""
-    return as_engine(engine).together(task)
+    return nullcontext() if engine is None else as_engine(engine).together(task)
 
 
 def _is_client(engine: Any) -> bool:
