@@ -40,7 +40,7 @@ from primedpca.priming import (
     SubspaceIteration,
 )
 from primedpca.sources.files.images import ImageFolder
-from primedpca.sources.files.raw_binary import RawFileSource
+from primedpca.sources.files.numpy_files import RawFileSource
 from primedpca.sources.files.video import VideoFrames
 from primedpca.sources.maps import RowMap
 

@@ -12,9 +12,9 @@ import torch
 
 import primedpca
 from primedpca.sources import base
-from primedpca.sources.files import decoded_rows as decoded
+from primedpca.sources.files import images as decoded
 from primedpca.sources.files import plink, tables
-from primedpca.sources.memory import dense, sparse, torch_data
+from primedpca.sources.memory import dense, sparse
 from primedpca.sources.memory import iterables as blocks
 
 # Thousands of tiny products: on a busy machine torch's threads would wait for each other.
@@ -55,8 +55,7 @@ def shrink_blocks(monkeypatch):
     monkeypatch.setattr(plink, "LEAST", 1)
     for module in (base, plink):
         monkeypatch.setattr(module, "READ_BYTES", 2**9)
-    for module in (blocks, torch_data):
-        monkeypatch.setattr(module, "BLOCK_BYTES", 2**9)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 2**9)
     monkeypatch.setattr(base, "BLOCK_BYTES", 2**10)
     monkeypatch.setattr(base, "GROUP_BYTES", 2**10)
 

@@ -9,7 +9,7 @@ import numpy as np
 from primedpca.estimator import PrimedPCA
 from primedpca.protocols import DataSource
 from primedpca.sources import as_source
-from primedpca.sources.files.h5ad import is_anndata
+from primedpca.sources.files.hdf5 import is_anndata
 from primedpca.sources.memory.xarray_fields import Fields, is_xarray
 from primedpca.sources.wrappers.mapped import Mapped
 
@@ -75,18 +75,12 @@ def pca_anndata(
     # scanpy expects a row for every variable, also for those that the mask excludes.
     loadings = np.zeros((adata.n_vars, pca.n_components_), pca.components_.dtype)
     loadings[slice(None) if mask is None else mask] = pca.components_.T
-    params = {
-        "zero_center": bool(pca.center),
-        "use_highly_variable": isinstance(named, str) and named == "highly_variable",
-        "mask_var": named,
-    }
+    highly = isinstance(named, str) and named == "highly_variable"
+    params = {"zero_center": bool(pca.center), "use_highly_variable": highly, "mask_var": named}
     if layer is not None:
         params["layer"] = layer
-    about = {
-        "params": params,
-        "variance": pca.explained_variance_,
-        "variance_ratio": pca.explained_variance_ratio_,
-    }
+    variance, ratio = pca.explained_variance_, pca.explained_variance_ratio_
+    about = {"params": params, "variance": variance, "variance_ratio": ratio}
     if pca.angle_bounds_ is not None:
         about["angle_bounds"] = pca.angle_bounds_
     adata.obsm[key_added or "X_pca"] = pca.transform(source)
@@ -117,10 +111,20 @@ def _matrix(adata: Any, layer: str | None, mask: np.ndarray | None) -> Any:
     """Return the selected columns of the matrix as a source, without a copy where possible."""
     names = np.asarray(adata.var_names, dtype=object)
     if adata.isbacked and layer is None:  # layers are always in memory
-        whole: Any = as_source(adata)
+        source: Any = as_source(adata)
         if mask is None:
-            return whole
-        source = _some_columns(whole, np.flatnonzero(mask))
+            return source
+        if source.axis == 1:
+            raise ValueError(
+                f"`mask_var` needs data stored by rows, but {source!r} is stored by columns. Pass "
+                "adata[:, mask].to_memory()."
+            )
+        wanted = np.flatnonzero(mask)
+
+        def chosen(rows: Any) -> Any:
+            return rows[:, wanted]
+
+        source = Mapped(source, chosen)
     else:
         x: Any = adata.X if layer is None else adata.layers[layer]
         if x is None:
@@ -128,19 +132,6 @@ def _matrix(adata: Any, layer: str | None, mask: np.ndarray | None) -> Any:
         source = as_source(x if mask is None else x[:, mask])
     source.feature_names = names if mask is None else names[mask]
     return source
-
-
-def _some_columns(source: Any, wanted: np.ndarray) -> Any:
-    if source.axis == 1:
-        raise ValueError(
-            f"`mask_var` needs data stored by rows, but {source!r} is stored by columns. Pass "
-            "adata[:, mask].to_memory()."
-        )
-
-    def chosen(rows: Any) -> Any:
-        return rows[:, wanted]
-
-    return Mapped(source, chosen)
 
 
 def to_xarray(pca: PrimedPCA, field: Any, *, sample: Any = None) -> Any:
@@ -178,17 +169,14 @@ def to_xarray(pca: PrimedPCA, field: Any, *, sample: Any = None) -> Any:
     >>> found.scores.sel(year=1999, component=1).shape
     ()
     """
-    if isinstance(field, Fields):
-        if sample not in (None, field.sample_dim):
-            raise ValueError(
-                f"`sample`={sample!r}, but the samples of this source are along "
-                f"{field.sample_dim!r}."
-            )
-        source = field
-    elif is_xarray(field):
-        source = Fields(field, sample=sample)
-    else:
+    if not isinstance(field, Fields) and not is_xarray(field):
         raise TypeError(f"`field` must be an xarray.DataArray, got {type(field).__name__}.")
+    source = field if isinstance(field, Fields) else Fields(field, sample=sample)
+    along = source.sample_dim
+    if sample not in (None, along):
+        raise ValueError(
+            f"`sample`={sample!r}, but the samples of this source are along {along!r}."
+        )
     import xarray as xr
 
     kept = {

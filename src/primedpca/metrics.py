@@ -62,12 +62,17 @@ def longest_correct_streak(components: Any, reference: Any, threshold: float) ->
     >>> longest_correct_streak(np.eye(3)[[0, 2, 1]], np.eye(3), np.pi / 8)
     1
     """
+    check_threshold(threshold)
+    wrong = np.flatnonzero(angles(components, reference) >= threshold)
+    return int(wrong[0]) if wrong.size else _pair(components, reference)[0].shape[0]
+
+
+def check_threshold(threshold: float) -> None:
+    """Raise ValueError unless ``threshold`` is an angle in radians, above 0 and below pi/2."""
     if not 0 < threshold < np.pi / 2:
         raise ValueError(
             f"`threshold`={threshold} must be an angle in radians, above 0 and below pi/2."
         )
-    wrong = np.flatnonzero(angles(components, reference) >= threshold)
-    return int(wrong[0]) if wrong.size else _pair(components, reference)[0].shape[0]
 
 
 def captured_variance(X: Any, components: Any, **preparation: Any) -> np.ndarray:  # noqa: N803

@@ -165,39 +165,32 @@ def limits(
         if place <= calibration.spe.size:
             t2, spe = (float(np.sort(values)[place - 1]) for values in calibration)
             return Limits(t2, spe, level)
-    t2 = _t2_limit(n, k, level, mean)
-    centre, h = _moments(model, calibration, n, k)
+    rest, h = least = _left_out(model)
+    # The mean SPE of the known rows, and Box's degrees of freedom.
+    centre = (n - 1) / n * rest
+    if calibration is not None:
+        if calibration.spe.size < 2:
+            raise ValueError(
+                f"`calibration` has {calibration.spe.size} rows, but a variance needs at least 2. "
+                "Pass more."
+            )
+        centre, spread = float(calibration.spe.mean()), float(calibration.spe.std(ddof=1))
+        ratio = centre / spread if spread > 0 else np.inf
+        h = 2 * ratio * ratio
     if calibration is None or seen:
-        centre *= _raised(model, n, k, mean, centre, h)
-    return Limits(t2, _box(centre, h, level), level)
+        centre *= _raised(model, n, k, mean, centre, h, *least)
+    from scipy.stats import chi2, f
+
+    factor = k * (n * n - 1) / (n * (n - k)) if mean else k * (n - 1) / (n - k + 1)
+    t2 = float(factor * f.ppf(level, k, n - k + 1 - mean))
+    # The quantile of g chi^2_h with mean g h.
+    return Limits(t2, float(centre * chi2.ppf(level, h) / h) if h < np.inf else centre, level)
 
 
 def _check(model: Any) -> None:
     if not hasattr(model, "_seen"):
         raise TypeError(f"`model` must be a fitted PrimedPCA, got {type(model).__name__}.")
     model._check_fitted()
-
-
-def _t2_limit(n: float, k: int, level: float, mean: int) -> float:
-    from scipy.stats import f
-
-    factor = k * (n * n - 1) / (n * (n - k)) if mean else k * (n - 1) / (n - k + 1)
-    return float(factor * f.ppf(level, k, n - k + 1 - mean))
-
-
-def _moments(model: Any, calibration: Statistics | None, n: float, k: int) -> tuple[float, float]:
-    """Return the mean SPE of the known rows, and Box's degrees of freedom."""
-    if calibration is None:
-        rest, h = _left_out(model)
-        return (n - 1) / n * rest, h
-    spe = calibration.spe
-    if spe.size < 2:
-        raise ValueError(
-            f"`calibration` has {spe.size} rows, but a variance needs at least 2. Pass more."
-        )
-    centre, spread = float(spe.mean()), float(spe.std(ddof=1))
-    ratio = centre / spread if spread > 0 else np.inf
-    return centre, 2 * ratio * ratio
 
 
 def _left_out(model: Any) -> tuple[float, float]:
@@ -222,9 +215,10 @@ def _left_out(model: Any) -> tuple[float, float]:
     return rest, ratio * ratio / squares if squares > 0 else 1.0  # as for a single variance
 
 
-def _raised(model: Any, n: float, k: int, mean: int, centre: float, h: float) -> float:
+def _raised(
+    model: Any, n: float, k: int, mean: int, centre: float, h: float, rest: float, least: float
+) -> float:
     """Return the ratio of the mean SPE of new rows to that of the rows of the fit."""
-    rest, least = _left_out(model)
     if not rest > 0:
         return 1.0
     # Long tails of SPE make h small, whatever the remaining variances.
@@ -250,13 +244,6 @@ def _freedoms(model: Any, k: int, n: float, centre: float, h: float) -> float:
     # The relative sampling error of a variance is sqrt(2 / n): treat no gap as narrower.
     gaps = np.maximum(kept - others, kept * np.sqrt(2 / n))
     return float(((kept / gaps) @ weights).sum())
-
-
-def _box(centre: float, h: float, level: float) -> float:
-    """Return the quantile of ``g chi^2_h`` with mean ``g h = centre``."""
-    from scipy.stats import chi2
-
-    return float(centre * chi2.ppf(level, h) / h) if h < np.inf else centre
 
 
 def _kept(model: Any) -> np.ndarray:

@@ -17,7 +17,7 @@ from scipy.linalg import null_space
 from primedpca._core.arrays import describe, to_numpy
 from primedpca._core.orthonormal import basis_of, small_eigh
 from primedpca._operator.operator import Centred
-from primedpca.metrics import angles
+from primedpca.metrics import angles, check_threshold
 from primedpca.priming import check_directions
 from primedpca.protocols import Array
 
@@ -111,10 +111,7 @@ class Refining:
         threshold : float
             Angle in radians, between 0 and pi/2.
         """
-        if not 0 < threshold < np.pi / 2:
-            raise ValueError(
-                f"`threshold`={threshold} must be an angle in radians, above 0 and below pi/2."
-            )
+        check_threshold(threshold)
         # Strict, because a streak counts angles below its threshold.
         return self.angle_bounds < threshold
 
@@ -159,30 +156,40 @@ def when_refining_helps(
     """
     # A Centred is prepared already: further options beside it raise an error.
     data = Centred.of(X, **preparation)
-    _check_features(data)
+    if data.shape[1] > MAX_FEATURES:
+        raise ValueError(
+            f"`X` has {data.shape[1]} features, but the full decomposition behind this comparison "
+            f"allows at most {MAX_FEATURES}. Select or project columns first."
+        )
     # First in the dtype of the data, so that the span is the one that `refine` uses.
     given = check_directions(directions, data.like)
     basis = basis_of(to_numpy(basis_of(given)).astype(np.float64))
-    k = _checked_count(n_components, basis, directions)
+    rank = basis.shape[1]
+    k = rank if n_components is None else n_components
+    if rank == 0:
+        raise ValueError("directions are all zero. Pass directions that are not zero.")
+    if not 1 <= k <= rank:
+        raise ValueError(
+            f"`n_components`={k} must lie between 1 and {rank}, the rank of the directions "
+            f"({describe(directions)})."
+        )
     square = to_numpy(data.covariance())
-    return _compare((square + square.T) / 2, to_numpy(given)[:, :k], basis)
-
-
-def _compare(covariance: np.ndarray, directions: np.ndarray, basis: np.ndarray) -> Refining:
-    """Compare directions ``(d, k)``, refined in the span of ``basis``, with the truth."""
-    k = directions.shape[1]
+    covariance = (square + square.T) / 2
     values, vectors = small_eigh(covariance)
     if values[0] <= 0:
         raise ValueError("`X` has no variance. Pass at least two different rows.")
-    truth, image = vectors[:, :k], covariance @ basis
+    truth, image, before = vectors[:, :k], covariance @ basis, to_numpy(given)[:, :k]
     inside = basis.T @ image
-    _, turn = small_eigh(inside)
-    sines, cosines = _parts(truth, basis)
+    turn = small_eigh(inside)[1][:, :k]
+    there = before.any(axis=0)  # a column of zeros has no direction, and an angle of pi/2
+    angles_before = np.full(k, np.pi / 2)
+    if there.any():
+        angles_before[there] = angles(before[:, there].T, truth[:, there].T)
     return Refining(
         condition_angles=_missed(inside, basis.T @ truth, _rounding(len(values))),
-        angles_before=_angles_before(directions, truth),
-        angles_after=_angles(basis @ turn[:, :k], truth),
-        angles_to_span=np.arctan2(sines, cosines),
+        angles_before=angles_before,
+        angles_after=angles((basis @ turn).T, truth.T),
+        angles_to_span=np.arctan2(*_parts(truth, basis)),
         angle_bounds=angle_bounds(values[:k], truth, basis, image),
     )
 
@@ -210,11 +217,19 @@ def angle_bounds(
     """
     inside = basis.T @ image
     sines, cosines = _parts(truth, basis)
-    gamma = np.linalg.norm(image - basis @ inside, ord=2)
-    rounding = _rounding(len(basis))
-    gaps = _distances_to_others(values, small_eigh(inside)[0])
-    tilt = _tilt(gamma * sines, gaps, rounding * values[0])
-    return _bounds(sines, cosines, tilt, rounding)
+    gamma, rounding = np.linalg.norm(image - basis @ inside, ord=2), _rounding(len(basis))
+    # delta_i: the distance of an eigenvalue to the nearest Ritz value but its own.
+    distances = np.abs(values[:, None] - small_eigh(inside)[0])
+    np.fill_diagonal(distances, np.inf)
+    gaps, slack = distances.min(axis=1), rounding * values[0]
+    # The part of u_i across P e_i; infinite without a gap.  Rounding is added above and
+    # subtracted below, so that the quotient stays an upper bound.
+    tilt = np.full_like(gaps, np.inf)
+    np.divide(gamma * sines + slack, gaps - slack, out=tilt, where=gaps > slack)
+    # From the sine and the cosine, because the arc sine loses half of the digits near pi/2.
+    cosine = np.sqrt(np.maximum(cosines**2 - tilt**2 - rounding, 0.0))
+    bounds: np.ndarray = np.arctan2(np.hypot(sines, tilt) + rounding, cosine)
+    return bounds
 
 
 def _rounding(order: int) -> float:
@@ -222,58 +237,11 @@ def _rounding(order: int) -> float:
     return 10 * order * float(np.finfo(np.float64).eps)
 
 
-def _check_features(data: Centred) -> None:
-    if data.shape[1] > MAX_FEATURES:
-        raise ValueError(
-            f"`X` has {data.shape[1]} features, but the full decomposition behind this comparison "
-            f"allows at most {MAX_FEATURES}. Select or project columns first."
-        )
-
-
-def _checked_count(n_components: int | None, basis: np.ndarray, directions: Array) -> int:
-    rank = basis.shape[1]
-    k = rank if n_components is None else n_components
-    if rank == 0:
-        raise ValueError("directions are all zero. Pass directions that are not zero.")
-    if not 1 <= k <= rank:
-        raise ValueError(
-            f"`n_components`={k} must lie between 1 and {rank}, the rank of the directions "
-            f"({describe(directions)})."
-        )
-    return k
-
-
 def _parts(vectors: np.ndarray, basis: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the lengths of each column's parts outside and inside the span of ``basis``."""
     inside = basis.T @ vectors
     outside = vectors - basis @ inside
     return np.linalg.norm(outside, axis=0), np.linalg.norm(inside, axis=0)
-
-
-def _distances_to_others(values: np.ndarray, ritz_values: np.ndarray) -> np.ndarray:
-    """Return ``delta_i``, the distance of ``values[i]`` to the nearest Ritz value but the i-th."""
-    distances = np.abs(values[:, None] - ritz_values)
-    np.fill_diagonal(distances, np.inf)
-    nearest: np.ndarray = distances.min(axis=1)
-    return nearest
-
-
-def _tilt(pull: np.ndarray, gaps: np.ndarray, rounding: float) -> np.ndarray:
-    """Bound the part of ``u_i`` across ``P e_i`` by ``pull / gaps``; infinite without a gap."""
-    # Rounding is added above and subtracted below, so that the quotient stays an upper bound.
-    tilt = np.full_like(gaps, np.inf)
-    np.divide(pull + rounding, gaps - rounding, out=tilt, where=gaps > rounding)
-    return tilt
-
-
-def _bounds(
-    sines: np.ndarray, cosines: np.ndarray, tilt: np.ndarray, rounding: float
-) -> np.ndarray:
-    """Return ``arcsin(sqrt(sines^2 + tilt^2))``; pi/2 where the argument exceeds 1."""
-    # From the sine and the cosine, because the arc sine loses half of the digits near pi/2.
-    cosine = np.sqrt(np.maximum(cosines**2 - tilt**2 - rounding, 0.0))
-    bounds: np.ndarray = np.arctan2(np.hypot(sines, tilt) + rounding, cosine)
-    return bounds
 
 
 def _missed(inside: np.ndarray, projected: np.ndarray, rounding: float) -> np.ndarray:
@@ -301,18 +269,3 @@ def _missed(inside: np.ndarray, projected: np.ndarray, rounding: float) -> np.nd
         if np.linalg.norm(left) > rounding:
             rest = rest @ null_space(left[None])
     return missed
-
-
-def _angles_before(directions: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Return ``angles_before``; a column of zeros has no direction and gives pi/2."""
-    found = np.full(truth.shape[1], np.pi / 2)
-    there = directions.any(axis=0)
-    if there.any():
-        found[there] = _angles(directions[:, there], truth[:, there])
-    return found
-
-
-def _angles(columns: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    # Rounding may put the measured angle of orthogonal vectors above pi/2.
-    measured: np.ndarray = np.minimum(angles(columns.T, truth.T), np.pi / 2)
-    return measured

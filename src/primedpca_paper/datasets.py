@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from primedpca._demo.data import MNIST, MNIST_SHAPE, data_folder, read_images, synthetic
+from primedpca._demo import MNIST, MNIST_SHAPE, data_folder, read_images, synthetic
 from primedpca_paper.publishers import (
     BATCHES,
     NIPS_CSV,

@@ -22,7 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from primedpca.sources.base import whole
-from primedpca.sources.files.sparse_npz import sparse_npz
+from primedpca.sources.files.numpy_files import sparse_npz
 
 __all__ = [
     "BATCHES",

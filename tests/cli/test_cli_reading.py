@@ -12,8 +12,7 @@ from sklearn.datasets import load_iris
 from sklearn.decomposition import PCA
 
 from primedpca import PrimedPCA, as_source, load
-from primedpca.cli.groups import Preparation, Search
-from primedpca.cli.options import as_angle
+from primedpca.cli.options import Preparation, Search, as_angle
 from primedpca.sources import maps
 
 X = load_iris().data

@@ -15,9 +15,10 @@ from sklearn.datasets import load_iris
 from sklearn.decomposition import PCA
 
 from primedpca import as_source, cli, load
-from primedpca._demo.demo import Proven
+from primedpca._demo import Proven
 from primedpca.cli.demo import _show_proofs
 from primedpca.cli.options import as_angle, as_count
+from primedpca.report.words import bound_words
 
 IRIS = load_iris()
 
@@ -141,6 +142,27 @@ def test_plan_and_inspect(folder):
     plain = primedpca("inspect", "m.safetensors", cwd=folder)
     assert "fitted to 150 rows x 4 columns" in plain.stdout
     assert "\x1b" not in plain.stdout
+
+
+def test_a_bound_has_one_wording_and_the_plan_is_called_planned(folder):
+    fit = primedpca(
+        "fit", "flowers.npy", "-k", "2", "-o", "m.safetensors", "--report", "p.html", cwd=folder
+    )
+    inspect = primedpca("inspect", "m.safetensors", cwd=folder)
+    certify = primedpca("certify", "flowers.npy", "m.safetensors", cwd=folder)
+    page = (folder / "p.html").read_text()
+    bounds = [bound_words(b, b) for b in load(folder / "m.safetensors").angle_bounds_]
+    assert all(bound.endswith("°") for bound in bounds)
+    for done in (fit, inspect):
+        assert [line.split()[-1] for line in done.stdout.splitlines() if "%" in line] == bounds
+    rows = certify.stdout.splitlines()
+    assert rows[0].endswith("proven within")
+    assert all(row.endswith("°") and "e-" not in row.split()[-1] for row in rows[1:3])
+    assert all(f"<td>{bound}</td>" in page for bound in bounds)
+    plan = str(load(folder / "m.safetensors").plan_)
+    assert f"Planned: {plan}\nDone: the data were read once in " in inspect.stdout
+    assert "<dt>Planned</dt>" in page
+    assert "<dt>Done</dt><dd>the data were read once in " in page
 
 
 def test_what_is_not_proven_ends_with_3_and_is_kept(folder):

@@ -21,8 +21,7 @@ from primedpca._core.arrays import to_numpy
 from primedpca._core.blas import one_blas_thread
 from primedpca._operator.operator import Centred
 from primedpca.engines import LocalEngine, as_engine
-from primedpca.engines.counted import CountedEngine
-from primedpca.engines.journal import RecordedEngine
+from primedpca.engines.base import CountedEngine, RecordedEngine
 from primedpca.engines.torch.engine import TorchDistributed
 from primedpca.engines.tree import FixedTree, read_and_apply
 from primedpca.priming import SubspaceIteration

@@ -27,7 +27,7 @@ from primedpca.engines import LocalEngine, as_engine
 from primedpca.engines.dask import engine as dask_module
 from primedpca.engines.dask.engine import DaskEngine
 from primedpca.priming import FrequentDirections, MuEigenGame, Oja
-from primedpca.report.page import report_html
+from primedpca.report import report_html
 from primedpca.sources import base
 
 # Dask warns of data inside a graph, which small tests have.

@@ -67,7 +67,7 @@ def test_the_modules_of_commands_can_be_imported_first(name):
 def test_the_library_works_without_the_paper():
     code = (
         "import sys; sys.modules['primedpca_paper'] = None\n"
-        "import primedpca._demo.demo as demo, primedpca._demo.bench, primedpca.sources as sources\n"
+        "import primedpca._demo as demo, primedpca.sources as sources\n"
         "print([name for name, _ in demo.demo_sets()][0], sources.Activations.__name__)"
     )
     done = run(code)

@@ -19,7 +19,7 @@ from sklearn.exceptions import NotFittedError
 
 from primedpca import PrimedPCA, certify, load, plan, plots, prime
 from primedpca.monitoring import limits, statistics
-from primedpca.plots import arrows, canvas, plane
+from primedpca.plots import canvas, plane
 from primedpca.plots.canvas import write_out
 from primedpca.result import Certificate, Cluster
 
@@ -577,7 +577,7 @@ def drawn_biplot(ax):
     ratio = 1 / ax.child_axes[0]._functions[1](1.0)
     points = np.asarray(ax.collections[0].get_offsets())
     heads = np.array([text.xy for text in ax.texts if getattr(text, "arrow_patch", None)])
-    return points, heads * ratio / arrows.ARROW
+    return points, heads * ratio / plane.ARROW
 
 
 @pytest.mark.parametrize("scale", [0, 0.3, 1])

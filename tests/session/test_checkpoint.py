@@ -569,7 +569,7 @@ warnings.simplefilter("ignore")
 import primedpca._session.checkpoint
 from primedpca import PrimedPCA
 from primedpca.priming import BlockKrylov, Oja
-from primedpca.sources.files.raw_binary import RawFileSource, memmap_source
+from primedpca.sources.files.numpy_files import RawFileSource, memmap_source
 
 data, folder, out, kind, pause = sys.argv[1:6]
 primedpca._session.checkpoint.EVERY = 0.05

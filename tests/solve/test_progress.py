@@ -16,7 +16,7 @@ from sklearn.utils.fixes import parse_version
 from primedpca import PrimedPCA
 from primedpca._solve.history import line
 from primedpca.engines import LocalEngine
-from primedpca.engines.counted import CountedEngine
+from primedpca.engines.base import CountedEngine
 from primedpca.result import Status
 
 X = np.random.default_rng(0).normal(size=(500, 200)) * np.linspace(5, 1, 200)

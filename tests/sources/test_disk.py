@@ -23,10 +23,9 @@ from environments import ROOT
 
 from primedpca import PrimedPCA, as_source, plan
 from primedpca.sources import base
-from primedpca.sources.files import sequential as in_order
-from primedpca.sources.files.npz import CompressedMember
-from primedpca.sources.files.raw_binary import RawFileSource
-from primedpca.sources.files.strips import strips
+from primedpca.sources.files import common as in_order
+from primedpca.sources.files.chunked import strips
+from primedpca.sources.files.numpy_files import CompressedMember, RawFileSource
 from primedpca.sources.memory.dense import DenseSource
 
 ALL = FILES | TEXT_FILES

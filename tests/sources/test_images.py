@@ -13,7 +13,7 @@ from PIL import Image
 
 from primedpca import PrimedPCA, as_source
 from primedpca.metrics import angles
-from primedpca.sources.files import decoded_rows as decoded
+from primedpca.sources.files import images as decoded
 from primedpca.sources.files.images import ImageFolder
 from primedpca.sources.files.video import VideoFrames
 
@@ -224,7 +224,7 @@ def test_truncated_images_are_named(tmp_path, suffix):
     photographs(tmp_path / "p", size=(60, 100), suffix=suffix)
     path = tmp_path / "p" / f"p4.{suffix}"
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    with pytest.raises(ValueError, match=rf"p4\.{suffix} is damaged or truncated"):
+    with pytest.raises(ValueError, match=rf"p4\.{suffix} is damaged or cannot be read"):
         PrimedPCA(2).fit(tmp_path / "p")
 
 

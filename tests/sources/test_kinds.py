@@ -23,7 +23,7 @@ from primedpca import PrimedPCA, as_source, load
 from primedpca import plan as make_plan
 from primedpca._core.arrays import is_sparse
 from primedpca.sources import maps
-from primedpca.sources.files.compressed_rows import CompressedFile
+from primedpca.sources.files.common import CompressedFile
 from primedpca.sources.memory import iterables as blocks
 from primedpca.sources.memory import sparse
 
@@ -507,7 +507,10 @@ class Several:
         (Several(), "yields no blocks"),
         (Several(np.ones(3)), r"shape \(3,\) as block 0"),
         (Several(np.ones((2, 3)), np.ones((2, 4))), "4 columns of float64 after one of 3"),
-        (Several(np.ones((2, 3)), np.ones((2, 3), "f4")), "float32 after one of 3 of float64"),
+        (
+            Several(np.ones((2, 3)), np.ones((2, 3), "f4")),
+            "float32 after one of 3 columns of float64",
+        ),
         (Several("text"), "a str as block 0"),
         ((block for block in [np.ones((2, 3))]), "only once.*partial_fit"),
         (iter([np.ones((2, 3))]), "only once"),

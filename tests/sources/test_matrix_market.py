@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from primedpca import as_source
 from primedpca._core.arrays import is_sparse
 from primedpca.sources.files import matrix_market
-from primedpca.sources.files import number_text as tokens
+from primedpca.sources.files import matrix_market as tokens
 
 RNG = np.random.default_rng
 

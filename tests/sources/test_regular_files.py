@@ -21,8 +21,8 @@ from PIL import Image
 from primedpca import PrimedPCA, as_source, load
 from primedpca.sources.files import csv_text as csv_file
 from primedpca.sources.files import images, paths, video
+from primedpca.sources.files.common import check_regular, open_regular
 from primedpca.sources.files.images import ImageFolder
-from primedpca.sources.files.regular_files import check_regular, open_regular
 
 SUFFIXES = sorted(
     {*paths.SUFFIXES, *csv_file.SUFFIXES, *images.SUFFIXES, *video.SUFFIXES}

@@ -20,10 +20,9 @@ from primedpca._core.arrays import is_sparse, like_block, to_numpy, work_dtype
 from primedpca._operator.operator import Centred
 from primedpca.protocols import DataSource
 from primedpca.sources import base
-from primedpca.sources.base import cut_evenly
+from primedpca.sources.base import cut_evenly, fingerprint
 from primedpca.sources.files.csv_text import CSVSource
-from primedpca.sources.files.raw_binary import RawFileSource
-from primedpca.sources.fingerprint import fingerprint
+from primedpca.sources.files.numpy_files import RawFileSource
 from primedpca.sources.memory.sparse import SparseSource
 
 

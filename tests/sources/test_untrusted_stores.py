@@ -152,7 +152,7 @@ def test_a_type_in_the_place_of_a_matrix(tmp_path):
     with h5py.File(path, "r+") as file:
         del file["X"]
         file["X"] = np.dtype("f8")
-    with pytest.raises(ValueError, match=r"a\.h5ad is damaged: `X` is not a matrix"):
+    with pytest.raises(ValueError, match=r"a\.h5ad is damaged.* `X` is not a matrix"):
         as_source(path)
 
 
@@ -302,15 +302,17 @@ def zarr_bombs(folder):
                 if one.is_file():
                     archive.write(one, str(one.relative_to(path)))
         made.append(folder / f"{name}.zarr.zip")
-        shards = {"chunks": (5, 4), "shards": (20, 4), "compressors": inner}
-        path = zarr_array(folder / f"shards-{name}.zarr", **shards)
-        shard = path / "c" / "0" / "0"
-        index = np.frombuffer(shard.read_bytes()[-68:-4], "<u8").reshape(4, 2).copy()
-        body = shard.read_bytes()[:-68]
-        index[2] = len(body), len(bomb)
-        tail = index.tobytes()
-        shard.write_bytes(body + bomb + tail + crc32c(tail).to_bytes(4, "little"))
-        made.append(path)
+        for count in (4, 1):
+            shards = {"chunks": (20 // count, 4), "shards": (20, 4), "compressors": inner}
+            path = zarr_array(folder / f"shards-{count}-{name}.zarr", **shards)
+            shard = path / "c" / "0" / "0"
+            held, length = shard.read_bytes(), 16 * count + 4
+            index = np.frombuffer(held[-length:-4], "<u8").reshape(count, 2).copy()
+            body = held[:-length]
+            index[count // 2] = len(body), len(bomb)
+            tail = index.tobytes()
+            shard.write_bytes(body + bomb + tail + crc32c(tail).to_bytes(4, "little"))
+            made.append(path)
     return made
 
 
@@ -535,6 +537,13 @@ def test_every_codec_that_is_known(tmp_path, how):
     np.testing.assert_array_equal(values_of(as_source(given)), X)
 
 
+@pytest.mark.parametrize("compressors", [None, "auto"])
+def test_shards_of_one_chunk(tmp_path, compressors):
+    X, same = numbers(shape=(50, 7)), {"chunks": (20, 4), "shards": (20, 4)}
+    given = zarr_array(tmp_path / "a.zarr", X, compressors=compressors, **same)
+    np.testing.assert_array_equal(values_of(as_source(given)), X)
+
+
 @pytest.mark.parametrize(
     "how",
     [
@@ -554,7 +563,7 @@ def test_every_filter_of_hdf5(tmp_path, how):
 
 
 def test_a_frame_of_zstandard_without_its_size():
-    from primedpca.sources.files.decompression import HEADERS
+    from primedpca.sources.files.chunked import HEADERS
 
     def frame(blocks, length, kind):
         head = (length << 3 | kind << 1).to_bytes(3, "little")

@@ -161,7 +161,8 @@ def _sizes(evidence: Evidence) -> np.ndarray:
     """Bounds on the norms of the residuals, ``(p,)``."""
     if not evidence.residual.size:
         return evidence.errors()
-    return np.linalg.norm(evidence.residual, axis=0) + evidence.errors()
+    found: np.ndarray = np.linalg.norm(evidence.residual, axis=0) + evidence.errors()
+    return found
 
 
 def _block_sines(evidence: Evidence, k: int, up: np.ndarray) -> np.ndarray:

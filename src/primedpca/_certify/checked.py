@@ -204,8 +204,13 @@ class CheckedCertifier(NoCertifier):
             return self._last(state, k, full)
         if state.variances.size <= k or not change < READY:
             return None
+        if change <= self.tol:
+            self._settled = self._settled or state.step
         rides = self._rides(state, k)
-        if rides > ALONG:
+        if self._settled and state.step > 1.3 * self._settled + PATIENCE:
+            self._attempts = ATTEMPTS  # the proof would cost more than the fit
+            return self._last(state, k, full)
+        if rides > ALONG or self._attempts:
             # Many rides: cheaper without the priming, once that is as good as the proof needs.
             missed = min(1.17 * self._guess(state, k), 0.98 * float(state.variances[k - 1]))
             early = self._attempts > 0 and state.step < self._tried + 5
@@ -218,8 +223,7 @@ class CheckedCertifier(NoCertifier):
             self._depart(state, self._edge(state, k))
         if change > self.tol:
             return None
-        self._settled = self._settled or state.step
-        if state.step > max(self._settled + PATIENCE, self._tried + 4 * self._attempts):
+        if state.step > self._settled + PATIENCE:
             self._ride_alone(state, k)
             return self._last(state, k, full)
         return self._prove(state, k, full, False) if self._may_prove(state, k) else None
@@ -231,7 +235,7 @@ class CheckedCertifier(NoCertifier):
         self._attempts += 1
         self._tried = state.step
         self.exhausted = not met and full
-        self.hopeless = not (met or full) and self._attempts == ATTEMPTS
+        self.hopeless = not (met or full) and self._attempts >= ATTEMPTS
         return proof
 
     def _depart(self, state: KrylovState, rho: float) -> None:
@@ -428,7 +432,7 @@ class CheckedCertifier(NoCertifier):
         turn = data.like.asarray(y)
         vectors = basis @ turn
         rest = images @ turn - vectors * data.like.asarray(theta)
-        b = np.linalg.qr(to_numpy(rest), mode="r")
+        b = np.asarray(np.linalg.qr(to_numpy(rest), mode="r"))
         e = rounding_of(data, p, float(theta[0]) + spectral_norm(b))
         found = Evidence(theta, b, _left_out(evidence, p), e, evidence.negligible)
         up = np.minimum(upper(found), self._ceiling[: p + 1])
@@ -472,7 +476,7 @@ class CheckedCertifier(NoCertifier):
             rotation = data.like.asarray(y)
             rest = data.forward(images @ rotation) / data.weight
             rest -= (left @ rotation) * data.like.asarray(theta)
-            b = np.linalg.qr(to_numpy(rest), mode="r")
+            b = np.asarray(np.linalg.qr(to_numpy(rest), mode="r"))
             found = self._right(theta, b, e, np.full(p, each), evidence.negligible, alpha)
             mapped = mapped._replace(evidence=found[0], up=found[1])
         return mapped._replace(vectors=orthonormalise(mapped.vectors)[0])

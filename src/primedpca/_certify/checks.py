@@ -158,7 +158,8 @@ class Check:
         sizes = np.linalg.norm(findings.tests @ turn, axis=0)
         grown = np.linalg.norm(turn, axis=0) * findings.noise
         found: np.ndarray = (sizes + grown) / tau(self.s, share / turn.shape[1])
-        return np.minimum(found, findings.error * np.linalg.norm(turn, axis=0))
+        least: np.ndarray = np.minimum(found, findings.error * np.linalg.norm(turn, axis=0))
+        return least
 
     def _skew(self, blocks: tuple[Array, ...], share: float, seed: Any) -> float:
         """Bound on ``|W^T W - I|`` of the blocks, by random vectors of its own."""
@@ -166,7 +167,7 @@ class Check:
         g = np.random.default_rng(seed).standard_normal((width, SKEW))
         image = inner_products(blocks, combine(blocks, g, like))
         slip = 8 * blocks[0].shape[0] * UNIT * math.sqrt(g.size * width)
-        return (spectral_norm(image - g) + slip) / tau(SKEW, share)
+        return float(spectral_norm(image - g) + slip) / tau(SKEW, share)
 
 
 class Riders:
@@ -306,7 +307,8 @@ class Riders:
 
 
 def _norms(columns: Array) -> np.ndarray:
-    return np.linalg.norm(to_numpy(columns), axis=0)
+    found: np.ndarray = np.linalg.norm(to_numpy(columns), axis=0)
+    return found
 
 
 @cache

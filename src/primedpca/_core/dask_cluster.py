@@ -10,26 +10,13 @@ import re
 import time
 from collections.abc import Container, Iterator
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
-
-__all__ = ["check_client", "compute", "naming", "threads_of"]
 
 RETRIES = 2  # of a task that raises, before its error is raised here
 TIMEOUT = 300.0  # seconds without progress after which waiting ends
 LOOK = 2.0  # seconds between two checks of the cluster
 ANSWER = 30.0  # seconds in which a scheduler must answer
-
-
-def check_client(client: Any) -> None:
-    """Raise unless ``client`` is a synchronous Dask client."""
-    if not all(hasattr(client, name) for name in ("scatter", "compute", "sync")):
-        raise TypeError(f"`client`={client!r} is not a distributed.Client. Pass one.")
-    if client.asynchronous:
-        raise ValueError(
-            "`engine` is an asynchronous client, but fits wait for their results. Pass "
-            "distributed.Client(address) without `asynchronous`."
-        )
 
 
 def threads_of(client: Any) -> list[int]:
@@ -42,14 +29,14 @@ def threads_of(client: Any) -> list[int]:
     return list(found.values())
 
 
-def compute(client: Any, wanted: Any, timeout: float = TIMEOUT) -> Any:
-    """Return the value of a delayed object, or the values of a list of them.
+def compute(client: Any, wanted: list[Any], timeout: float) -> list[Any]:
+    """Return the values of delayed objects.
 
     Parameters
     ----------
     client : distributed.Client
-    wanted : delayed object, or list of delayed objects
-    timeout : float, default=300.0
+    wanted : list of delayed objects
+    timeout : float
         Seconds without progress after which waiting ends.
 
     Raises
@@ -59,34 +46,29 @@ def compute(client: Any, wanted: Any, timeout: float = TIMEOUT) -> Any:
     ConnectionError
         If the scheduler does not answer.
     """
-    several = wanted if isinstance(wanted, list) else [wanted]
-    keys = {key for one in several for key in one.__dask_graph__()}
+    keys = {key for one in wanted for key in one.__dask_graph__()}
     with client.as_current():
-        futures = client.compute(several, retries=RETRIES)
+        futures = client.compute(wanted, retries=RETRIES)
         try:
-            values = _finished(client, futures, timeout, keys)
+            return _finished(client, futures, timeout, keys)
         finally:
             # An error keeps its frames alive, and these would keep the results on the workers.
             for future in futures:
                 future.release()
-    return values if isinstance(wanted, list) else values[0]
 
 
 def _finished(client: Any, futures: list[Any], timeout: float, keys: Container[Any]) -> list[Any]:
     """Wait for all futures; ``keys`` are those of the tasks that they depend on."""
     from distributed import KilledWorker
 
-    watch = _Watch(client, timeout, keys)
     try:
-        while not _all_done(futures):
-            watch.look()
+        _wait(client, futures, timeout, keys)
         return [future.result(timeout=timeout) for future in futures]
     except CancelledError as error:
         _check_reachable(client)
         raise RuntimeError(
-            f"the pass was cancelled on {client.scheduler.address}: by another user of the "
-            "cluster, or because scattered data were lost with their worker. Fit again, and pass "
-            "data that can be read again."
+            f"the pass was cancelled on {client.scheduler.address}: by another user, or because "
+            "scattered data were lost. Fit again, with data that can be read again."
         ) from error
     except KilledWorker as error:
         raise RuntimeError(
@@ -128,49 +110,34 @@ def _failed_chunk(client: Any, futures: list[Any]) -> tuple[int, ...] | None:
     return tuple(key[1:]) if isinstance(key, (list, tuple)) else None
 
 
-def _all_done(futures: list[Any]) -> bool:
-    """Wait for ``LOOK`` seconds; return whether all are done, and raise if one has failed."""
+def _wait(client: Any, futures: list[Any], timeout: float, keys: Container[Any]) -> None:
+    """Wait until all futures are done; raise if one fails, or nothing changes for ``timeout``."""
     from distributed import wait
 
-    try:
-        wait(futures, timeout=LOOK)
-    except TimeoutError:
+    state, since = None, time.monotonic()
+    while True:
+        with suppress(TimeoutError):
+            wait(futures, timeout=LOOK)
+            return
         for future in futures:
             if future.status == "error":
                 future.result()  # raises
-        return False
-    return True
-
-
-class _Watch:
-    """Checks whether the tasks of a computation make progress."""
-
-    def __init__(self, client: Any, timeout: float, keys: Container[Any]) -> None:
-        self.client, self.timeout, self.keys = client, timeout, keys
-        self.state: Any = None
-        self.since = time.monotonic()
-
-    def look(self) -> None:
-        """Raise if nothing has changed for ``timeout`` seconds."""
-        _check_reachable(self.client)
-        ask = self.client.scheduler.processing
-        found = self.client.sync(ask, workers=None, callback_timeout=ANSWER)
+        _check_reachable(client)
+        ask = client.scheduler.processing
+        found = client.sync(ask, workers=None, callback_timeout=ANSWER)
         # Tasks of other users of the cluster say nothing about these.
-        now = sorted(str(key) for held in found.values() for key in held if key in self.keys)
-        if now != self.state:
-            self.state, self.since = now, time.monotonic()
-        elif time.monotonic() - self.since > self.timeout:
-            remedy = "DaskEngine(client, timeout=...)"
-            if not found:
-                raise TimeoutError(
-                    f"the Dask cluster at {self.client.scheduler.address} has had no worker for "
-                    f"{self.timeout:g} s. Start workers, or allow more time with {remedy}."
-                )
-            what = _block_of(now[0]) if now else "the pass"
-            raise TimeoutError(
-                f"{what} has not finished within {self.timeout:g} s, nor has any other task. "
-                f"Check the workers' logs, or allow more time with {remedy}."
+        now = sorted(str(key) for held in found.values() for key in held if key in keys)
+        if now != state:
+            state, since = now, time.monotonic()
+        elif time.monotonic() - since > timeout:
+            words = (
+                f"{_block_of(now[0]) if now else 'the pass'} has not finished within {timeout:g} "
+                "s, nor has any other task. Check the workers' logs"
             )
+            if not found:
+                at = f"the Dask cluster at {client.scheduler.address}"
+                words = f"{at} has had no worker for {timeout:g} s. Start workers"
+            raise TimeoutError(f"{words}, or allow more time with DaskEngine(client, timeout=...).")
 
 
 def _check_reachable(client: Any) -> None:

@@ -11,8 +11,6 @@ from primedpca._core.arrays import to_numpy, work_dtype
 from primedpca._operator.operator import Centred
 from primedpca.sources.memory.dask_array import DaskSource, as_block
 
-__all__ = ["Seen", "lazy_scores"]
-
 
 class Seen(NamedTuple):
     """Parameters of a fitted model that turn rows into scores.
@@ -68,8 +66,7 @@ def lazy_scores(x: Any, seen: Seen) -> Any:
     start, rows = 0, []
     for size, chunks in zip(x.chunks[0], x.to_delayed(), strict=True):
         shares = [share(chunk, model) for chunk, model in zip(chunks, models, strict=True)]
-        scores = total(shares, start)
-        rows.append(da.from_delayed(scores, (size, k), dtype=kind))
+        rows.append(da.from_delayed(total(shares, start), (size, k), dtype=kind))
         start += size
     return da.concatenate(rows)
 
@@ -85,9 +82,7 @@ def _share(chunk: Any, seen: Any) -> np.ndarray:
 
 def _total(shares: list[np.ndarray], start: int) -> np.ndarray:
     """Add the contributions of all chunks of columns, always from left to right."""
-    scores = shares[0]
-    for share in shares[1:]:
-        scores = scores + share
+    scores = sum(shares[1:], start=shares[0])
     if not np.isfinite(scores).all():
         row = start + int(np.flatnonzero(~np.isfinite(scores).all(axis=1))[0])
         raise ValueError(

@@ -1,9 +1,9 @@
-"""Scores of more rows than fit into memory, written to a ``.npy`` file block by block."""
+"""Files of scores: ``.npy`` written block by block, and CSV, TSV and Parquet tables."""
 
 from __future__ import annotations
 
+import csv
 import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,19 @@ from typing import Any
 import numpy as np
 
 from primedpca._core.arrays import to_numpy
+from primedpca._core.atomic_files import atomic_write
 from primedpca._operator.operator import Centred
 from primedpca.engines import LocalEngine
 from primedpca.protocols import Array
 from primedpca.sources.base import OneBlock
+from primedpca.sources.files.common import need
+from primedpca.sources.files.table_columns import reads_as_number
 
-__all__ = ["check_path", "write_scores_file"]
+#: Formats of score files; all but the first are tables.
+FORMATS = (".npy", ".csv", ".tsv", ".parquet")
+ROWS = 65536  # rows written at a time
+#: Spreadsheets run text that begins with one of these as a formula.
+FORMULAS = tuple("=@+-\t\r\n\uff1d\uff20\uff0b\uff0d")
 
 
 def check_path(out: str | os.PathLike[str]) -> Path:
@@ -56,39 +63,16 @@ def write_scores_file(path: Path, data: Centred, vectors: Array) -> np.ndarray:
     """
     shape = (data.shape[0], int(vectors.shape[1]))
     kind = to_numpy(data.narrow(vectors[:0])).dtype
-    draft = path.parent / f".{path.name}.{secrets.token_hex(6)}"
-    try:
-        # Not a memory map: on a full disk a write raises, but a map kills the process.
-        with open(draft, "xb") as file:
-            header = {"descr": kind.str, "fortran_order": False, "shape": shape}
-            np.lib.format.write_array_header_1_0(file, header)
-            for scores in _in_blocks(data, vectors):
-                data.check_finite(scores)
-                file.write(np.ascontiguousarray(to_numpy(scores)).data)
-            file.flush()
-            os.fsync(file.fileno())
-        _publish(draft, path)
-    except OSError as error:
-        if isinstance(error, FileExistsError):
-            raise
-        raise OSError(f"Scores could not be written to {path}: {error}") from error
-    finally:
-        draft.unlink(missing_ok=True)
+    # Not a memory map: on a full disk a write raises, but a map kills the process.
+    with atomic_write(path) as draft, open(draft, "wb") as file:
+        header = {"descr": kind.str, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        for scores in _in_blocks(data, vectors):
+            data.check_finite(scores)
+            file.write(np.ascontiguousarray(to_numpy(scores)).data)
     # A file without entries cannot be mapped.
     whole: np.ndarray = np.load(path, mmap_mode="r" if 0 not in shape else None)
     return whole
-
-
-def _publish(draft: Path, path: Path) -> None:
-    """Rename the finished file, unless the name was taken in the meantime."""
-    try:
-        os.link(draft, path)  # fails if the name is taken, where a rename would replace the file
-    except FileExistsError:
-        raise FileExistsError(f"{path} already exists. Choose another name for `out`.") from None
-    except OSError:  # a file system without hard links
-        if path.exists():
-            raise FileExistsError(f"{path} already exists. Choose another `out`.") from None
-        os.rename(draft, path)
 
 
 def _in_blocks(data: Centred, vectors: Array) -> Iterator[Any]:
@@ -99,3 +83,68 @@ def _in_blocks(data: Centred, vectors: Array) -> Iterator[Any]:
     for i, block in source.scan():
         rows = np.arange(*source.blocks[i])
         yield data.part(OneBlock(block), rows, LocalEngine(1)).forward(vectors)
+
+
+def write_table(
+    path: Path, scores: np.ndarray, names: list[str], before: dict[str, np.ndarray] | None = None
+) -> None:
+    """Write scores as a table, completely or not at all.
+
+    Parameters
+    ----------
+    path : Path
+        File to write; its suffix chooses the format, ``.csv``, ``.tsv`` or ``.parquet``.  An
+        existing file is replaced.
+    scores : ndarray of shape (n, k)
+        Scores; may be a memory map, of which 65,536 rows are read at a time.
+    names : list of k str
+        Names of the score columns.
+    before : dict of ndarray of shape (n,) or None, default=None
+        Columns to the left of the scores, by name.  In text files, an apostrophe is put before
+        text that a spreadsheet would run as a formula.
+    """
+    write = _parquet if path.suffix == ".parquet" else _text
+    try:
+        with atomic_write(path, overwrite=True) as draft:
+            write(draft, path.suffix, scores, names, before or {})
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"Scores could not be written to {path}: {error.object[:40]!r} is not valid text (it "
+            "has an unpaired surrogate). Rename it."
+        ) from error
+
+
+def _slabs(n: int) -> Iterator[slice]:
+    return (slice(start, start + ROWS) for start in range(0, max(n, 1), ROWS))
+
+
+def _text(draft: Path, suffix: str, scores: Any, names: list[str], before: Any) -> None:
+    # The fewest digits with which reading the text always gives the same float again.
+    digits = "%.9g" if scores.dtype == np.float32 else "%.17g"
+    with open(draft, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, delimiter="\t" if suffix == ".tsv" else ",", lineterminator="\n")
+        writer.writerow(map(_inert, [*before, *names]))
+        for rows in _slabs(scores.shape[0]):
+            texts = [map(_inert, values[rows].tolist()) for values in before.values()]
+            for row, *own in zip(scores[rows].tolist(), *texts, strict=True):
+                writer.writerow([*own, *(digits % value for value in row)])
+
+
+def _inert(value: Any) -> Any:
+    """Return the value with an apostrophe if a spreadsheet would run it as a formula."""
+    if not isinstance(value, str) or not value.startswith(FORMULAS):
+        return value
+    return value if value[0] in "+-" and reads_as_number(value) else f"'{value}"
+
+
+def _parquet(draft: Path, suffix: str, scores: Any, names: list[str], before: Any) -> None:
+    arrow, parquet = need("pyarrow", "Parquet"), need("pyarrow.parquet", "Parquet")
+    writer: Any = None
+    for rows in _slabs(scores.shape[0]):
+        columns = [arrow.array(values[rows]) for values in before.values()]
+        block = np.asarray(scores[rows])
+        columns += [arrow.array(np.ascontiguousarray(block[:, j])) for j in range(len(names))]
+        table = arrow.table(columns, names=[*before, *names])
+        writer = writer or parquet.ParquetWriter(draft, table.schema)
+        writer.write_table(table)
+    writer.close()

@@ -11,15 +11,15 @@ import hashlib
 import json
 import math
 import os
-import secrets
 from collections.abc import Mapping
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-__all__ = ["read_file", "write_file"]
+from primedpca._core.atomic_files import atomic_write
 
 FORMAT = 1
 
@@ -41,6 +41,7 @@ def write_file(
     types : mapping of str to class
         Dataclasses, named tuples and enumerations that may occur.
     """
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     tensors: dict[str, np.ndarray] = {}
@@ -48,35 +49,11 @@ def write_file(
     body = json.dumps(_encode(value, tensors, names))
     head = {"primedpca": kind, "format": str(FORMAT), "body": body}
     head["sha256"] = _digest(kind, body, tensors)
-    target = Path(path)
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"Folder not found: {target.parent}. Create it first.")
-    draft = target.parent / f".{target.name}.{secrets.token_hex(6)}"
-    try:
-        with open(draft, "xb") as file:
-            rights = os.fstat(file.fileno()).st_mode
-        save_file(tensors, draft, metadata=head)
-        draft.chmod(rights)  # the user's defaults: safetensors makes files private
-        with open(draft, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(draft, target)  # atomic: a reader sees the old file or the new one
-    except BaseException as error:
-        draft.unlink(missing_ok=True)
-        if isinstance(error, OSError) or type(error).__name__ == "SafetensorError":
-            raise OSError(f"File could not be written: {target}: {error}") from error
-        raise
-    _sync_folder(target.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Flush the folder, so that the new name survives a loss of power."""
-    if os.name != "posix":  # Windows cannot open folders
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    with atomic_write(path, overwrite=True) as draft:
+        try:
+            save_file(tensors, draft, metadata=head)
+        except SafetensorError as error:
+            raise OSError(str(error)) from error
 
 
 def read_file(path: str | os.PathLike[str], kind: str, types: Mapping[str, Any]) -> Any:
@@ -99,8 +76,9 @@ def read_file(path: str | os.PathLike[str], kind: str, types: Mapping[str, Any])
     """
     from safetensors import safe_open
 
+    name = os.fspath(path)
     if not Path(path).is_file():
-        raise FileNotFoundError(f"File not found: {os.fspath(path)}. Pass the path of a {kind}.")
+        raise FileNotFoundError(f"File not found: {name}. Pass the path of a {kind}.")
     try:
         with safe_open(path, "numpy") as file:
             head = file.metadata() or {}
@@ -110,39 +88,31 @@ def read_file(path: str | os.PathLike[str], kind: str, types: Mapping[str, Any])
     except OSError:
         raise
     except Exception as error:  # the types differ between versions of safetensors
+        raise ValueError(f"{name} is damaged or not a {kind} of primedpca: {error}") from error
+    found, version, body = (head.get(key) for key in ("primedpca", "format", "body"))
+    if found != kind:
+        held = found or "something else"
+        raise ValueError(f"{name} is not a {kind} of primedpca: it holds {held}.")
+    if version != str(FORMAT):
         raise ValueError(
-            f"{os.fspath(path)} is damaged or not a {kind} of primedpca: {error}"
-        ) from error
-    if head.get("primedpca") != kind:
-        found = head.get("primedpca", "something else")
-        raise ValueError(f"{os.fspath(path)} is not a {kind} of primedpca: it holds {found}.")
-    if head.get("format") != str(FORMAT):
-        raise ValueError(
-            f"{os.fspath(path)} has format {head.get('format')}, but this version of primedpca "
-            f"reads format {FORMAT}. Install a newer version."
+            f"{name} has format {version}, but this version of primedpca reads format {FORMAT}. "
+            "Install a newer version."
         )
-    body = head.get("body", "")
-    if _digest(kind, body, tensors) != head.get("sha256"):
-        raise ValueError(
-            f"{os.fspath(path)} is damaged: its checksum does not match. Restore it from a copy."
-        )
+    if _digest(kind, body or "", tensors) != head.get("sha256"):
+        raise ValueError(f"{name} is damaged: its checksum does not match. Restore it from a copy.")
     try:
-        return _decode(_parsed(body), tensors, types)
+        value = json.loads(body or "", parse_constant=_finite, parse_float=_finite)
+        return _decode(value, tensors, types)
     except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
-        raise ValueError(f"{os.fspath(path)} is not a valid {kind}: {error}") from error
+        raise ValueError(f"{name} is not a valid {kind}: {error}") from error
 
 
-def _parsed(body: str) -> Any:
-    """Parse JSON whose numbers are all finite; others are written as ``{"@float": ...}``."""
-
-    def refused(word: str) -> float:
+def _finite(word: str) -> float:
+    """Parse a finite number of JSON; others are written as ``{"@float": ...}``."""
+    value = float(word)
+    if not math.isfinite(value):
         raise ValueError(f"{word[:20]} is not a finite JSON number.")
-
-    def finite(word: str) -> float:
-        value = float(word)
-        return value if math.isfinite(value) else refused(word)
-
-    return json.loads(body, parse_constant=refused, parse_float=finite)
+    return value
 
 
 def _digest(kind: str, body: str, tensors: Mapping[str, np.ndarray]) -> str:
@@ -156,37 +126,38 @@ def _digest(kind: str, body: str, tensors: Mapping[str, np.ndarray]) -> str:
 
 
 def _encode(value: Any, tensors: dict[str, np.ndarray], names: Mapping[Any, str]) -> Any:
-    def inner(part: Any) -> Any:
-        return _encode(part, tensors, names)
-
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, np.ndarray):
-        if value.dtype.kind in "OUS":
+    inner = partial(_encode, tensors=tensors, names=names)
+    known = names.get(type(value))
+    match value:
+        case np.generic():
+            return inner(value.item())
+        case np.ndarray() if value.dtype.kind in "OUS":
             texts = [_encodable(str(entry)) for entry in value.ravel()]
             return {"@text": texts, "shape": list(value.shape)}
-        name = f"{len(tensors):04d}"
-        # Safetensors stores contiguous arrays in native byte order only.
-        tensors[name] = np.asarray(value, dtype=value.dtype.newbyteorder("="), order="C")
-        return {"@array": name}
-    if isinstance(value, float) and not math.isfinite(value):
-        return {"@float": repr(value)}
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return _encodable(value) if isinstance(value, str) else value
-    if isinstance(value, Enum) and type(value) in names:
-        return {"@type": names[type(value)], "member": value.name}
-    if type(value) in names:
-        if isinstance(value, tuple):
-            fields = value._asdict()  # type: ignore[attr-defined]
-        else:
-            fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        return {"@type": names[type(value)], "fields": {k: inner(v) for k, v in fields.items()}}
-    if isinstance(value, tuple):
-        return {"@tuple": [inner(part) for part in value]}
-    if isinstance(value, list):
-        return [inner(part) for part in value]
-    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {"@dict": {key: inner(part) for key, part in value.items()}}
+        case np.ndarray():
+            name = f"{len(tensors):04d}"
+            # Safetensors stores contiguous arrays in native byte order only.
+            tensors[name] = np.asarray(value, dtype=value.dtype.newbyteorder("="), order="C")
+            return {"@array": name}
+        case str():
+            return _encodable(value)
+        case float() if not math.isfinite(value):
+            return {"@float": repr(value)}
+        case None | bool() | int() | float():
+            return value
+        case Enum() if known:
+            return {"@type": known, "member": value.name}
+        case _ if known:
+            fields = getattr(value, "_fields", None) or [
+                own.name for own in dataclasses.fields(value)
+            ]
+            return {"@type": known, "fields": {own: inner(getattr(value, own)) for own in fields}}
+        case tuple():
+            return {"@tuple": [inner(part) for part in value]}
+        case list():
+            return [inner(part) for part in value]
+        case dict() if all(isinstance(key, str) for key in value):
+            return {"@dict": {key: inner(part) for key, part in value.items()}}
     raise TypeError(f"Unsupported type in a file: {type(value).__name__}.")
 
 
@@ -203,74 +174,44 @@ def _encodable(text: str) -> str:
 
 def _decode(value: Any, tensors: Mapping[str, np.ndarray], types: Mapping[str, Any]) -> Any:
     """Decode a value; raise ValueError for anything that :func:`_encode` does not write."""
-
-    def inner(part: Any) -> Any:
-        return _decode(part, tensors, types)
-
-    if isinstance(value, str):
-        return _encodable(value)
-    if isinstance(value, list):
-        return [inner(part) for part in value]
-    if not isinstance(value, dict):
-        return value
-    tag = next((tag for tag in TAGS if tag in value), None)
-    if tag is None or value.keys() - {tag, *TAGS[tag]}:
-        raise ValueError(f"an entry has the unknown fields {_listed(value)}.")
-    held = value[tag]
-    if tag == "@array":
-        if not isinstance(held, str) or held not in tensors:
-            raise ValueError("an entry names an array that the file does not hold.")
-        return tensors[held]
-    if tag == "@text":
-        return _texts(inner(held), value.get("shape"))
-    if tag == "@float":
-        if held not in ("inf", "-inf", "nan"):
-            raise ValueError("a special float is not inf, -inf or nan.")
-        return float(held)
-    if tag == "@tuple":
-        return tuple(_expected(inner(held), list, "the entries of a tuple"))
-    if tag == "@dict":
-        named = _expected(held, dict, "a dictionary")
-        return {_encodable(key): inner(part) for key, part in named.items()}
-    if not isinstance(held, str) or held not in types:
-        raise ValueError("a value has an unknown type.")
-    known = types[held]
-    if issubclass(known, Enum):
-        member = value.get("member")
-        if not isinstance(member, str) or member not in known.__members__:
-            raise ValueError(f"a value names an unknown member of {held}.")
-        return known[member]
-    fields = _expected(value.get("fields"), dict, f"the fields of {held}")
-    return known(**{key: inner(part) for key, part in fields.items()})
+    inner = partial(_decode, tensors=tensors, types=types)
+    match value:
+        case str():
+            return _encodable(value)
+        case list():
+            return [inner(part) for part in value]
+        case {"@array": str(name), **rest} if not rest:
+            if name not in tensors:
+                raise ValueError("an entry names an array that the file does not hold.")
+            return tensors[name]
+        case {"@text": list(entries), "shape": list(shape), **rest} if not rest:
+            return _texts(entries, shape)
+        case {"@float": "inf" | "-inf" | "nan" as word, **rest} if not rest:
+            return float(word)
+        case {"@tuple": list(parts), **rest} if not rest:
+            return tuple(inner(part) for part in parts)
+        case {"@dict": dict(parts), **rest} if not rest:
+            return {_encodable(key): inner(part) for key, part in parts.items()}
+        case {"@type": str(name), **rest} if len(rest) == 1:
+            if name not in types:
+                raise ValueError("a value has an unknown type.")
+            kind = types[name]
+            match rest:
+                case {"member": str(member)} if member in getattr(kind, "__members__", ()):
+                    return kind[member]
+                case {"fields": dict(fields)} if not issubclass(kind, Enum):
+                    return kind(**{key: inner(part) for key, part in fields.items()})
+    if isinstance(value, dict):
+        shown = ", ".join(repr(key[:20]) for key in sorted(value)[:5]) or "(none)"
+        raise ValueError(f"an entry with the fields {shown} is not valid.")
+    return value
 
 
-#: Tag of each kind of entry, and the other fields that such an entry may have.
-TAGS: dict[str, tuple[str, ...]] = {
-    "@array": (),
-    "@text": ("shape",),
-    "@float": (),
-    "@tuple": (),
-    "@dict": (),
-    "@type": ("member", "fields"),
-}
-
-
-def _texts(entries: Any, shape: Any) -> np.ndarray:
-    entries, shape = _expected(entries, list, "a text array"), _expected(shape, list, "a shape")
+def _texts(entries: list[Any], shape: list[Any]) -> np.ndarray:
     if not all(isinstance(entry, str) for entry in entries):
         raise ValueError("a text array holds a value that is not a string.")
     if not all(type(side) is int and side >= 0 for side in shape):
         raise ValueError("the shape of a text array is not made of integers of at least 0.")
     if math.prod(shape) != len(entries):
         raise ValueError(f"a text array holds {len(entries)} strings, which do not fill its shape.")
-    return np.array(entries, dtype=object).reshape(shape)
-
-
-def _expected(value: Any, kind: type, what: str) -> Any:
-    if not isinstance(value, kind):
-        raise ValueError(f"{what} must be a {kind.__name__}, got {type(value).__name__}.")
-    return value
-
-
-def _listed(value: dict[str, Any]) -> str:
-    return ", ".join(repr(key[:20]) for key in sorted(value)[:5]) or "(none)"
+    return np.array([_encodable(entry) for entry in entries], dtype=object).reshape(shape)

@@ -342,10 +342,8 @@ def narrowed(data: Operator, frame: Frame) -> Frame | None:
     if dtype_name(data.like.dtype) == "float64":
         return frame
     shift, fill, factor, _ = frame.columns
-    parts: list[Any] = [
-        None if part is None else data.narrow(part) for part in (shift, fill, factor)
-    ]
-    xp, columns = data.like.xp, Columns(*parts)
+    parts = [None if part is None else data.narrow(part) for part in (shift, fill, factor)]
+    xp, columns = data.like.xp, Columns(parts[0], parts[1], parts[2])
     if any(part is not None and not bool(xp.all(xp.isfinite(part))) for part in parts):
         return None
     if not data.sparse:

@@ -10,8 +10,7 @@ import numpy as np
 
 from primedpca._core.digest import digest
 from primedpca.protocols import DataSource
-from primedpca.sources.base import library_of
-from primedpca.sources.fingerprint import fingerprint
+from primedpca.sources.base import fingerprint, library_of
 
 __all__ = ["agreement"]
 

@@ -32,11 +32,11 @@ from primedpca._operator.statistics import Frame
 from primedpca._session.interrupts import Interrupts
 from primedpca._solve.history import Listener
 from primedpca.engines import as_engine
-from primedpca.engines.journal import RecordedEngine
+from primedpca.engines.base import RecordedEngine
 from primedpca.priming import REGISTRY, Given
 from primedpca.protocols import Engine, Like, Parts
 from primedpca.result import Certificate, Cluster, Decomposition, Plan, Solution, Status, Way
-from primedpca.sources.files.regular_files import check_regular
+from primedpca.sources.files.common import check_regular
 
 __all__ = ["TYPES", "Checkpoint"]
 

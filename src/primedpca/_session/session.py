@@ -13,7 +13,7 @@ from primedpca._operator.operator import Centred
 from primedpca._session.agreement import agreement
 from primedpca._session.checkpoint import TYPES, Checkpoint
 from primedpca._solve.history import Find, Listener, Row
-from primedpca.engines.journal import RecordedEngine
+from primedpca.engines.base import RecordedEngine
 from primedpca.protocols import Engine, Like
 from primedpca.result import Plan, Solution
 

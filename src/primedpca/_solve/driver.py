@@ -353,7 +353,7 @@ class _Fit:
     def _so_far(self, step: Step) -> Decomposition | None:
         """Return the components after a step, or None if they would cost a pass."""
         priming, k = step.stage.priming, self.plan.n_components
-        known = priming.traits.certifier == "probes" and priming.side == "right"
+        known = isinstance(priming, BlockKrylov) and priming.side == "right"
         if not known or isinstance(k, float) or step.snapshot.state.variances.size < k:
             return None
         return refined(self.data, priming, step.snapshot, k)

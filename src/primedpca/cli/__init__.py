@@ -13,15 +13,11 @@ from typing import Annotated, Any
 
 import typer
 
-from primedpca.cli.bench import bench
-from primedpca.cli.certify import certify
-from primedpca.cli.demo import demo
+from primedpca.cli.demo import bench, demo
 from primedpca.cli.errors import run
-from primedpca.cli.fit import fit
-from primedpca.cli.inspect import inspect
-from primedpca.cli.plan import plan
-from primedpca.cli.report import report
-from primedpca.cli.transform import transform
+from primedpca.cli.fit import fit, plan
+from primedpca.cli.models import certify, inspect, report, transform
+from primedpca.cli.options import flat
 
 __all__ = ["app", "main"]
 
@@ -36,15 +32,13 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+_VERSION = typer.Option(
+    "--version", callback=_version, is_eager=True, help="Print the version and exit."
+)
+
+
 @app.callback()
-def _root(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_version, is_eager=True, help="Print the version and exit."
-        ),
-    ] = False,
-) -> None:
+def _root(version: Annotated[bool, _VERSION] = False) -> None:
     """Top-k principal components of data of any kind and size, each with a proven error bound.
 
     Start with: primedpca demo, or primedpca fit DATA -k 10
@@ -53,21 +47,14 @@ def _root(
     """
 
 
-COMMANDS: dict[str, Callable[..., Any]] = {
-    "demo": demo,
-    "fit": fit,
-    "transform": transform,
-    "certify": certify,
-    "plan": plan,
-    "inspect": inspect,
-    "report": report,
-    "bench": bench,
-}
+#: Commands in the order of the help.
+OWN = (demo, fit, transform, certify, plan, inspect, report, bench)
+COMMANDS: dict[str, Callable[..., Any]] = {command.__name__: command for command in OWN}
 # Commands of other installed packages, such as `reproduce` of primedpca_paper.
 _found = sorted(entry_points(group="primedpca.commands"), key=lambda entry: entry.name)
 COMMANDS |= {entry.name: entry.load() for entry in _found}
 for _name, _command in COMMANDS.items():
-    app.command(_name)(_command)
+    app.command(_name)(flat(_command))
 
 
 def main(words: Sequence[str] | None = None) -> None:

@@ -7,48 +7,11 @@ from collections.abc import Callable, Sequence
 
 import typer
 
-from primedpca.cli.printing import print_json, printable, say
-
-__all__ = ["DONE", "INTERRUPTED", "NOT_CONVERGED", "Interrupted", "run"]
+from primedpca.cli.printing import in_words_of_the_command_line, print_json, printable, say
 
 DONE, INVALID, USAGE, NOT_CONVERGED, INTERRUPTED = 0, 1, 2, 3, 130
 #: Some versions of Typer bundle their own copy of click.
 UsageError = typer.BadParameter.__base__
-#: Names of the library's arguments, and the options that set them here; longer ones come first.
-WORDS = {
-    "`n_components`": "`-k`",
-    "`X`": "DATA",
-    "Input X contains": "DATA contain",
-    "`columns`": "`--columns`",
-    "`id_column`": "`--id`",
-    "`label_column`": "`--label`",
-    "`exclude`": "`--exclude`",
-    "`delimiter`": "`--delimiter`",
-    "`header`=False": "`--no-header`",
-    "`header`=True": "`--header`",
-    "`header`": "`--header`",
-    "`shape`=(n, d)": "`--shape N,D`",
-    "`shape`": "`--shape`",
-    "`dtype`": "`--dtype`",
-    "`offset`": "`--offset`",
-    "`follow_links`=True": "`--follow-links`",
-    "`follow_links`": "`--follow-links`",
-    "`map`": "`--map`",
-    "`tol`": "`--tol`",
-    "`max_passes`": "`--max-passes`",
-    "`max_memory`": "`--max-memory`",
-    "`missing`='mean'": "`--missing mean`",
-    "`missing`": "`--missing`",
-    "`scale`": "`--scale`",
-    "`device`": "`--device`",
-    "`priming`": "`--priming`",
-    "`checkpoint`": "`--checkpoint`",
-    "`random_state`": "`--seed`",
-    "`components`": "COMPONENTS",
-    "'mle' or None": "or mle",
-    "`overwrite`=True": "`--force`",
-    "`out`": "`-o`",
-}
 
 
 class Interrupted(Exception):  # noqa: N818  (not an error: the user pressed Ctrl-C)
@@ -63,10 +26,8 @@ def run(app: Callable[..., object], words: Sequence[str]) -> int:
         if code == INTERRUPTED:  # Typer 0.20 and later; earlier versions raise Abort
             raise KeyboardInterrupt
         return code if isinstance(code, int) else DONE
-    except (KeyboardInterrupt, typer.Abort):
-        return _fail("interrupted; nothing was saved.", INTERRUPTED, as_json)
-    except Interrupted as error:
-        return _fail(str(error), INTERRUPTED, as_json)
+    except (KeyboardInterrupt, typer.Abort, Interrupted) as error:
+        return _fail(str(error) or "interrupted; nothing was saved.", INTERRUPTED, as_json)
     except UsageError as error:  # type: ignore[misc]
         return _fail(_usage(error, words), USAGE, as_json)
     except Exception as error:
@@ -75,13 +36,6 @@ def run(app: Callable[..., object], words: Sequence[str]) -> int:
 
             print(printable(traceback.format_exc(), "\n\t"), file=sys.stderr)
         return _fail(_sentence(error), INVALID, as_json)
-
-
-def in_words_of_the_command_line(text: str) -> str:
-    """Replace the library's argument names in a message by the options that set them."""
-    for name, word in WORDS.items():
-        text = text.replace(name, word)
-    return text
 
 
 def _usage(error: BaseException, words: Sequence[str]) -> str:

@@ -1,52 +1,49 @@
-"""Files that commands read: DATA, also as a model needs them, and models."""
+"""Files of commands: DATA and models that are read, and checks of those that are written.
+
+The checks are made before anything is read.  An existing file is replaced only with ``--force``;
+the data and the model read are never replaced.
+"""
 
 from __future__ import annotations
 
+import glob
 import os
+import tempfile
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from primedpca.cli.groups import Reading
-from primedpca.cli.options import MAPS
-
-if TYPE_CHECKING:
-    from primedpca.protocols import DataSource
+from primedpca.cli.options import MAPS, Reading
 
 #: Suffix of model files.
 MODEL = ".safetensors"
 #: The order of arguments, which is easily confused.
 ORDER = "MODEL comes after DATA in transform and certify, and before DATA in report"
 
-__all__ = ["MODEL", "check_no_model", "in_memory", "is_csv", "load_model", "open_data", "open_like"]
 
-
-def open_data(path: str, reading: Reading) -> DataSource:
+def open_data(path: str, reading: Reading) -> Any:
     """Open DATA as a source."""
     from primedpca.sources import as_source
 
-    check_no_model(path)
+    if path.endswith(MODEL):
+        raise ValueError(f"DATA={path!r} is a model, not data. {ORDER}.")
     return as_source(path, **reading.given())
 
 
-def check_no_model(path: str) -> None:
-    """Raise ValueError if DATA is a model file."""
-    if path.endswith(MODEL):
-        raise ValueError(f"DATA={path!r} is a model, not data. {ORDER}.")
-
-
-def open_like(path: str, model: Any, reading: Reading) -> DataSource:
+def open_like(path: str, model: Any, reading: Reading) -> Any:
     """Open DATA for a model: with its map and, in a table, the columns it was fitted to."""
     names = getattr(model, "feature_names_in_", None)
     named = not (reading.columns or reading.exclude or reading.header is False)
     if names is not None and _is_table(path) and named:
-        reading = replace(reading, columns=list(names))
-        if is_csv(path):  # the first line holds these names, even if they are numbers
-            reading = replace(reading, header=True)
-    if model is not None:
-        reading = replace(reading, map_rows=_map_for(model, reading.map_rows))
-    source, wanted = open_data(path, reading), getattr(model, "n_features_in_", None)
-    if wanted is not None and source.shape[1] != wanted:
+        # The first line of a CSV file holds these names, even if they are numbers.
+        header = True if is_csv(path) else reading.header
+        reading = replace(reading, columns=list(names), header=header)
+    if hasattr(model, "map_"):
+        reading = replace(reading, map_rows=_map_for(model.map_, reading.map_rows))
+    source = open_data(path, reading)
+    if source.shape[1] != (wanted := getattr(model, "n_features_in_", source.shape[1])):
         raise ValueError(
             f"{path} has {source.shape[1]} columns, but the model was fitted to {wanted}. Use "
             "data with the same columns; for a table, select them with --columns."
@@ -54,11 +51,8 @@ def open_like(path: str, model: Any, reading: Reading) -> DataSource:
     return source
 
 
-def _map_for(model: Any, asked: str | None) -> str | None:
+def _map_for(known: str | None, asked: str | None) -> str | None:
     """Return the map that a model was fitted with; requesting another one is an error."""
-    if not hasattr(model, "map_"):
-        return asked
-    known: str | None = model.map_
     # The model stores only the name of a map; a function of the user's cannot be found by name.
     if known is not None and known not in MAPS:
         raise ValueError(
@@ -79,7 +73,7 @@ def is_csv(path: str) -> bool:
 
 
 def _is_table(path: str) -> bool:
-    from primedpca.sources.files.paths import TABLES
+    from primedpca.sources.files.tables import TABLES
 
     names = os.listdir(path) if os.path.isdir(path) else [path]
     return is_csv(path) or any(name.lower().endswith(tuple(TABLES)) for name in names)
@@ -107,3 +101,69 @@ def load_model(path: str | Path) -> Any:
         raise ValueError(
             f"{path} is not a model, which is a file written by fit -o. {ORDER}."
         ) from error
+
+
+def check_outputs(named: Mapping[str, Path | None], force: bool, *inputs: str | Path) -> None:
+    """Check that files can be written, are not inputs, and do not exist unless ``force``."""
+    taken: dict[str, str] = {}
+    for option, path in named.items():
+        if path is None:
+            continue
+        if path.is_dir():
+            raise IsADirectoryError(f"`{option}` {path} is a folder. Name a file.")
+        if not (folder := path.parent).is_dir():
+            raise FileNotFoundError(f"`{option}` {path}: folder not found. Create {folder} first.")
+        check_outside(path, option, *inputs)
+        for part in _files_of(*inputs):
+            if path.exists() and part.exists() and os.path.samefile(path, part):
+                raise FileExistsError(f"`{option}` {path} is an input. Name another file.")
+        if path.exists() and not force:
+            raise FileExistsError(f"{path} already exists. Name another file, or add `--force`.")
+        # Permissions do not tell everything (a read-only file system, a full disk): try it.
+        try:
+            tempfile.TemporaryFile(dir=folder).close()
+        except OSError as error:
+            raise OSError(f"`{option}` {path} cannot be written: {error.strerror}.") from error
+        other = taken.setdefault(os.path.realpath(path), option)  # names may be links to one file
+        if other != option:
+            raise ValueError(f"`{other}` and `{option}` are both {path}. Name two files.")
+
+
+def check_outside(path: Path, option: str, *inputs: str | Path) -> None:
+    """Check that a path is not, and is not inside, a folder or store that is read."""
+    # The path may be a link into the folder, or lie in the folder as a link to elsewhere.
+    places = (os.path.realpath(path), os.path.join(os.path.realpath(path.parent), path.name))
+    for part in _files_of(*inputs):
+        whole = os.path.realpath(part)
+        if part.is_dir() and any(Path(place).is_relative_to(whole) for place in places):
+            raise ValueError(f"`{option}` {path} is inside {part}, an input. Name another place.")
+
+
+def _files_of(*inputs: str | Path) -> Iterator[Path]:
+    """Yield the files of DATA and models: a file or folder, or those of a pattern or a set."""
+    from primedpca.sources.files.common import split_part
+
+    for given in inputs:
+        name = split_part(given)[0]
+        pattern = glob.has_magic(name) and not os.path.exists(name)
+        yield from map(Path, glob.glob(name) if pattern else [name])
+        if name.lower().endswith(".bed"):  # a .bed file is useless without its two tables
+            yield from (Path(name).with_suffix(end) for end in (".bim", ".fam"))
+
+
+def check_page(page: Path) -> None:
+    """Check that plots can be drawn and the page can be written, before anything is read."""
+    for name in ("matplotlib", "jinja2"):
+        if find_spec(name) is None:
+            raise ImportError(f"A report needs {name}: pip install 'primedpca[plots]'.")
+    from primedpca.report.page import check_page_path
+
+    check_page_path(page)
+
+
+def write_page(pca: Any, page: Path, source: Any, data: str, model: Path | None) -> None:
+    """Write a report, with the labels of the source."""
+    from primedpca.report import write_report
+
+    labels = source.traits.labels()
+    write_report(pca, page, data=source, labels=labels, title=Path(data).name, model_path=model)

@@ -1,34 +1,38 @@
-"""Options of the command line: their names, help texts, parsers and errors."""
+"""Options of the command line: their names, help texts, parsers, and groups that commands share.
+
+A command declares a group as one parameter; :func:`flat` replaces it by the group's options.
+"""
+# ruff: noqa: RUF009  (the calls in the dataclasses return fields)
 
 from __future__ import annotations
 
 import csv
 import math
 import re
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import partial, wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
-
-__all__ = [
-    *("AsJson", "Checkpoint", "ColumnNames", "Components", "Data", "Debug", "Delimiter", "Device"),
-    *("Dtype", "Exclude", "FollowLinks", "Force", "Header", "Id", "Label", "Map", "MaxMemory"),
-    *("MaxPasses", "Missing", "Model", "Offset", "Out", "Priming", "Report", "Scale", "Seed"),
-    *("Shape", "Tol", "Verbose", "as_angle", "as_count", "whole"),
-]
 
 PRIMINGS = (
     *("auto", "exact", "block_krylov", "subspace_iteration", "power_method", "oja", "eigengame"),
     *("mu_eigengame", "krasulina", "frequent_directions"),
 )
 MAPS = ("log1p", "sqrt", "counts_per_million", "log_cp10k", "log_cpm", "normalise_rows")
-#: Headings in the help, for options of one kind of file.
-TABLE, RAW, TREE = "Tables", "Raw binary files", "HDF5, .h5ad and Zarr"
 NUMBER = r"\d+(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?"
 ANGLE = re.compile(
     rf"(?:(?P<times>{NUMBER})\s*\*\s*)?(?P<pi>pi|π)(?:\s*/\s*(?P<over>{NUMBER}))?"
     rf"|(?P<value>{NUMBER})\s*(?P<unit>rad|deg|°)?"
 )
+
+
+def _invalid(what: str, words: str, remedy: str) -> Exception:
+    return typer.BadParameter(f"Invalid {what}: {words!r}. {remedy}")
 
 
 def as_angle(words: str) -> float:
@@ -42,9 +46,7 @@ def as_angle(words: str) -> float:
     found = ANGLE.fullmatch(words.strip().lower())
     over = float(found["over"] or 1) if found else 0.0
     if found is None or over == 0:
-        raise typer.BadParameter(
-            f"Invalid angle: {words!r}. Write pi/1024, 0.1deg, or 0.003 for radians."
-        )
+        raise _invalid("angle", words, "Write pi/1024, 0.1deg, or 0.003 for radians.")
     if found["pi"]:
         return float(found["times"] or 1) * math.pi / over
     value = float(found["value"])
@@ -56,21 +58,17 @@ def as_count(words: str) -> Any:
     if words == "mle":
         return words
     for kind in (int, float):
-        try:
+        with suppress(ValueError):
             return kind(words)
-        except ValueError:
-            continue
-    raise typer.BadParameter(
-        f"Invalid number of components: {words!r}. Use an integer such as 10, a fraction of the "
-        "variance such as 0.95, or mle."
-    )
+    remedy = "Use an integer such as 10, a fraction of the variance such as 0.95, or mle."
+    raise _invalid("number of components", words, remedy)
 
 
 def as_memory(words: str) -> str:
     """Check a size such as ``2GB`` and return it unchanged."""
     if re.fullmatch(r"\s*(\d+|\d*\.\d+)\s*[kmgt]?b\s*", words.lower()):
         return words
-    raise typer.BadParameter(f"Invalid size: {words!r}. Write 500MB or 2GB.")
+    raise _invalid("size", words, "Write 500MB or 2GB.")
 
 
 def _one_of(what: str, *known: str) -> Any:
@@ -90,12 +88,11 @@ def as_names(words: str) -> list[str]:
     >>> as_names('age, "income, yearly"')
     ['age', 'income, yearly']
     """
-    found = next(csv.reader([words], skipinitialspace=True), [])
-    found = [name.strip() for name in found]
-    if not found or not all(found):
-        raise typer.BadParameter(
-            f"""Empty name in {words!r}. Write a,b,c, or 'a,"b, c"' if a name has a comma."""
-        )
+    row = next(csv.reader([words], skipinitialspace=True), [])
+    found = [name.strip() for name in row]
+    if not (found and all(found)):
+        remedy = """Write a,b,c, or 'a,"b, c"' if a name has a comma."""
+        raise typer.BadParameter(f"Empty name in {words!r}. {remedy}")
     return found
 
 
@@ -124,7 +121,7 @@ def as_shape(words: str) -> tuple[int, int]:
     """Parse numbers of rows and columns such as ``1000,50``."""
     found = re.fullmatch(r"\s*(\d+)\s*[,x]\s*(\d+)\s*", words)
     if found is None:
-        raise typer.BadParameter(f"Invalid shape: {words!r}. Write rows and columns as 1000,50.")
+        raise _invalid("shape", words, "Write rows and columns as 1000,50.")
     return int(found[1]), int(found[2])
 
 
@@ -135,9 +132,8 @@ def as_dtype(words: str) -> str:
     try:
         np.dtype(words)
     except TypeError:
-        raise typer.BadParameter(
-            f"Unknown dtype: {words!r}. Write float32, uint8, or >f4 for big-endian."
-        ) from None
+        remedy = "Write float32, uint8, or >f4 for big-endian."
+        raise _invalid("dtype", words, remedy) from None
     return words
 
 
@@ -150,83 +146,167 @@ Data = Annotated[
         "file.h5::dataset, or a folder of tables or images.",
     ),
 ]
+Model = Annotated[
+    Path, typer.Argument(metavar="MODEL", show_default=False, help="A model written by fit.")
+]
 
 
-def _value(
-    metavar: str, parser: Any, text: str, *names: str, panel: str | None = None, **more: Any
-) -> Any:
-    """Return an option that takes a value, with its parser, help text and heading."""
-    more |= {"metavar": metavar, "parser": parser, "help": text, "rich_help_panel": panel}
-    return typer.Option(*names, **more)
-
-
-def _switch(text: str, *names: str, panel: str | None = None, **more: Any) -> Any:
-    """Return an option that takes no value."""
-    return typer.Option(*names, help=text, rich_help_panel=panel, **more)
+def option(metavar: str | None, parser: Any, text: str, *names: str, **more: Any) -> Any:
+    """Return an option; one without a parser takes text, a path, or no value, as its type says."""
+    return typer.Option(*names, metavar=metavar, parser=parser, help=text, **more)
 
 
 # The help texts below name types, units and effects; Typer adds the defaults.
 _COUNT = "Number of components: 10, a fraction of the variance such as 0.95, or mle."
-Components = Annotated[Any, _value("K", as_count, _COUNT, "-k", "--components", show_default=False)]
+Components = Annotated[Any, option("K", as_count, _COUNT, "-k", "--components", show_default=False)]
+MaxPasses = Annotated[int, option("N", whole(), "Maximum number of passes over the data.")]
+_SCALE = "Divide every column by its standard deviation."
+Scale = Annotated[str | None, option("std", _one_of("scale", "std"), _SCALE)]
+_MISSING = "Missing values (NaN): error raises an error, mean uses the mean of the column."
+_RULE = _one_of("rule for missing values", "error", "mean")
+Missing = Annotated[str | None, option("RULE", _RULE, _MISSING)]
+_SEED = "Random seed, for bitwise identical results."
+Seed = Annotated[int | None, option("N", whole(0), _SEED, "--seed")]
+Force = Annotated[bool, typer.Option("--force", help="Replace existing files (never the data).")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+
+def _own(*words: Any, default: Any = None, panel: str | None = None) -> Any:
+    """Return a field of a group with its :func:`option`, default, and heading in the help."""
+    shown: dict[str, Any] = {"rich_help_panel": panel, "show_default": default is not None}
+    return field(default=default, metadata={"option": option(*words, **shown)})
+
+
+_table, _raw = partial(_own, panel="Tables"), partial(_own, panel="Raw binary files")
+_HEADER = "CSV: whether the first line holds column names; required if it holds numbers."
+_MAP = f"Function to apply to every row first: {', '.join(MAPS)}."
+_LINKS = "Follow links to other files. Only for data you trust."
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Options for reading DATA."""
+
+    columns: Any = _table("A,B,...", as_names, "Columns to use.")
+    exclude: Any = _table("A,B,...", as_names, "Columns to leave out.")
+    id_column: str | None = _table("COLUMN", None, "Column with the row names.", "--id")
+    label_column: str | None = _table("COLUMN", None, "Column with the class labels.", "--label")
+    delimiter: str | None = _table("SIGN", as_sign, "CSV: character between fields.")
+    header: bool | None = _table(None, None, _HEADER, "--header/--no-header")
+    map_rows: str | None = _own("NAME", _one_of("map", *MAPS), _MAP, "--map")
+    shape: Any = _raw("N,D", as_shape, "Numbers of rows and columns.")
+    dtype: Any = _raw("NAME", as_dtype, "Type of the numbers: float32, >f4.")
+    offset: int | None = _raw("BYTES", whole(0), "Bytes before the first number.")
+    follow_links: bool | None = _own(
+        None, None, _LINKS, "--follow-links", panel="HDF5, .h5ad and Zarr"
+    )
+
+    def given(self) -> dict[str, Any]:
+        """Return the options that were given, as arguments of ``as_source``."""
+        found = {name: value for name, value in _values(self, Reading).items() if value is not None}
+        if "map_rows" in found:
+            from primedpca.sources import maps
+
+            found["map"] = getattr(maps, found.pop("map_rows"))
+        if "shape" in found and "dtype" in found:
+            found["exact"] = True  # a longer file means that the shape or type is wrong
+        return found
+
+
 _TOL = (
     "Iterate until every component is proven within this angle: pi/1024, 0.1deg, 0.003 (radians)."
 )
-Tol = Annotated[Any, _value("ANGLE", as_angle, _TOL)]
 _PRIMING = (
     "Algorithm that finds the initial directions, which are then refined; auto takes the cheapest: "
     f"{', '.join(PRIMINGS)}."
 )
-Priming = Annotated[str, _value("NAME", _one_of("priming", *PRIMINGS), _PRIMING)]
-MaxPasses = Annotated[int, _value("N", whole(), "Maximum number of passes over the data.")]
-MaxMemory = Annotated[
-    str | None, _value("SIZE", as_memory, "Memory limit besides the data, such as 2GB.")
-]
-ColumnNames = Annotated[Any, _value("A,B,...", as_names, "Columns to use.", panel=TABLE)]
-Exclude = Annotated[Any, _value("A,B,...", as_names, "Columns to leave out.", panel=TABLE)]
-Id = Annotated[
-    str | None, _value("COLUMN", None, "Column with the row names.", "--id", panel=TABLE)
-]
-Label = Annotated[
-    str | None, _value("COLUMN", None, "Column with the class labels.", "--label", panel=TABLE)
-]
-Delimiter = Annotated[
-    str | None, _value("SIGN", as_sign, "CSV: character between fields.", panel=TABLE)
-]
-_HEADER = "CSV: whether the first line holds column names; required if it holds numbers."
-Header = Annotated[
-    bool | None, _switch(_HEADER, "--header/--no-header", panel=TABLE, show_default=False)
-]
-Shape = Annotated[Any, _value("N,D", as_shape, "Numbers of rows and columns.", panel=RAW)]
-Dtype = Annotated[Any, _value("NAME", as_dtype, "Type of the numbers: float32, >f4.", panel=RAW)]
-Offset = Annotated[
-    int | None, _value("BYTES", whole(0), "Bytes before the first number.", panel=RAW)
-]
-_LINKS = "Follow links to other files. Only for data you trust."
-FollowLinks = Annotated[
-    bool | None, _switch(_LINKS, "--follow-links", panel=TREE, show_default=False)
-]
-_MAP = f"Function to apply to every row first: {', '.join(MAPS)}."
-Map = Annotated[str | None, _value("NAME", _one_of("map", *MAPS), _MAP, "--map")]
-_SCALE = "Divide every column by its standard deviation."
-Scale = Annotated[str | None, _value("std", _one_of("scale", "std"), _SCALE)]
-_MISSING = "Missing values (NaN): error raises an error, mean uses the mean of the column."
-Missing = Annotated[
-    str | None, _value("RULE", _one_of("rule for missing values", "error", "mean"), _MISSING)
-]
-Seed = Annotated[
-    int | None, _value("N", whole(0), "Random seed, for bitwise identical results.", "--seed")
-]
+_MEMORY = "Memory limit besides the data, such as 2GB."
 _CHECKPOINT = "Save every pass there, to resume after a crash."
-Checkpoint = Annotated[Path | None, _value("FOLDER", None, _CHECKPOINT)]
-Device = Annotated[str | None, _value("NAME", None, "Device to compute on, such as cuda.")]
+
+
+@dataclass(frozen=True)
+class Search:
+    """Options for finding the components."""
+
+    # Defaults are those of the estimator, which a test compares: importing it would take a second.
+    tol: Any = _own("ANGLE", as_angle, _TOL, default="pi/1024")
+    priming: str = _own("NAME", _one_of("priming", *PRIMINGS), _PRIMING, default="auto")
+    max_passes: MaxPasses = 60
+    max_memory: str | None = _own("SIZE", as_memory, _MEMORY)
+    checkpoint: Path | None = _own("FOLDER", None, _CHECKPOINT)
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """Options for preparing the columns, the device and the seed."""
+
+    scale: Scale = None
+    missing: Missing = "error"
+    device: str | None = _own("NAME", None, "Device to compute on, such as cuda.")
+    random_state: Seed = None
+
+
 _OUT = "Save the model, for example to model.safetensors."
-Out = Annotated[Path | None, _value("MODEL", None, _OUT, "-o", "--out")]
-Report = Annotated[Path | None, _value("PAGE.html", None, "Write an HTML report.")]
 _VERBOSE = "Print a line for every pass to standard error."
-Verbose = Annotated[bool, _switch(_VERBOSE, "-v", "--verbose")]
-Model = Annotated[
-    Path, typer.Argument(metavar="MODEL", show_default=False, help="A model written by fit.")
-]
-Force = Annotated[bool, _switch("Replace existing files (never the data).", "--force")]
-AsJson = Annotated[bool, _switch("Print one JSON object and nothing else.", "--json")]
-Debug = Annotated[bool, _switch("Show the traceback of an error.", "--debug")]
+
+
+@dataclass(frozen=True)
+class Output:
+    """Options for files to write and messages."""
+
+    out: Path | None = _own("MODEL", None, _OUT, "-o", "--out")
+    report: Path | None = _own("PAGE.html", None, "Write an HTML report.")
+    force: Force = False
+    verbose: bool = _own(None, None, _VERBOSE, "-v", "--verbose", default=False)
+
+
+@dataclass(frozen=True)
+class FitOptions(Output, Preparation, Reading, Search):
+    """All options of fit, which plan takes too; the help lists the last base first."""
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the options that are parameters of the estimator."""
+        return _values(self, Search) | _values(self, Preparation)
+
+
+def _values(options: Any, group: Any) -> dict[str, Any]:
+    return {own.name: getattr(options, own.name) for own in fields(group)}
+
+
+def _typed(part: Any, hints: dict[str, Any]) -> Any:
+    """Return the type of a field with its option."""
+    known = part.metadata.get("option")
+    return hints[part.name] if known is None else Annotated[hints[part.name], known]
+
+
+def flat(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the command with each group replaced by its options, and with ``--debug``."""
+    kinds: dict[str, Any] = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: kind for name, kind in kinds.items() if is_dataclass(kind)}
+    own: dict[str, tuple[Any, Any]] = {}
+    for name, declared in signature(command).parameters.items():
+        if name in groups:
+            hints = get_type_hints(kinds[name], include_extras=True)
+            own |= {part.name: (_typed(part, hints), part.default) for part in fields(kinds[name])}
+        else:
+            own[name] = kinds[name], declared.default
+    takes_debug = "debug" in own
+    own["debug"] = Debug, False
+
+    @wraps(command)
+    def called(**given: Any) -> Any:
+        for name, kind in groups.items():
+            given[name] = kind(**{part.name: given.pop(part.name) for part in fields(kind)})
+        if not takes_debug:  # the function that reports errors looks for it
+            del given["debug"]
+        return command(**given)
+
+    # Typer reads the options from the signature and the annotations.
+    called.__annotations__ = {name: kind for name, (kind, _) in own.items()}
+    options = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (kind, default) in own.items()
+    ]
+    called.__signature__ = Signature(options)  # type: ignore[attr-defined]
+    return called

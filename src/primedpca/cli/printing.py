@@ -1,19 +1,15 @@
-"""Output of commands: one JSON object, or text that has colour only on a terminal."""
+"""Output of commands: one JSON object, or text and tables that have colour only on a terminal."""
 
 from __future__ import annotations
 
 import json
-import math
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, fields
+from itertools import accumulate
+from typing import Any
 
-from primedpca._core.wording import degrees, duration, size
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-__all__ = ["angle", "duration", "print_json", "printable", "say", "size", "to_terminal"]
+from primedpca.cli.options import FitOptions
 
 #: Characters that a terminal interprets instead of showing: control characters, bidirectional
 #: marks, line separators, and lone surrogates, which cannot be encoded at all.
@@ -21,6 +17,36 @@ CONTROLS = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
     r"|[\U000e0000-\U000e007f]"
 )
+#: Names of the library's arguments, and what sets them here; longer ones come first.
+WORDS = {
+    "`n_components`": "`-k`",
+    "`X`": "DATA",
+    "`map`": "`--map`",
+    "Input X contains": "DATA contain",
+    "`id_column`": "`--id`",
+    "`label_column`": "`--label`",
+    "`header`=False": "`--no-header`",
+    "`header`=True": "`--header`",
+    "`shape`=(n, d)": "`--shape N,D`",
+    "`follow_links`=True": "`--follow-links`",
+    "`missing`='mean'": "`--missing mean`",
+    "`random_state`": "`--seed`",
+    "`components`": "COMPONENTS",
+    "'mle' or None": "or mle",
+    "`overwrite`=True": "`--force`",
+    "`out`": "`-o`",
+}
+#: The other options have the names of the arguments.
+SAME = {f"`{own.name}`": f"`--{own.name.replace('_', '-')}`" for own in fields(FitOptions)}
+NARROW = 60  # columns; a narrower terminal gets a narrower table
+MOST = 40  # rows of a table; --json prints all
+
+
+def in_words_of_the_command_line(text: str) -> str:
+    """Replace the library's argument names in a message by the options that set them."""
+    for name, word in (*WORDS.items(), *SAME.items()):
+        text = text.replace(name, word)
+    return text
 
 
 def printable(text: object, keep: str = "") -> str:
@@ -44,40 +70,116 @@ def say(text: str, *, error: bool = False) -> None:
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """Print one JSON object on one line; NaN and infinity become null."""
+    """Print one JSON object on one line; NaN and infinity become null, unknown types text."""
     # Two trips through json replace non-finite numbers without a walk of our own.
-    text = json.dumps(value, default=_as_json)
+    text = json.dumps(value, default=lambda part: getattr(part, "tolist", part.__str__)())
     plain = json.loads(text, parse_constant=lambda name: None)
     text = json.dumps(plain, allow_nan=False, ensure_ascii=False)
     # Readable in any language, but control characters stay escaped on a terminal.
     print(CONTROLS.sub(lambda match: json.dumps(match[0])[1:-1], text))
 
 
-def _as_json(value: Any) -> Any:
-    """Convert NumPy arrays and numbers to lists and numbers, and anything else to text."""
-    return value.tolist() if hasattr(value, "tolist") else str(value)
-
-
-def to_terminal(*, stderr: bool = False) -> Console:
+def to_terminal(*, stderr: bool = False) -> Any:
     """Return a console: coloured on a terminal, plain in a pipe, without markup in text."""
     from rich.console import Console
 
     class Terminal(Console):
-        """A console that prints text literally; styles are separate arguments."""
+        """A console that prints text literally, and in a pipe without line breaks of its own."""
 
         def print(self, *objects: Any, **look: Any) -> None:
-            shown = (printable(part, "\n") if isinstance(part, str) else part for part in objects)
-            super().print(*shown, **look)
+            texts = [printable(part, "\n") if isinstance(part, str) else part for part in objects]
+            whole = not self.is_terminal and all(isinstance(part, str) for part in texts)
+            super().print(*texts, **{"soft_wrap": whole} | look)
 
     return Terminal(stderr=stderr, highlight=False, markup=False, emoji=False)
 
 
-def angle(radians: float) -> str:
-    """Format a bound in degrees, rounded up; a right angle proves nothing.
+def new_table(first: str, *titles: str, **look: Any) -> Any:
+    """Return a table without lines; ``look`` is for the first column, numbers are in the others."""
+    from rich.table import Table
 
-    Examples
-    --------
-    >>> angle(0.00351), angle(2.0)
-    ('0.21°', 'not proven')
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column(first, **look)
+    for title in titles:
+        table.add_column(title, justify="right", no_wrap=True)
+    return table
+
+
+def model_json(model: Any) -> dict[str, Any]:
+    """Return the facts about a model as plain values."""
+    same = ("n_samples", "n_components", "explained_variance", "explained_variance_ratio")
+    return {name: getattr(model, f"{name}_") for name in (*same, "noise_variance")} | {
+        "n_features": model.n_features_in_,
+        "converged": bool(model.converged_),
+        "status": model.status_.name.lower(),
+        "plan": None if model.plan_ is None else str(model.plan_),
+        "passes": model.n_passes_,
+        "tol": model.tol,
+        "map": getattr(model, "map_", None),
+        "certificate": certificate_json(model.certificate_),
+    }
+
+
+def certificate_json(proof: Any) -> dict[str, Any] | None:
+    """Return a certificate as plain values: angles in radians, components counted from 0."""
+    if proof is None:
+        return None
+    return asdict(proof) | {"clusters": [run._asdict() for run in proof.clusters]}
+
+
+def show_model(console: Any, model: Any) -> None:
+    """Print the table of components, the certificate, and the status unless converged."""
+    ratios = model.explained_variance_ratio_
+    columns = {
+        "variance": [f"{value:.4g}" for value in model.explained_variance_],
+        "ratio": [f"{100 * ratio:.2f} %" for ratio in ratios],
+    }
+    if console.width >= NARROW:
+        sums = accumulate(map(float, ratios))
+        columns["cumulative"] = [f"{100 * total:.2f} %" for total in sums]
+    show_components(console, columns, model.certificate_, model.tol)
+    if not model.converged_:
+        console.print()
+        console.print(in_words_of_the_command_line(str(model.status_)), style="yellow")
+
+
+def show_components(
+    console: Any, columns: dict[str, list[str]], proof: Any, tol: float | None
+) -> None:
+    """Print a table of the first components with their bounds, and the certificate in words."""
+    from primedpca.report.words import certificate_words
+
+    count = len(next(iter(columns.values())))
+    own, counted = (None, None) if proof is None else (proof.angle_bounds, proof.counted_bounds())
+    cells = bound_cells(own, counted, 0.02 if tol is None else tol, min(count, MOST))
+    console.print(component_table(columns, "proven within", cells))
+    if count > MOST:
+        console.print(f"... and {count - MOST} more; --json prints all.", style="dim")
+    console.print()
+    console.print(certificate_words(proof, tol))
+
+
+def component_table(columns: dict[str, list[str]], title: str, bounds: list[Any]) -> Any:
+    """Return a table with a row for each bound, its component counted from 1."""
+    table = new_table("#", *columns, title, justify="right", no_wrap=True, style="dim")
+    for i, row in enumerate(zip(*columns.values(), bounds, strict=False), start=1):
+        table.add_row(str(i), *row)
+    return table
+
+
+def bound_cells(own: Any, counted: Any, tol: float, count: int) -> list[Any]:
+    """Return a cell for each of ``count`` components: its bound, or a dash if there is none.
+
+    ``own`` are the angle bounds of the single vectors and ``counted`` the
+    :meth:`~primedpca.result.Certificate.counted_bounds`; both may be ``None``.
     """
-    return "not proven" if radians >= math.pi / 2 else degrees(radians)
+    from rich.text import Text
+
+    from primedpca.report.words import bound_words
+
+    cells = []
+    for alone, bound in () if own is None else zip(own[:count], counted, strict=False):
+        words = bound_words(alone, bound)
+        colour = "green" if bound <= tol else "dim" if words == "not proven" else "yellow"
+        cells.append(Text(words, colour))
+    return cells + [Text("-", "dim")] * (count - len(cells))

@@ -6,16 +6,11 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager, nullcontext
+from typing import Any
 
-from primedpca.cli.printing import angle, duration, size, to_terminal
-from primedpca.cli.summary import bound_cells, empty_table
-
-if TYPE_CHECKING:
-    from rich.console import Console, Group
-
-__all__ = ["read_through", "watched"]
+from primedpca._core.wording import angle_words, duration, size
+from primedpca.cli.printing import bound_cells, component_table, to_terminal
 
 
 @contextmanager
@@ -28,11 +23,11 @@ def watched(model: Any, verbose: bool) -> Iterator[None]:
     """
     from primedpca._solve.history import line
     from primedpca.engines import LocalEngine
-    from primedpca.engines.counted import CountedEngine
+    from primedpca.engines.base import CountedEngine
 
     console = to_terminal(stderr=True)
-    live = None
-    if not (verbose or console.is_dumb_terminal) and console.is_terminal:
+    live: Any = nullcontext()
+    if console.is_terminal and not (verbose or console.is_dumb_terminal):
         from rich.live import Live
 
         # The engine counts blocks, so that the table moves within a long pass, too.
@@ -43,11 +38,8 @@ def watched(model: Any, verbose: bool) -> Iterator[None]:
     elif verbose or console.is_terminal:
         model.set_params(verbose=lambda row: print(line(row, model.tol), file=sys.stderr))
     try:
-        if live is None:
+        with live:
             yield
-        else:
-            with live:
-                yield
     finally:
         model.set_params(verbose=0, engine=None)
 
@@ -82,7 +74,7 @@ class LiveTable:
         The model being fitted; the table shows the time left once ``plan_`` exists.
     """
 
-    def __init__(self, console: Console, model: Any) -> None:
+    def __init__(self, console: Any, model: Any) -> None:
         self.console, self.model = console, model
         self._begun = time.monotonic()
         self._row: dict[str, Any] = {"passes": 0.0}
@@ -99,7 +91,7 @@ class LiveTable:
             self._bytes += taken
             self._done, self._blocks = self._done + 1, blocks
 
-    def render(self) -> Group:
+    def render(self) -> Any:
         """Return the state as a renderable of rich."""
         from rich.console import Group
         from rich.text import Text
@@ -107,21 +99,21 @@ class LiveTable:
         from primedpca._solve.history import counted_bounds
 
         row = dict(self._row)  # the fit may replace the row while this thread draws
-        table = empty_table(self.console, "variance", "current bound")
-        bounds, variances, tol = counted_bounds(row), row.get("variances", ()), self.model.tol
-        shown = len(variances)
+        bounds, tol = counted_bounds(row), self.model.tol
+        parts: list[Any] = []
+        variances = [f"{value:.4g}" for value in row.get("variances", ())]
         room = max(3, self.console.height - 6)  # a taller table would scroll and leave traces
-        cells = bound_cells(row.get("angle_bounds"), bounds, tol, min(shown, room))
-        for i, cell in enumerate(cells):
-            table.add_row(str(i + 1), f"{variances[i]:.4g}", cell)
-        proven = 0 if bounds is None else int((bounds <= tol).sum())
-        parts: list[Any] = [table] if shown else []
-        if shown > room:
-            parts.append(Text(f"... and {shown - room} more", "dim"))
+        cells = bound_cells(row.get("angle_bounds"), bounds, tol, min(len(variances), room))
+        if cells:
+            parts.append(component_table({"variance": variances}, "current bound", cells))
+        if len(variances) > room:
+            parts.append(Text(f"... and {len(variances) - room} more", "dim"))
+        going = True
         if bounds is not None:
-            style = "green" if proven == len(bounds) else "yellow"
-            parts.append(Text(f"{proven} of {len(bounds)} proven", style))
-        going = bounds is None or proven < len(bounds)
+            proven = int((bounds <= tol).sum())
+            going = proven < len(bounds)
+            told = f"{proven} of {len(bounds)} proven"
+            parts.append(Text(told, "yellow" if going else "green"))
         return Group(*parts, Text(self._speed(row, going), "dim"))
 
     def _speed(self, row: dict[str, Any], going: bool) -> str:
@@ -130,7 +122,7 @@ class LiveTable:
         if self._bytes:
             words.append(f"{size(self._bytes / max(elapsed, 1e-3))}/s")
         if "change" in row:
-            words.append(f"change {angle(row['change'])}")
+            words.append(f"change {angle_words(row['change'])}")
         done = row["passes"] + (self._done % self._blocks) / self._blocks
         plan = getattr(self.model, "plan_", None)
         if going and plan is not None and done and elapsed > 1:  # an earlier guess would jump

@@ -42,10 +42,12 @@ def as_engine(engine: Any = None, source: Any = None) -> Engine:
         from primedpca.engines.torch.engine import TorchDistributed
 
         return TorchDistributed()
-    if _is_client(engine) or (isinstance(engine, str) and ":" in engine):
-        from primedpca.engines.dask.engine import dask_engine
+    # A Dask client is recognised without importing Dask.
+    libraries = {kind.__module__.split(".")[0] for kind in type(engine).__mro__}
+    if "distributed" in libraries or (isinstance(engine, str) and ":" in engine):
+        from primedpca.engines.dask.engine import DaskEngine, client_at
 
-        return dask_engine(engine)
+        return DaskEngine(client_at(engine) if isinstance(engine, str) else engine)
     if callable(getattr(engine, "sweep", None)):
         return AdaptedEngine(engine)
     raise ValueError(
@@ -59,8 +61,3 @@ def as_engine(engine: Any = None, source: Any = None) -> Engine:
 def together(engine: Any, task: str) -> AbstractContextManager[None]:
     """Context in which errors of one rank reach all ranks that make a fit together."""
     return nullcontext() if engine is None else as_engine(engine).together(task)
-
-
-def _is_client(engine: Any) -> bool:
-    """Whether this is a Dask client, found without importing Dask."""
-    return any(kind.__module__.split(".")[0] == "distributed" for kind in type(engine).__mro__)

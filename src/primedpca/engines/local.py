@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
+from itertools import islice, starmap
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +17,6 @@ from primedpca._core.threads import pool_of, processors
 from primedpca.engines.base import BaseEngine
 from primedpca.engines.tree import FixedTree, block_parts
 from primedpca.protocols import Block, DataSource, EngineTraits, Kernel, Operands, Parts
-
-__all__ = ["LocalEngine"]
 
 
 @dataclass(frozen=True)
@@ -46,57 +45,47 @@ class LocalEngine(BaseEngine):
     def sweep(self, source: DataSource, kernel: Kernel, whole: Operands, mine: Operands) -> Parts:
         """Make one pass over all blocks; see :class:`primedpca.protocols.Engine`."""
         if len(source.local) < len(source.blocks):
-            raise ValueError(
-                f"this process holds {len(source.local)} of the {len(source.blocks)} blocks of "
-                f"{source!r}. Use `engine`='torch_distributed', which processes all of them."
-            )
+            words = f"this process holds {len(source.local)} of the {len(source.blocks)} blocks"
+            raise ValueError(f"{words} of {source!r}. Use `engine`='torch_distributed'.")
         return self.part(source, kernel, whole, mine, range(len(source.blocks))).total()
 
     def part(
         self, source: DataSource, kernel: Kernel, whole: Operands, mine: Operands, numbers: range
     ) -> FixedTree:
         """Return the sums of neighbouring blocks, as a tree that other ranks can continue."""
-        tree = FixedTree(source.blocks, numbers.start)
-        with one_blas_thread(), np.errstate(all="ignore"):  # sums may overflow, too
-            for parts in self._results(source, kernel, whole, mine, numbers):
-                tree.add(parts)
-                del parts  # otherwise it would stay in memory beside the sum and the next part
-        return tree
 
-    def _results(
-        self, source: DataSource, kernel: Kernel, whole: Operands, mine: Operands, numbers: range
-    ) -> Iterator[Parts]:
         def work(i: int, block: Block | None = None) -> Parts:
             block = source.read(i) if block is None else block
             return block_parts(block, source.blocks[i], kernel, whole, mine)
 
-        traits = source.traits
+        tree = FixedTree(source.blocks, numbers.start)
+        with one_blas_thread(), np.errstate(all="ignore"):  # sums may overflow, too
+            for parts in self._results(source, work, numbers):
+                tree.add(parts)
+                del parts  # otherwise it would stay in memory beside the sum and the next part
+        return tree
+
+    def _results(self, source: DataSource, work: Any, numbers: range) -> Iterator[Parts]:
+        """Yield ``work(i)``, or ``work(i, block)`` of blocks read here, in block order."""
+        in_order = islice(source.scan(numbers.start), len(numbers))  # nothing is read yet
         if self.workers == 1 or len(numbers) == 1 or source.device not in (None, "cpu"):
-            for i, block in islice(source.scan(numbers.start), len(numbers)):
-                yield work(i, block)
+            yield from starmap(work, in_order)
             return
-        if traits.sequential:  # this thread only reads, in order; the pool does the work
-            pool, waiting = pool_of(self.workers), deque[Future[Parts]]()
-            for i, block in islice(source.scan(numbers.start), len(numbers)):
-                waiting.append(pool.submit(work, i, block))
-                if len(waiting) == self.workers:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-            return
-        # A thread that waits for a result processes a queued block itself.
-        pool, tasks = pool_of(self.workers - 1), deque[Task]()
+        traits, tasks = source.traits, deque[_Task]()
+        # A thread that waits for a result processes a queued block itself.  Where blocks come in
+        # order, this thread reads them, and the pool does the work.
+        pool = pool_of(self.workers - (not traits.sequential))
         # For data in memory one more is queued, so that no thread idles while a part is added.
         most = self.workers + (traits.array is not None)
-        for i in numbers:
-            tasks.append(Task(pool, partial(work, i)))
+        for task in in_order if traits.sequential else zip(numbers):
+            tasks.append(_Task(pool, partial(work, *task)))
             if len(tasks) == most:
                 yield _first(tasks)
         while tasks:
             yield _first(tasks)
 
 
-class Task:
+class _Task:
     """A call for the pool, which a waiting thread can take over until it has started."""
 
     def __init__(self, pool: ThreadPoolExecutor, call: Callable[[], Parts]) -> None:
@@ -114,7 +103,7 @@ class Task:
         return True
 
 
-def _first(tasks: deque[Task]) -> Parts:
+def _first(tasks: deque[_Task]) -> Parts:
     """Return the result of the first task: results are added in block order."""
     if not tasks[0].future.done():
         any(task.take_over() for task in reversed(tasks))

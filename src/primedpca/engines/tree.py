@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import iadd
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,8 +10,6 @@ import numpy as np
 from primedpca._core.arrays import device, namespace
 from primedpca._core.blas import one_blas_thread
 from primedpca.protocols import Array, Block, DataSource, Kernel, Operands, Parts
-
-__all__ = ["FAN_IN", "FixedTree", "Node", "block_parts", "cut", "read_and_apply"]
 
 FAN_IN = 16
 
@@ -67,79 +66,57 @@ class FixedTree:
     def __init__(self, blocks: tuple[tuple[int, int], ...], first: int = 0) -> None:
         self._blocks, self._first, self._next = blocks, first, first
         self._loose: list[Node] = []
-        self._levels: list[tuple[int, tuple[Array, ...]]] = []
-        self._stacks: list[Array] = []
+        self._levels: dict[int, Node] = {}
+        #: As long as those of all blocks; only the places of blocks added are filled.
+        self.stacks: tuple[Array, ...] = ()
 
     def add(self, parts: Parts) -> None:
         """Add the parts of the next block."""
-        self._stack(parts.stacks)
+        start, stop = self._blocks[self._next]
+        if self._next == self._first:
+            length = self._blocks[-1][1]
+            self.stacks = tuple(
+                namespace(x).empty((length, *x.shape[1:]), dtype=x.dtype, device=device(x))
+                for x in parts.stacks
+            )
+        for stack, part in zip(self.stacks, parts.stacks, strict=True):
+            stack[start:stop] = part
         self._carry(0, self._next, parts.sums)
         self._next += 1
 
     def graft(self, node: Node) -> None:
         """Continue with a sum, computed elsewhere, of the blocks that come next."""
-        level, count, sums = node
-        if count == 1:
-            self._carry(level, 0, sums)
-            return
-        self._grow(level)
-        self._levels[level] = (count, tuple(map(_wide, sums)))
+        if node.added == 1:
+            self._carry(node.level, 0, node.sums)
+        else:
+            self._levels[node.level] = node._replace(sums=tuple(map(_wide, node.sums)))
 
-    def _carry(self, level: int, number: int, carried: tuple[Array, ...]) -> None:
+    def _carry(self, level: int, number: int, sums: tuple[Array, ...]) -> None:
         """Add the sum with this number in its level; pass complete sixteens to the next level."""
         # A sixteen that began before the first block is left to the process with its beginning.
         while -(-self._first // FAN_IN**level) <= number - number % FAN_IN:
-            self._grow(level)
-            count, held = self._levels[level]
-            held = tuple(map(_add, held, carried)) if count else tuple(map(_wide, carried))
-            if count + 1 < FAN_IN:
-                self._levels[level] = (count + 1, held)
+            _, added, held = self._levels.pop(level, (level, 0, ()))
+            sums = tuple(map(iadd, held, sums)) if added else tuple(map(_wide, sums))
+            if added + 1 < FAN_IN:
+                self._levels[level] = Node(level, added + 1, sums)
                 return
-            self._levels[level], carried = (0, ()), held
             level, number = level + 1, number // FAN_IN
-        self._loose.append(Node(level, 1, tuple(map(_wide, carried))))
-
-    def _grow(self, level: int) -> None:
-        while len(self._levels) <= level:
-            self._levels.append((0, ()))
-
-    def _stack(self, parts: tuple[Array, ...]) -> None:
-        start, stop = self._blocks[self._next]
-        if self._next == self._first:
-            length = self._blocks[-1][1]
-            self._stacks = [_room(part, length) for part in parts]
-        for whole, part in zip(self._stacks, parts, strict=True):
-            whole[start:stop] = part
+        self._loose.append(Node(level, 1, tuple(map(_wide, sums))))
 
     def nodes(self) -> list[Node]:
         """Return the sums that are still to be added to those of other blocks, in block order."""
-        held = [Node(i, *level) for i, level in enumerate(self._levels) if level[0]]
-        return self._loose + held[::-1]
-
-    @property
-    def stacks(self) -> tuple[Array, ...]:
-        """Stacks as long as those of all blocks; only the places of blocks added are filled."""
-        return tuple(self._stacks)
+        return self._loose + sorted(self._levels.values(), key=lambda node: -node.level)
 
     def total(self) -> Parts:
         """Return all sums, and all stacks end to end."""
         sums: tuple[Array, ...] = ()
-        for count, held in self._levels:
-            if count:
-                sums = tuple(map(_add, held, sums)) if sums else held
+        for level in sorted(self._levels):
+            held = self._levels[level].sums
+            sums = tuple(map(iadd, held, sums)) if sums else held
         return Parts(sums, self.stacks)
 
 
-def _room(part: Array, length: int) -> Array:
-    shape = (length, *part.shape[1:])
-    return namespace(part).empty(shape, dtype=part.dtype, device=device(part))
-
-
 def _wide(part: Array) -> Array:
+    """Copy in float64, to be added to in place."""
     xp = namespace(part)
     return xp.astype(part, xp.float64)
-
-
-def _add(held: Array, part: Array) -> Array:
-    held += part  # in place: _wide made this copy
-    return held

@@ -24,27 +24,10 @@ Needs Matplotlib: ``pip install 'primedpca[plots]'``.  Only ``report`` and ``cli
 
 from __future__ import annotations
 
-from primedpca.plots.arrows import biplot
 from primedpca.plots.canvas import style
-from primedpca.plots.control import monitor
-from primedpca.plots.correct_streaks import streaks
-from primedpca.plots.error_bounds import certificate, convergence
-from primedpca.plots.images import component_images
-from primedpca.plots.loading_bars import loadings
-from primedpca.plots.plan_costs import plans
-from primedpca.plots.plane import scores
-from primedpca.plots.spectrum import scree
+from primedpca.plots.components import certificate, component_images, convergence, loadings, scree
+from primedpca.plots.plane import biplot, scores
+from primedpca.plots.runs import monitor, plans, streaks
 
-__all__ = [
-    "biplot",
-    "certificate",
-    "component_images",
-    "convergence",
-    "loadings",
-    "monitor",
-    "plans",
-    "scores",
-    "scree",
-    "streaks",
-    "style",
-]
+__all__ = ["biplot", "certificate", "component_images", "convergence", "loadings", "monitor"]
+__all__ += ["plans", "scores", "scree", "streaks", "style"]

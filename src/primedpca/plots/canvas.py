@@ -12,13 +12,6 @@ import numpy as np
 
 from primedpca._core.wording import count_words
 
-__all__ = [
-    *("BLUE", "GREEN", "PURPLE", "RED", "SETTINGS"),
-    *("canvas", "check_component", "colours", "feature_names", "fitted", "ink", "is_scaled"),
-    *("legend_above", "literals", "name_of_angle", "new_figure", "number_components", "percent"),
-    *("plain", "style", "write_out"),
-]
-
 #: Four of Okabe and Ito's colours: colour-blind readers can distinguish them, and their contrast is
 #: at least 3 on white and on the dark background of :func:`style`.
 BLUE, RED, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
@@ -40,7 +33,7 @@ GROUNDS = {"white": ("white", "#222222"), "dark": ("#16181d", "#e6e6e6")}
 LONGEST_NAME = 28
 
 
-def _matplotlib() -> Any:
+def matplotlib_or_error() -> Any:
     """Import Matplotlib; the error names the extra that installs it."""
     try:
         import matplotlib
@@ -70,7 +63,7 @@ def style(ground: str = "white") -> Iterator[None]:
     """
     if ground not in GROUNDS:
         raise ValueError(f"`ground`={ground!r} must be one of {', '.join(map(repr, GROUNDS))}.")
-    with _matplotlib().rc_context(SETTINGS | colours(*GROUNDS[ground])):
+    with matplotlib_or_error().rc_context(SETTINGS | colours(*GROUNDS[ground])):
         yield
 
 
@@ -81,9 +74,8 @@ def colours(behind: str, text: str) -> dict[str, Any]:
     return found | dict.fromkeys((*names, "grid.color", "legend.labelcolor"), text)
 
 
-def canvas(ax: Any, width: float = 5.6, height: float = 3.4) -> Any:
+def axes(ax: Any, width: float = 5.6, height: float = 3.4) -> Any:
     """Return ``ax``, or the axes of a new figure of this size in inches, without pyplot."""
-    _matplotlib()
     if ax is not None:
         if not hasattr(ax, "transAxes"):
             raise TypeError(f"`ax` must be Matplotlib axes or None, got {type(ax).__name__}.")
@@ -93,7 +85,7 @@ def canvas(ax: Any, width: float = 5.6, height: float = 3.4) -> Any:
 
 def new_figure(width: float, height: float) -> Any:
     """Return an empty figure with constrained layout; the size is in inches."""
-    _matplotlib()
+    matplotlib_or_error()
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
@@ -134,18 +126,29 @@ def percent(model: Any, component: int) -> str:
     return f"{value:.1f} %" if value >= 0.1 else f"{value:.2g} %"
 
 
-def is_scaled(model: Any) -> bool:
-    """Whether columns were divided by a scale, so that variances have no unit."""
-    return getattr(model, "scale_", None) is not None
+def squared_unit(model: Any) -> str:
+    """Return the unit of variances in brackets; scaled columns have none."""
+    scaled = getattr(model, "scale_", None) is not None
+    return "(of scaled data)" if scaled else "(units of the data²)"
+
+
+def whole_ticks(axis: Any, most: Any = "auto") -> None:
+    """Put ticks at integers only."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(nbins=most, integer=True, min_n_ticks=1))
+
+
+def dashed(ax: Any, level: float, label: str) -> None:
+    """Draw a horizontal line for a tolerance or a limit."""
+    ax.axhline(level, label=label, color=ink(ax), linestyle="--", linewidth=1)
 
 
 def number_components(ax: Any, k: int) -> None:
     """Label the horizontal axis with component numbers from 1 to ``k``."""
-    from matplotlib.ticker import MaxNLocator
-
     room = max(0.6, 0.02 * k)
     ax.set_xlim(1 - room, k + room)
-    ax.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, min_n_ticks=1))
+    whole_ticks(ax.xaxis, 10)
     ax.xaxis.set_major_formatter(lambda value, position: f"{value:g}" if value >= 1 else "")
     ax.set_xlabel("component")
 

@@ -1,19 +1,35 @@
-"""Scores in the plane of two components."""
+"""Rows in the plane of two components: scores, their labels, and biplots."""
 
 from __future__ import annotations
 
+from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
 
-from primedpca._core.arrays import to_numpy
-from primedpca.plots.canvas import BLUE, canvas, fitted, percent
-from primedpca.plots.labels import SEAMLESS, Labels, as_labels, density_by_label, points_by_label
-
-__all__ = ["LARGE", "MANY", "axis_name", "checked_scores", "pair_of", "scores"]
+from primedpca._core.arrays import is_dense, to_numpy
+from primedpca.plots import canvas
 
 MANY = 100_000  # points; of more, the density is drawn
 LARGE = 2_000  # points; more are rasterised, also in vector formats
+MOST_ARROWS = 500
+SHORTEST = 0.15  # of the longest arrow; the name of a shorter one would hide the arrow
+LETTER = 0.017  # approximate width of a letter, as a fraction of the axes
+ROOM = 0.06  # margin, as a fraction of the range of the data
+ARROW = 0.8  # R draws arrows to this fraction of their length, to leave room for names
+#: After Okabe and Ito, the highest contrast first; marks distinguish equal colours.
+COLOURS = (
+    *(canvas.BLUE, canvas.RED, canvas.GREEN, canvas.PURPLE, "#E69F00", "#56B4E9"),
+    *("#8C8C8C", "#7B5CD6", "#B8A800", "#A6761D"),
+)
+MARKS = "os^DvPX*"
+MOST = 24  # labels with a mark of their own; the rarest of more are put together
+#: Hexagonal cells without visible edges.
+CELLS: dict[str, Any] = {"gridsize": 70, "mincnt": 1, "linewidths": 0.3, "edgecolors": "face"}
+HEAD = {"arrowstyle": "->", "color": canvas.RED, "linewidth": 1.1, "shrinkA": 0, "shrinkB": 0}
+WHOLE = 12  # up to so many different integers are names, not numbers
+#: Numbers or indices into names, the names or None for numbers, and the title.
+Labels = tuple[np.ndarray, list[str] | None, str]
 
 
 def scores(
@@ -53,15 +69,16 @@ def scores(
     >>> ax.get_xlabel()
     'component 1 (92.5 % of the variance)'
     """
-    rows = checked_scores(scores, None if model is None else fitted(model))
-    x, y, names = _coordinates(rows, components, model)
-    known = None if labels is None else as_labels(labels, x.size)
-    ax = canvas(ax, 5.0, 4.2)
-    if x.size > MANY:
-        _density(ax, x, y, known)
-    else:
-        _points(ax, x, y, known)
-    ax.set(xlabel=names[0], ylabel=names[1])
+    rows = _checked_scores(scores, None if model is None else canvas.fitted(model))
+    n, k = rows.shape
+    i, j = _pair(components, k)
+    x, y, across = rows[:, i], rows[:, j], _axis_name(i, model)
+    if k == 1:
+        x, across = np.arange(1.0, n + 1), "row"
+    known = None if labels is None else _as_labels(labels, n)
+    ax = canvas.axes(ax, 5.0, 4.2)
+    (_density if n > MANY else _points)(ax, x, y, known)
+    ax.set(xlabel=across, ylabel=_axis_name(j, model))
     from matplotlib.ticker import MaxNLocator
 
     if isinstance(ax.xaxis.get_major_locator(), MaxNLocator):  # the user may have set another one
@@ -70,7 +87,7 @@ def scores(
     return ax
 
 
-def checked_scores(scores: Any, model: Any) -> np.ndarray:
+def _checked_scores(scores: Any, model: Any) -> np.ndarray:
     """Return ``scores`` as a finite array ``(n, k)`` that matches the model, if there is one."""
     rows = to_numpy(scores)
     if rows.ndim != 2 or 0 in rows.shape:
@@ -90,28 +107,13 @@ def checked_scores(scores: Any, model: Any) -> np.ndarray:
     return rows
 
 
-def _coordinates(
-    rows: np.ndarray, components: Any, model: Any
-) -> tuple[np.ndarray, np.ndarray, tuple[str, str]]:
-    n, k = rows.shape
-    i, j = pair_of(components, k)
-    if k == 1:
-        return np.arange(1.0, n + 1), rows[:, 0], ("row", axis_name(0, model))
-    return rows[:, i], rows[:, j], (axis_name(i, model), axis_name(j, model))
-
-
-def pair_of(components: Any, k: int) -> tuple[int, int]:
+def _pair(components: Any, k: int) -> tuple[int, int]:
     """Return two valid indices, from 0; the only component of a model is returned twice."""
     pair = tuple(components) if hasattr(components, "__len__") else (components,)
     if k == 1 and pair == (0, 1):
         return 0, 0
-    if k == 1:
-        raise ValueError(
-            f"`components`={components!r} cannot be drawn: the model has 1 component. Omit the "
-            "argument to draw it against the rows, or fit more."
-        )
     whole = all(isinstance(i, (int, np.integer)) and 0 <= i < k for i in pair)
-    if len(pair) != 2 or not whole:
+    if k == 1 or len(pair) != 2 or not whole:
         raise ValueError(
             f"`components`={components!r} must be two integers from 0 to {k - 1}: there are {k} "
             "components, indexed from 0. Choose two of these, or fit more."
@@ -119,26 +121,239 @@ def pair_of(components: Any, k: int) -> tuple[int, int]:
     return int(pair[0]), int(pair[1])
 
 
-def axis_name(component: int, model: Any) -> str:
+def _axis_name(component: int, model: Any) -> str:
     """Return an axis label such as ``component 1 (23.4 % of the variance)``."""
-    ratio = "" if model is None else percent(model, component)
+    ratio = "" if model is None else canvas.percent(model, component)
     words = f" ({ratio} of the variance)" if ratio else ""
     whitened = ", whitened" if getattr(model, "whiten", False) else ""
     return f"component {component + 1}{whitened}{words}"
 
 
+def biplot(
+    model: Any,
+    scores: Any,
+    components: tuple[int, int] = (0, 1),
+    scale: float = 1.0,
+    names: Any = None,
+    ax: Any = None,
+    *,
+    n_names: int = 12,
+) -> Any:
+    r"""Draw rows as points and columns as arrows, scaled as ``biplot`` of R scales ``prcomp``.
+
+    With :math:`s_i = (\sqrt{\lambda_i n})^{scale}` points lie at :math:`t_i / s_i` and arrows
+    end at :math:`0.8\, v_{ji} s_i`.  The arrows have axes of their own (top and right), scaled by
+    one factor so that the largest coordinates of points and arrows coincide.  ``scale=1``
+    preserves inner products of arrows (covariances of columns, times n), and ``scale=0``
+    preserves distances between points.
+
+    Parameters
+    ----------
+    model : PrimedPCA
+        Fitted, with at least two components.
+    scores : array of shape (n, k)
+        Result of ``model.transform(X)``, or some rows of it.
+    components : pair of int, default=(0, 1)
+        Indices from 0.
+    scale : float in [0, 1], default=1.0
+    names : sequence of str of length d, optional
+        Names of the columns, default=those that the model was fitted with.
+    ax : matplotlib.axes.Axes, optional
+    n_names : int, default=12
+        Maximum number of named arrows: the longest, except those whose name would cover
+        another name or the arrow itself.  At most the 500 longest arrows are drawn.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+    """
+    rows = _checked_scores(scores, canvas.fitted(model))
+    k = model.components_.shape[0]
+    if k < 2:
+        raise ValueError(f"A biplot needs two components, but the model has {k}. Fit more.")
+    pair = _pair(components, k)
+    points, arrows = _scaled(model, rows, pair, scale)
+    ax = canvas.axes(ax, 5.0, 5.0)
+    low, high, ratio = _ranges(points, arrows)
+    span = high - low
+    look = {"s": float(np.clip(8000 / rows.shape[0], 3.0, 16.0)), "linewidths": 0, "alpha": 0.6}
+    ax.scatter(*points.T, color=canvas.BLUE, rasterized=rows.shape[0] > LARGE, **look)
+    order = np.argsort(-np.linalg.norm(arrows, axis=1), kind="stable")[:MOST_ARROWS]
+    words, ends = canvas.feature_names(model, order, names), arrows[order] / ratio
+    halves = LETTER / 2 * span * np.array([len(word) for word in words])
+    places = _places(ends, halves, low, high)
+    lengths = np.linalg.norm(ends, axis=1)
+    named = _apart(places, halves, 0.04 * span)
+    named = [i for i in named if lengths[i] > SHORTEST * lengths[0]][:n_names]
+    _arrows(ax, ARROW * ends, named)
+    behind = {"facecolor": ax.get_facecolor(), "edgecolor": "none", "alpha": 0.75, "pad": 0.8}
+    text = {"ha": "center", "va": "center", "fontsize": "small", "color": canvas.ink(ax)}
+    for i in named:
+        ax.text(*places[i], words[i], bbox=behind, **text)
+    limits = (low - ROOM * span, high + ROOM * span)
+    ax.set(xlim=limits, ylim=limits, aspect="equal")
+    ax.set(xlabel=_axis_name(pair[0], model), ylabel=_axis_name(pair[1], model))
+    from matplotlib.ticker import MaxNLocator
+
+    for second, place in ((ax.secondary_xaxis, "top"), (ax.secondary_yaxis, "right")):
+        own = second(place, functions=(lambda v: v * ratio, lambda v: v / ratio), color=canvas.RED)
+        axis = own.xaxis if place == "top" else own.yaxis
+        axis.set_major_locator(MaxNLocator(6))
+        canvas.write_out(axis)
+    return ax
+
+
+def _scaled(
+    model: Any, rows: np.ndarray, pair: tuple[int, int], scale: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the points ``(n, 2)`` and the ends of the arrows ``(d, 2)``."""
+    if not 0 <= scale <= 1:
+        raise ValueError(f"`scale`={scale} must lie in [0, 1]. The default of R is 1.")
+    chosen = list(pair)
+    deviations = np.sqrt(np.asarray(model.explained_variance_, dtype=np.float64)[chosen])
+    if scale > 0 and not (deviations > 0).all():
+        raise ValueError(
+            f"`components`={pair} have no variance to divide by. Choose others, or `scale`=0."
+        )
+    stretch = (deviations * np.sqrt(model.n_samples_)) ** scale
+    points = rows[:, chosen] * (deviations if getattr(model, "whiten", False) else 1.0)
+    return points / stretch, model.components_[chosen].T.astype(np.float64) * stretch
+
+
+def _ranges(points: np.ndarray, arrows: np.ndarray) -> tuple[float, float, float]:
+    """Return the limits of both axes, and the ratio of the arrows' limits to them.
+
+    As in R: each range is widened to contain zero, the points have one range for both axes, and
+    the ratio is the largest over all four ends.
+    """
+    reach = [-np.abs(points.min(axis=0)).max(), np.abs(points.max(axis=0)).max()]
+    ends = np.stack([-np.abs(arrows.min(axis=0)), np.abs(arrows.max(axis=0))])
+    return float(reach[0]), float(reach[1]), float((ends / np.array(reach)[:, None]).max())
+
+
+def _places(ends: np.ndarray, halves: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Return the centres of the names ``(m, 2)``: beyond the arrows, but within the axes."""
+    lengths = np.linalg.norm(ends, axis=1)
+    across = np.divide(ends[:, 0], lengths, out=np.zeros_like(lengths), where=lengths > 0)
+    room = halves - ROOM * (high - low)
+    least, most = np.minimum(0.0, low + room), np.maximum(0.0, high - room)
+    return np.stack([np.clip(ends[:, 0] + halves * across, least, most), ends[:, 1]], axis=1)
+
+
+def _apart(places: np.ndarray, halves: np.ndarray, height: float) -> list[int]:
+    """Return the first names that do not overlap, from the approximate width of letters."""
+    found: list[int] = []
+    for i, place in enumerate(places):
+        away = np.abs(places[found] - place)
+        if not ((away[:, 0] < halves[found] + halves[i]) & (away[:, 1] < height)).any():
+            found.append(i)
+    return found
+
+
+def _arrows(ax: Any, ends: np.ndarray, named: list[int]) -> None:
+    """Draw named arrows strong and with heads, and the others faint."""
+    from matplotlib.collections import LineCollection
+
+    others = np.delete(ends, named, axis=0)
+    faint = np.stack([np.zeros_like(others), others], axis=1)
+    ax.add_collection(LineCollection(list(faint), colors=canvas.RED, linewidths=0.6, alpha=0.25))
+    for end in ends[named]:
+        ax.annotate("", xy=end, xytext=(0, 0), arrowprops=HEAD)
+
+
+def _as_labels(labels: Any, n: int) -> Labels:
+    """Classify labels: strings, booleans and few integers are names, others are numbers."""
+    (title,) = canvas.literals([str(getattr(labels, "name", None) or "")], [""])
+    values = to_numpy(labels) if is_dense(labels) else np.asarray(labels)
+    if values.shape != (n,):
+        raise ValueError(
+            f"`labels` has shape {values.shape}, but there are {n} rows of scores. Pass one "
+            "label for each row."
+        )
+    kind = values.dtype.kind
+    if kind not in "iubf":
+        values = values.astype(str)
+    words, codes, counts = np.unique(values, return_inverse=True, return_counts=True)
+    if kind == "f" or (kind in "iu" and words.size > WHOLE):
+        return values.astype(np.float64), None, title
+    names = canvas.literals([str(word) for word in words], [str(i + 1) for i in range(words.size)])
+    if len(names) <= MOST:
+        return codes, names, title
+    kept = np.sort(np.argsort(-counts, kind="stable")[: MOST - 1])
+    place = np.full(len(names), MOST - 1)
+    place[kept] = np.arange(MOST - 1)
+    rest = f"{len(names) - MOST + 1} others"
+    return place[codes], [*(names[i] for i in kept), rest], title
+
+
 def _points(ax: Any, x: np.ndarray, y: np.ndarray, labels: Labels | None) -> None:
+    """Draw points with a colour and a mark for each name, or with a colour bar."""
     size = float(np.clip(12000 / x.size, 3.0, 24.0))
     look = {"s": size, "linewidths": 0, "alpha": 0.8, "rasterized": x.size > LARGE}
     if labels is None:
-        ax.scatter(x, y, color=BLUE, **look)
-    else:
-        points_by_label(ax, x, y, labels, look)
+        ax.scatter(x, y, color=canvas.BLUE, **look)
+        return
+    values, names, title = labels
+    if names is None:
+        known = np.isfinite(values)
+        if not known.all():
+            ax.scatter(x[~known], y[~known], color="0.6", label="unknown", **look)
+            ax.legend(loc="best")
+        drawn = ax.scatter(x[known], y[known], c=values[known], cmap="viridis", **look)
+        ax.figure.colorbar(drawn, ax=ax, label=title or "label")
+        return
+    if x.size > LARGE:
+        # In random order, so that no label covers the others.
+        order = np.random.default_rng(0).permutation(x.size)
+        ax.scatter(x[order], y[order], c=np.array(_colours(len(names)))[values[order]], **look)
+        look["rasterized"] = False
+        x = y = values = np.empty(0)  # only the legend remains to be drawn
+    for i, (name, colour) in enumerate(zip(names, _colours(len(names)), strict=True)):
+        here = values == i
+        # Repeated colours get another mark.
+        mark = MARKS[(i + i // len(COLOURS)) % len(MARKS)]
+        ax.scatter(x[here], y[here], color=colour, marker=mark, label=name, **look)
+    _legend(ax, names, title)
+    for handle in ax.get_legend().legend_handles:
+        handle.set(alpha=1.0, sizes=[24.0])
 
 
 def _density(ax: Any, x: np.ndarray, y: np.ndarray, labels: Labels | None) -> None:
-    if labels is not None:
-        density_by_label(ax, x, y, labels)
+    """Colour each cell by its number of rows, mean number, or most frequent name."""
+    values, names, title = labels or (np.zeros(x.size), None, "")
+    if names is None:
+        known, words = np.isfinite(values), "rows in a cell"
+        look: dict[str, Any] = {"bins": "log"}
+        if labels is not None:
+            look, words = {"C": values[known]}, f"mean of {title or 'the label'} in a cell"
+        cells = ax.hexbin(x[known], y[known], cmap="viridis", **look, **CELLS)
+        ax.figure.colorbar(cells, ax=ax, label=words)
         return
-    cells = ax.hexbin(x, y, gridsize=70, bins="log", mincnt=1, cmap="viridis", **SEAMLESS)
-    ax.figure.colorbar(cells, ax=ax, label="rows in a cell")
+    from matplotlib.colors import ListedColormap
+    from matplotlib.patches import Patch
+
+    colours = _colours(len(names))
+    limits = {"cmap": ListedColormap(colours), "vmin": -0.5, "vmax": len(names) - 0.5}
+    ax.hexbin(x, y, C=values, reduce_C_function=_most_frequent, **limits, **CELLS)
+    pairs = zip(colours, names, strict=True)
+    handles = [Patch(color=colour, label=name) for colour, name in pairs]
+    _legend(ax, names, "most frequent" + (f" {title}" if title else ""), handles=handles)
+
+
+def _colours(count: int) -> list[str]:
+    return list(islice(cycle(COLOURS), count))
+
+
+def _most_frequent(codes: Any) -> int:
+    return int(np.bincount(np.asarray(codes, dtype=np.int64)).argmax())
+
+
+def _legend(ax: Any, names: list[str], title: str, **handles: Any) -> None:
+    """Put a short legend above the axes and a long one beside them, never on points."""
+    if len(names) <= 5:
+        longest = max(map(len, names))
+        canvas.legend_above(ax, max(1, 50 // (longest + 6)), title=title or None, **handles)
+    else:
+        columns = 1 + (len(names) > 16)
+        beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5), "ncols": columns}
+        ax.legend(title=title or None, **beside, **handles)

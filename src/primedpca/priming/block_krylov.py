@@ -65,7 +65,7 @@ class KrylovState(NamedTuple):
 
     basis: tuple[Array, ...]
     images: tuple[Array, ...]
-    newest: Array | None
+    newest: Any
     projected: np.ndarray
     coupling: np.ndarray
     variances: np.ndarray
@@ -233,7 +233,7 @@ class BlockKrylov(BasePriming):
 
     def finished(self, state: KrylovState) -> bool:
         """Whether the span is invariant, so that further products add nothing."""
-        return state.step > 0 and state.newest.shape[1] == 0  # type: ignore[union-attr]
+        return state.step > 0 and state.newest.shape[1] == 0
 
 
 def default_basis(block: int, n_directions: int, each: int) -> int:

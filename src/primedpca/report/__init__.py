@@ -5,15 +5,9 @@ Imports the estimator's results, ``plots`` and ``sources``; only ``cli`` imports
 
 from __future__ import annotations
 
-from primedpca.report.page import report_html, write_report
-from primedpca.report.page_file import check_page_path
-from primedpca.report.words import certificate_sentences, certificate_words, verdict
+from primedpca.report.page import check_page_path, report_html, write_report
+from primedpca.report.words import certificate_words, verdict
+from primedpca.result import certificate_sentences
 
-__all__ = [
-    "certificate_sentences",
-    "certificate_words",
-    "check_page_path",
-    "report_html",
-    "verdict",
-    "write_report",
-]
+__all__ = ["certificate_sentences", "certificate_words", "check_page_path", "report_html"]
+__all__ += ["verdict", "write_report"]

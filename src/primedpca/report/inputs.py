@@ -15,8 +15,6 @@ from primedpca._core.arrays import dtype_name, is_dense, to_numpy
 from primedpca.protocols import DataSource
 from primedpca.sources import as_source
 
-__all__ = ["Inputs", "check_inputs", "data_paths"]
-
 SHOWN = 4  # components whose scores are plotted, two to a plot
 
 
@@ -50,7 +48,7 @@ class Inputs:
 
 def check_inputs(model: Any, data: Any, scores: Any, labels: Any, names: Any) -> Inputs:
     """Check the inputs against a fitted model; missing scores are computed in one pass."""
-    d = model.n_features_in_
+    k, d = model.n_components_, model.n_features_in_
     known: dict[str, Any] = {}
     if data is not None:
         source: Any = as_source(data)
@@ -62,13 +60,23 @@ def check_inputs(model: Any, data: Any, scores: Any, labels: Any, names: Any) ->
         known = {"name": _name(data), "is_file": bool(data_paths(data))}
         known |= {"shape": source.shape, "dtype": dtype_name(source.dtype)}
         known["image_shape"] = source.traits.image_shape
-        if scores is None and model.n_components_ > 0:
+        if scores is None and k > 0:
             scores = _first_scores(model, data)
     if scores is not None:
-        scores = _checked_scores(model, scores)
+        scores = to_numpy(scores) if is_dense(scores) else np.asarray(scores)
+        if scores.ndim != 2 or not 1 <= scores.shape[1] <= k:
+            raise ValueError(
+                f"`scores` must have shape (rows, at most n_components_={k}), got {scores.shape}."
+            )
     if labels is not None:
-        rows = known.get("shape") if scores is None else scores.shape
-        labels = _checked_labels(labels, rows)
+        labels, rows = np.asarray(labels), known.get("shape") if scores is None else scores.shape
+        if rows is None:
+            raise ValueError("`labels` colour the scores: pass `data` or `scores` as well.")
+        if labels.shape != rows[:1]:
+            raise ValueError(
+                f"`labels` must have one entry for each of the {rows[0]} rows, got shape "
+                f"{labels.shape}."
+            )
     if names is None:
         names = getattr(model, "feature_names_in_", None)
     names = None if names is None else np.asarray(names, dtype=object)
@@ -81,22 +89,16 @@ def check_inputs(model: Any, data: Any, scores: Any, labels: Any, names: Any) ->
 
 def data_paths(data: Any) -> list[Path]:
     """Return the files or folders that hold ``data``, as far as ``data`` name them."""
-    if isinstance(data, (str, os.PathLike)):
-        return [Path(os.fspath(data).split("::")[0])]
+    found: Sequence[Any] = [data, getattr(data, "filename", None)]  # of maps and backed AnnData
     if isinstance(data, DataSource):
-        found: Sequence[Any] = as_source(data).traits.paths
-    else:  # a memory map or a backed AnnData
-        found = [getattr(data, "filename", None)]
-    known = [part for part in found if isinstance(part, (str, os.PathLike))]
-    return [Path(os.fspath(part).split("::")[0]) for part in known]
+        found = as_source(data).traits.paths
+    known = (os.fspath(part) for part in found if isinstance(part, (str, os.PathLike)))
+    return [Path(part.split("::")[0]) for part in known]
 
 
 def _name(data: Any) -> str:
-    paths = data_paths(data)
-    if len(paths) > 1:
-        return paths[0].parent.name
-    if paths:
-        return paths[0].name
+    if paths := data_paths(data):
+        return paths[0].parent.name if len(paths) > 1 else paths[0].name
     kind = type(data)
     return f"{kind.__module__.split('.')[0]}.{kind.__name__}, in memory"
 
@@ -110,23 +112,6 @@ def _first_scores(model: Any, data: Any) -> Any:
     return seen.forward(seen.like.asarray(weights.T))
 
 
-def _checked_scores(model: Any, scores: Any) -> np.ndarray:
-    found = to_numpy(scores) if is_dense(scores) else np.asarray(scores)
-    k = model.n_components_
-    if found.ndim != 2 or not 1 <= found.shape[1] <= k:
-        raise ValueError(
-            f"`scores` must have shape (rows, at most n_components_={k}), got {found.shape}."
-        )
-    return found
-
-
-def _checked_labels(labels: Any, shape: tuple[int, ...] | None) -> np.ndarray:
-    found = np.asarray(labels)
-    if shape is None:
-        raise ValueError("`labels` colour the scores: pass `data` or `scores` as well.")
-    if found.shape != shape[:1]:
-        raise ValueError(
-            f"`labels` must have one entry for each of the {shape[0]} rows, got shape "
-            f"{found.shape}."
-        )
-    return found
+def spaced(count: int) -> str:
+    """Separate thousands by a narrow space, which no country reads as a decimal sign."""
+    return f"{count:,}".replace(",", "\u202f")

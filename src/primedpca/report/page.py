@@ -1,25 +1,36 @@
-"""Assemble the page: fill the template with facts, sentences and plots."""
+"""The page: its facts as text, its template filled, and the file written."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import inspect
+import math
 import os
+import platform
 import re
 import shlex
+from contextlib import suppress
 from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from primedpca._core.wording import count_words
-from primedpca.report import facts
-from primedpca.report.inputs import Inputs, check_inputs
-from primedpca.report.page_file import check_page_path, write_page
-from primedpca.report.page_plots import page_plots
-from primedpca.report.words import certificate_sentences, verdict
+import numpy as np
 
-__all__ = ["report_html", "write_report"]
+import primedpca
+from primedpca._core.atomic_files import atomic_write
+from primedpca._core.outward_rounding import round_down, round_up
+from primedpca._core.wording import angle_words, certainty_words, count_words
+from primedpca.report.inputs import Inputs, check_inputs, data_paths, spaced
+from primedpca.report.page_plots import page_plots
+from primedpca.report.words import bound_words, outcome, verdict
+from primedpca.result import certificate_sentences
+
+BEGINNING = b"<!doctype html"
+MOST_ROWS = 500  # of the table; the page of a thousand components must still open on a phone
+LIBRARIES = ("numpy", "scipy", "scikit-learn", "torch", "dask", "matplotlib")
 
 
 def write_report(
@@ -74,16 +85,10 @@ def write_report(
     'iris.html'
     """
     page = check_page_path(path, data)
-    html = report_html(
-        model,
-        data=data,
-        scores=scores,
-        labels=labels,
-        names=names,
-        title=title,
-        model_path=model_path,
-    )
-    write_page(page, html)
+    html = _html(model, title, model_path, data, scores, labels, names)
+    # ``atomic_write`` replaces symbolic links, so resolve the link first.
+    with atomic_write(os.path.realpath(page), overwrite=True) as draft:
+        draft.write_bytes(html.encode(errors="backslashreplace"))  # names may hold lone surrogates
     return page
 
 
@@ -98,6 +103,10 @@ def report_html(
     model_path: str | os.PathLike[str] | None = None,
 ) -> str:
     """Return the page of :func:`write_report` as text."""
+    return _html(model, title, model_path, data, scores, labels, names)
+
+
+def _html(model: Any, title: str | None, model_path: Any, *inputs: Any) -> str:
     template = _template()
     if not hasattr(model, "n_components_"):
         raise ValueError("`model` is not fitted, so there is nothing to report. Fit it first.")
@@ -106,30 +115,31 @@ def report_html(
             f"`model` must be a PrimedPCA, got {type(model).__name__}. For another estimator, use "
             "`certify(X, components)`."
         )
-    known = check_inputs(model, data, scores, labels, names)
+    known = check_inputs(model, *inputs)
+    whose = f" of {known.name}" if known.is_file else ""
     style, script = (_read(name) for name in ("page.css", "page.js"))
     kind, sentence = verdict(model)
     # The page's security policy allows this one script, by its hash, and no other.
     text: str = template.render(
-        title=title or _title(known),
+        title=title or f"Principal components{whose}",
         style=style,
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         kind=kind,
         verdict=sentence,
         status=str(model.status_),
-        figures=facts.key_numbers(model),
+        figures=key_numbers(model),
         sentences=certificate_sentences(model.certificate_, model.tol),
-        request=facts.request(model, known),
-        options=facts.options(model),
-        outcome=facts.outcome(model),
-        rows=facts.component_rows(model),
+        request=request(model, known),
+        options=options(model),
+        outcome=outcome(model),
+        rows=component_rows(model),
         clusters=bool(model.certificate_ is not None and model.certificate_.clusters),
         k=model.n_components_,
         plots=page_plots(model, known),
         code=_code(model, model_path),
         seed=model.random_state,
-        versions=facts.versions(),
+        versions=versions(),
         written=datetime.now(UTC).strftime("%d %B %Y, %H:%M UTC").lstrip("0"),
     )
     return text
@@ -159,8 +169,44 @@ def _read(name: str) -> str:
     return files("primedpca.report").joinpath(name).read_text(encoding="utf-8")
 
 
-def _title(known: Inputs) -> str:
-    return f"Principal components of {known.name}" if known.is_file else "Principal components"
+def check_page_path(path: str | os.PathLike[str], data: Any = None) -> Path:
+    """Check that a page can be written to ``path``, before anything is computed.
+
+    Parameters
+    ----------
+    path : path
+        An existing HTML page may be replaced; any other existing file is an error.
+    data : data, optional
+        The data of the report.  None of their files may be the page.
+
+    Returns
+    -------
+    Path
+    """
+    page = Path(path)
+    folder = page.parent
+    if page.is_dir():
+        raise IsADirectoryError(f"{page} is a folder. Name a file in it: {page / 'page.html'}")
+    if not folder.is_dir():
+        raise FileNotFoundError(f"Folder not found: {folder}. Create it, then write {page.name}.")
+    for part in data_paths(data):
+        if page.exists() and part.exists() and os.path.samefile(page, part):
+            raise FileExistsError(f"{page} holds the data. Name another file for the page.")
+    if (page.exists() or page.is_symlink()) and not _is_page(page):
+        raise FileExistsError(f"{page} exists and is not an HTML page. Name another file.")
+    if page.suffix.lower() not in (".html", ".htm"):  # a browser would not show it as a page
+        raise ValueError(f"{page} must end in .html. Name it {page.stem}.html.")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(f"No permission to write {page.name} to {folder}.")
+    return page
+
+
+def _is_page(path: Path) -> bool:
+    """Whether a file is an HTML page or empty; pipes and devices are not opened."""
+    if not path.is_file():
+        return False
+    with open(path, "rb") as file:
+        return file.read(len(BEGINNING)).lower() in (b"", BEGINNING)
 
 
 def _code(model: Any, model_path: str | os.PathLike[str] | None) -> list[tuple[str, str, str]]:
@@ -183,13 +229,11 @@ def _code(model: Any, model_path: str | os.PathLike[str] | None) -> list[tuple[s
         f"back = pca.inverse_transform(scores)    # (rows, {d}), rebuilt from {count_words(k)}\n"
         f"first = pca.components_[0]              # component 1: Python counts from 0\n"
     )
-    if model.certificate_ is None:
-        python += (
-            "\nfrom primedpca import certify\n\n"
-            "print(certify(X, pca.components_))      # bounds on their error\n"
-        )
-    else:
+    if model.certificate_ is not None:
         python += "bounds = pca.certificate_.angle_bounds  # radians, proven\n"
+    else:
+        python += "\nfrom primedpca import certify\n\n"
+        python += "print(certify(X, pca.components_))      # bounds on their error\n"
     own = f", after your own map {map_}" if map_ is not None and not ready else ""
     ways = [("In Python", f"X: rows with the same columns as the data above{own}.", python)]
     if not own:  # the command line knows only the maps of this library
@@ -198,3 +242,117 @@ def _code(model: Any, model_path: str | os.PathLike[str] | None) -> list[tuple[s
         same = f"DATA: a file with the same columns.{unsaved}"
         ways.append(("On the command line", same, shell))
     return ways
+
+
+def request(model: Any, known: Inputs) -> list[tuple[str, str]]:
+    """Describe what was requested, as pairs of name and value."""
+    n, d = model.n_samples_, model.n_features_in_
+    said = [("Data", known.name)] if known.name else []
+    said.append(("Size", f"{spaced(n)} rows × {spaced(d)} columns"))
+    if known.shape is not None and known.shape[0] != n:
+        said.append(("Plotted", f"{spaced(known.shape[0])} rows, not those of the fit"))
+    said.append(("Type", known.dtype or f"{model.components_.dtype} components"))
+    if getattr(model, "map_", None) is not None:
+        said.append(("Map", f"{model.map_}, applied to each row"))
+    said.append(("Components", _count_words(model)))
+    if model.certificate != "none":
+        parts, proof = math.pi / model.tol, model.certificate_
+        whole = abs(parts - round(parts)) < 1e-9 * parts
+        exact = f"pi/{parts:.0f}" if whole else f"{model.tol:.4g}"
+        angle = f"{angle_words(model.tol)} ({exact} radians)"
+        said.append(("Tolerance", f"{angle} between each component and the true one"))
+        if proof is None or proof.kind == "probabilistic":
+            said.append(("Probability", f"{certainty_words(model.failure_probability)} or more"))
+    return said
+
+
+def options(model: Any) -> list[tuple[str, str, str]]:
+    """Return the parameters that differ from their defaults: name, value, default."""
+    found = []
+    for name, known in inspect.signature(type(model)).parameters.items():
+        value, default = getattr(model, name), known.default
+        same = type(value) in (type(default), np.float64) and bool(value == default)
+        if name != "n_components" and not same:
+            found.append((name, _shown(value), _shown(default)))
+    return found
+
+
+def key_numbers(model: Any) -> list[tuple[str, str]]:
+    """Return the few numbers at the top of the page, as pairs of value and name."""
+    k, ratio = model.n_components_, float(np.sum(model.explained_variance_ratio_))
+    said = [(str(k), "component" if k == 1 else "components")]
+    if ratio > 0:
+        said.append((f"{_percent(ratio)} %", "explained variance"))
+    if model.certificate_ is not None:
+        met = model.certificate_.met(model.tol)
+        if met.all():
+            worst = float(model.certificate_.counted_bounds().max(initial=0.0))
+            said.append((angle_words(worst), "largest angle bound"))
+        else:
+            said.append((f"{met.sum()} of {k}", f"proven within {angle_words(model.tol)}"))
+    said.append((f"{model.n_passes_:.3g}", "pass" if model.n_passes_ == 1 else "passes"))
+    return said
+
+
+def component_rows(model: Any) -> list[tuple[tuple[float, ...], tuple[object, ...]]]:
+    """Return the table, at most :data:`MOST_ROWS` rows: the numbers to sort by, and the cells."""
+    # In float64, so that the sums of many float32 ratios do not drift.
+    variances = model.explained_variance_.astype(np.float64)
+    ratios = model.explained_variance_ratio_.astype(np.float64)
+    sums, proof, k = np.cumsum(ratios), model.certificate_, variances.size
+    own, intervals = np.full(k, np.inf), np.full((k, 2), np.nan)
+    counted, clusters, names = own, np.full(k, np.inf), ["–"] * k
+    if proof is not None:
+        own, counted = proof.angle_bounds, proof.counted_bounds()
+        intervals = proof.eigenvalue_bounds
+        for start, stop, _ in proof.clusters:
+            clusters[start:stop] = start
+            names[start:stop] = [f"{start + 1} to {stop}"] * (min(stop, k) - start)
+    rows: list[Any] = []
+    for i in range(min(k, MOST_ROWS)):
+        low, high = intervals[i]
+        shares = (f"{_percent(v)} %" if ratios.sum() > 0 else "–" for v in (ratios[i], sums[i]))
+        # Rounded so that the interval only grows.
+        ends = f"{_six(round_down(low, 6))} to {_six(round_up(high, 6))}" if proof else "–"
+        bound = bound_words(own[i], counted[i]) if proof else "–"
+        keys = (i + 1, variances[i], low, ratios[i], sums[i], counted[i], clusters[i])
+        rows.append((keys, (i + 1, _six(variances[i]), ends, *shares, bound, names[i])))
+    return rows
+
+
+def versions() -> list[tuple[str, str]]:
+    """Return the versions of this package and its dependencies on this machine."""
+    found = [("primedpca", primedpca.__version__), ("Python", platform.python_version())]
+    for name in LIBRARIES:
+        with suppress(PackageNotFoundError):
+            found.append((name, version(name)))
+    return [*found, ("System", platform.platform(terse=True))]
+
+
+def _count_words(model: Any) -> str:
+    wanted, k = model.n_components, model.n_components_
+    if wanted is None:
+        return f"{k}, as many as possible"
+    if isinstance(wanted, str):
+        return f"{k}, by maximum likelihood ({wanted})"
+    if isinstance(wanted, (float, np.floating)):
+        return f"{k}, the fewest that explain {100 * wanted:g} % of the variance"
+    return str(wanted) if wanted == k else f"{wanted}, of which {k} so far"
+
+
+def _shown(value: Any) -> str:
+    if len(getattr(value, "shape", ())) > 0:
+        return f"array of shape {tuple(value.shape)}"
+    if callable(value) and hasattr(value, "__name__"):
+        return f"the function {value.__name__}"
+    words = repr(value)
+    return words if len(words) <= 120 else words[:117] + "..."
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * ratio:.2f}" if ratio >= 0.0001 else f"{100 * ratio:.1g}"
+
+
+def _six(value: float) -> str:
+    """Format six digits with trailing zeros, which keep a column of numbers aligned."""
+    return f"{value:#.6g}".rstrip(".").replace("inf", "∞")

@@ -1,25 +1,30 @@
-"""The plots of the page, with their titles, captions and descriptions."""
+"""The plots of the page as SVG, with their titles, captions and descriptions."""
 
 from __future__ import annotations
 
+import io
+import re
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
+from html import escape
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from primedpca import plots
 from primedpca._core.wording import angle_words, count_words, numbered
 from primedpca._solve.history import counted_bounds
-from primedpca.report.facts import spaced
-from primedpca.report.inputs import Inputs
-from primedpca.report.svg import drawing, inline_svg
+from primedpca.plots.canvas import colours, matplotlib_or_error, new_figure
+from primedpca.plots.plane import MANY
+from primedpca.report.inputs import Inputs, spaced
 from primedpca.report.words import how_proven
-
-__all__ = ["PagePlot", "page_plots"]
 
 SIZE = (4.3, 3.1)  # inches; small, so that text of 9 points stays legible on a phone
 LARGEST = 12  # loadings of a component that are plotted
+#: A colour that no plot uses: it marks what follows the text colour of the page.
+INK = "#010203"
 
 
 class PagePlot(NamedTuple):
@@ -32,6 +37,8 @@ class PagePlot(NamedTuple):
         Description for readers who cannot see the plot.
     draw : callable
         Draws on the axes that it is passed, and returns them.
+    change : callable, optional
+        Called with the axes after ``draw``.
     wide : bool, default=False
         Whether ``draw`` makes a figure of its own, as wide as the page.
     svg : str, default=""
@@ -42,46 +49,59 @@ class PagePlot(NamedTuple):
     caption: str
     alt: str
     draw: Callable[..., Any]
+    change: Callable[[Any], Any] = lambda ax: None
     wide: bool = False
     svg: str = ""
 
 
 def page_plots(model: Any, known: Inputs) -> list[PagePlot]:
     """Draw every plot that the model and the inputs allow."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise ImportError("A report needs Matplotlib: pip install 'primedpca[plots]'.") from error
-    from primedpca import plots
-
+    matplotlib_or_error()
     if model.n_components_ == 0:
         return []
-    wanted = [
-        _scree(model, plots),
-        *_proof(model, plots),
-        *_images(model, known, plots),
-        *_scores(model, known, plots),
-        *_plans(model, plots),
-    ]
+    parts = (_scree(model), _proof(model), _images(model, known), _scores(model, known))
+    wanted = [plot for part in (*parts, _plans(model)) for plot in part]
     if known.image_shape is None:
         # The page shows two plots in a row: draw an even number.
-        wanted += _loadings(model, known, plots, 2 + len(wanted) % 2)
+        wanted += _loadings(model, known, 2 + len(wanted) % 2)
     return [_drawn(plot, f"p{i}-") for i, plot in enumerate(wanted, start=1)]
 
 
 def _drawn(plot: PagePlot, prefix: str) -> PagePlot:
-    from matplotlib.figure import Figure
+    """Draw a plot, transparent and with text as text; all its identifiers get the prefix."""
+    settings: Any = colours("none", INK)
+    settings |= {"svg.fonttype": "none", "svg.hashsalt": prefix, "savefig.dpi": 150}
+    settings["font.sans-serif"] = ["DejaVu Sans", "Verdana"]
+    context = matplotlib_or_error().rc_context(settings)
+    with plots.style(), context, warnings.catch_warnings():
+        # The browser has fonts for the characters that Matplotlib's font lacks.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        own = {} if plot.wide else {"ax": new_figure(*SIZE).subplots()}
+        axes = plot.draw(**own)
+        plot.change(axes)
+        return plot._replace(svg=_inline_svg(np.ravel(axes)[0].figure, plot.alt, prefix))
 
-    with drawing(prefix):
-        if plot.wide:
-            figure = np.ravel(plot.draw())[0].figure
-        else:
-            figure = Figure(figsize=SIZE, layout="constrained")
-            plot.draw(ax=figure.subplots())
-        return plot._replace(svg=inline_svg(figure, plot.alt, prefix))
+
+def _inline_svg(figure: Any, alt: str, prefix: str) -> str:
+    """Return ``figure`` as an SVG element that fills the width that the page gives it."""
+    held = io.StringIO()
+    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    figure.savefig(held, format="svg", metadata=nothing)
+    text = held.getvalue()
+    text = text[text.index("<svg") :]
+    # Styles and identifiers would apply to all plots of the page, so drop or prefix them.
+    text = re.sub(r"<style[^>]*>.*?</style>", "", text, count=1, flags=re.S)
+    text = re.sub(r'(\sid=")([^"]*")', rf"\1{prefix}\2", text)
+    text = re.sub(r'(xlink:href="#|url\(#)', rf"\1{prefix}", text)
+    text = text.replace(INK, "currentColor")
+    # Without width and height the page decides the size; the view box keeps the proportions.
+    box = re.search(r'viewBox="([^"]*)"', text)
+    assert box is not None
+    head = f'<svg role="img" aria-label="{escape(alt)}" viewBox="{box[1]}">'
+    return head + text[text.index(">") + 1 :].strip()
 
 
-def _scree(model: Any, plots: Any) -> PagePlot:
+def _scree(model: Any) -> Iterator[PagePlot]:
     variances, k = model.explained_variance_, model.n_components_
     ratio = float(np.sum(model.explained_variance_ratio_))
     they = "It explains" if k == 1 else "Together they explain"
@@ -90,7 +110,7 @@ def _scree(model: Any, plots: Any) -> PagePlot:
     if k > 1:
         falls = f"the variance falls from {variances[0]:.4g} to {variances[-1]:.4g}."
     proven = ", the proven interval of the true variance," if model.certificate_ is not None else ""
-    return PagePlot(
+    yield PagePlot(
         "Variances",
         f"Variance of each component{proven} and cumulative explained variance ratio.",
         f"Scree plot of {count_words(k)}: {falls}{explained}",
@@ -98,7 +118,7 @@ def _scree(model: Any, plots: Any) -> PagePlot:
     )
 
 
-def _proof(model: Any, plots: Any) -> Iterator[PagePlot]:
+def _proof(model: Any) -> Iterator[PagePlot]:
     proof = model.certificate_
     if proof is not None:
         met = proof.met(model.tol)
@@ -112,25 +132,21 @@ def _proof(model: Any, plots: Any) -> Iterator[PagePlot]:
         )
     rows = [row for row in model.history_ if "angle_bounds" in row or "change" in row]
     if len(rows) > 1:
-        last = rows[-1]
+        bounds, end = counted_bounds(rows[-1]), rows[-1]
+        what, worst = "the estimated remaining change", end.get("change")
+        caption = "Estimated remaining change after every pass over the data (not a proof)."
+        if bounds is not None:
+            what, worst = "the largest bound", float(bounds.max())
+            caption = "Proven bound of each component after every pass over the data."
         yield PagePlot(
             "Convergence",
-            "Proven bound of each component after every pass over the data."
-            if "angle_bounds" in last
-            else "Estimated remaining change after every pass over the data (not a proof).",
-            f"Convergence over {last['passes']:.3g} passes: {_ending(last)}.",
+            caption,
+            f"Convergence over {end['passes']:.3g} passes: {what} ends at {angle_words(worst)}.",
             partial(plots.convergence, model),
         )
 
 
-def _ending(row: dict[str, Any]) -> str:
-    bounds = counted_bounds(row)
-    worst = row["change"] if bounds is None else float(bounds.max())
-    what = "the estimated remaining change" if bounds is None else "the largest bound"
-    return f"{what} ends at {angle_words(worst)}"
-
-
-def _images(model: Any, known: Inputs, plots: Any) -> Iterator[PagePlot]:
+def _images(model: Any, known: Inputs) -> Iterator[PagePlot]:
     if known.image_shape is not None:
         count = min(16, model.n_components_)
         yield PagePlot(
@@ -142,7 +158,7 @@ def _images(model: Any, known: Inputs, plots: Any) -> Iterator[PagePlot]:
         )
 
 
-def _scores(model: Any, known: Inputs, plots: Any) -> Iterator[PagePlot]:
+def _scores(model: Any, known: Inputs) -> Iterator[PagePlot]:
     if known.scores is None or known.scores.shape[0] == 0:
         return
     n, m = known.scores.shape
@@ -156,7 +172,7 @@ def _scores(model: Any, known: Inputs, plots: Any) -> Iterator[PagePlot]:
         named = f"components {i + 1} and {j + 1}" if m > 1 else "component 1"
         shown, kind = f"Scores of {spaced(n)} rows", "Scatter plot"
         coloured = "" if labels is None else ", coloured by label"
-        if n > plots.plane.MANY:
+        if n > MANY:
             shown, kind = f"Density of {spaced(n)} rows", "Density plot"
             by = "its number of rows" if labels is None else "the labels of its rows"
             coloured = f", each cell coloured by {by}"
@@ -164,19 +180,18 @@ def _scores(model: Any, known: Inputs, plots: Any) -> Iterator[PagePlot]:
             f"Scores of {named}",
             f"{shown}{coloured}.",
             f"{kind} of {n} rows along {named}{coloured}.",
-            partial(_points, plots, known.scores, (i, j), labels, part),
+            partial(plots.scores, known.scores, (i, j), labels, model=part),
+            _short_labels,
         )
 
 
-def _points(plots: Any, scores: Any, pair: Any, labels: Any, part: Any, ax: Any) -> Any:
-    """Plot scores with short axis labels, because the axes are narrow."""
-    plots.scores(scores, pair, labels, ax, part)
+def _short_labels(ax: Any) -> None:
+    """Shorten the axis labels, because the axes are narrow."""
     ax.set_xlabel(ax.get_xlabel().replace(" of the variance", ""))
     ax.set_ylabel(ax.get_ylabel().replace(" of the variance", ""))
-    return ax
 
 
-def _loadings(model: Any, known: Inputs, plots: Any, count: int) -> Iterator[PagePlot]:
+def _loadings(model: Any, known: Inputs, count: int) -> Iterator[PagePlot]:
     d, names = model.n_features_in_, known.names
     for i in range(min(count, model.n_components_)):
         largest = int(np.argmax(np.abs(model.components_[i])))
@@ -188,32 +203,20 @@ def _loadings(model: Any, known: Inputs, plots: Any, count: int) -> Iterator[Pag
             f"{f'The {few} largest of {spaced(d)}' if few < d else 'All'} loadings.{held}",
             f"Bar chart of the {few} largest loadings of component {i + 1}; the largest is "
             f"{model.components_[i, largest]:.2g}, of {name}.",
-            partial(_bars, plots, model, i, names),
+            partial(plots.loadings, model, i, LARGEST, names=names),
+            lambda ax: ax.set_title(""),  # the caption replaces it
         )
 
 
-def _bars(plots: Any, model: Any, i: int, names: Any, ax: Any) -> Any:
-    """Plot loadings without a title, which the caption replaces."""
-    plots.loadings(model, i, LARGEST, ax, names=names)
-    ax.set_title("")
-    return ax
-
-
-def _plans(model: Any, plots: Any) -> Iterator[PagePlot]:
+def _plans(model: Any) -> Iterator[PagePlot]:
     ways = () if model.plan_ is None else model.plan_.ways
     if len(ways) > 1:
+        times = ", ".join(f"{way.name} {way.seconds:.2g}" for way in ways)
         yield PagePlot(
             "Methods that were compared",
             "Expected time of each method before the fit; the fastest was chosen.",
-            "Bar chart of expected times in seconds: "
-            + ", ".join(f"{way.name} {way.seconds:.2g}" for way in ways)
-            + ".",
-            partial(_ways, plots, model.plan_),
+            f"Bar chart of expected times in seconds: {times}.",
+            partial(plots.plans, model.plan_),
+            # Room for the text behind the bars, because the axes are narrow.
+            lambda ax: ax.set_xlim(0, 2.2 * max(way.seconds for way in ways)),
         )
-
-
-def _ways(plots: Any, plan: Any, ax: Any) -> Any:
-    """Plot the plan with room for the text behind the bars, because the axes are narrow."""
-    plots.plans(plan, ax)
-    ax.set_xlim(0, 2.2 * max(way.seconds for way in plan.ways))
-    return ax

@@ -1,18 +1,53 @@
-"""The verdict of the report page, and the sentences of a certificate joined to one text.
+"""Sentences about a model that the command line and the report page share.
 
 Components are counted from 1.  Bounds are rounded up, as :mod:`primedpca._core.wording` does.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from primedpca._core.wording import angle_words, numbered
+from primedpca._core.wording import angle_words, duration, numbered
 from primedpca.result import Certificate, certificate_sentences
 
-__all__ = ["certificate_sentences", "certificate_words", "how_proven", "verdict"]
+
+def bound_words(own: float, counted: float) -> str:
+    """Return what is proven about a component, for a table.
+
+    Parameters
+    ----------
+    own : float
+        Bound on the angle of the single vector, in radians.
+    counted : float
+        The bound of :meth:`~primedpca.result.Certificate.counted_bounds`.
+
+    Examples
+    --------
+    >>> bound_words(0.00351, 0.00351), bound_words(1.5, 0.1), bound_words(1.5, 0.0)
+    ('0.21°', '5.8° (span)', 'no variance')
+    >>> bound_words(math.pi / 2, math.pi / 2)
+    'not proven'
+    """
+    if counted == own:
+        return "not proven" if counted >= math.pi / 2 else angle_words(counted)
+    return "no variance" if counted == 0 else f"{angle_words(counted)} (span)"
+
+
+def outcome(model: Any) -> list[tuple[str, str]]:
+    """Describe what was planned, what the fit did, and how it ended, as names and values."""
+    said = [] if model.plan_ is None else [("Planned", str(model.plan_))]
+    times, proof = f"{model.n_passes_:.3g}", model.certificate_
+    often = {"1": "once", "2": "twice"}.get(times, f"{times} times")
+    done = f"the data were read {often}"
+    if model.history_:
+        done += f" in {duration(model.history_[-1]['seconds'])}"
+    if model.status_.name == "EXACT" or (proof is not None and proof.kind == "exact"):
+        done += ", and a full decomposition was made"
+    where = getattr(model, "where_", "this machine")
+    return [*said, ("Done", done), ("Computed on", where), ("Status", str(model.status_))]
 
 
 def certificate_words(certificate: Certificate | None, tol: float | None = None) -> str:
@@ -46,17 +81,16 @@ def verdict(model: Any) -> tuple[str, str]:
         part = "refining with a part of the rows gives no certificate"
         why = "no certificate was requested" if model.certificate == "none" else part
         return "none", f"Nothing is proven: {why}."
-    met, tol = int(proof.met(model.tol).sum()), angle_words(model.tol)
-    within = f"proven to be within the requested {tol} of the true"
-    if met == k:
-        what = {1: "The component is", 2: "Both components are"}.get(k, f"All {k} components are")
-        return "certified", f"{what} {within} one{'s' * (k > 1)}{how_proven(proof, model.tol)}."
-    if met:
-        are = "is" if met == 1 else "are"
-        how = how_proven(proof, model.tol)
-        return "partly", f"{met} of {k} components {are} {within} one{'s' * (met > 1)}{how}."
-    none = {1: "The component is not", 2: "Neither component is"}
-    return "unproven", f"{none.get(k, f'None of the {k} components is')} {within} one."
+    met = int(proof.met(model.tol).sum())
+    names = {1: "The component is", 2: "Both components are"}
+    who, kind = names.get(k, f"All {k} components are"), "certified"
+    if 0 < met < k:
+        who, kind = f"{met} of {k} components {'is' if met == 1 else 'are'}", "partly"
+    elif not met:
+        names = {1: "The component is not", 2: "Neither component is"}
+        who, kind = names.get(k, f"None of the {k} components is"), "unproven"
+    within = f"proven to be within the requested {angle_words(model.tol)} of the true"
+    return kind, f"{who} {within} one{'s' * (met > 1)}{how_proven(proof, model.tol)}."
 
 
 def how_proven(proof: Certificate, tol: float) -> str:

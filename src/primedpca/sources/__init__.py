@@ -9,29 +9,31 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from primedpca._core.arrays import describe, is_dense, is_sparse, work_dtype
+from primedpca._core.arrays import describe, is_dense, is_sparse
 from primedpca.protocols import DataSource
 from primedpca.sources.base import BlockSource
-from primedpca.sources.files.h5ad import h5ad_source, is_anndata
+from primedpca.sources.files.hdf5 import h5ad_source, hdf5_source, is_anndata
+from primedpca.sources.files.images import ImageFolder
+from primedpca.sources.files.numpy_files import memmap_source
 from primedpca.sources.files.paths import check_options, path_source
-from primedpca.sources.files.raw_binary import memmap_source
+from primedpca.sources.files.video import VideoFrames
+from primedpca.sources.files.zarr_store import zarr_source
+from primedpca.sources.memory import iterables
 from primedpca.sources.memory.dask_array import DaskSource, is_dask
 from primedpca.sources.memory.dense import DenseSource
 from primedpca.sources.memory.frames import column_names, frame_source, is_frame
-from primedpca.sources.memory.iterables import is_iterable_of_blocks, iterated
-from primedpca.sources.memory.torch_data import is_torch_data, torch_source
+from primedpca.sources.memory.sparse import SparseSource
 from primedpca.sources.memory.xarray_fields import Fields, is_xarray
 from primedpca.sources.wrappers.adapted import Adapted
 from primedpca.sources.wrappers.mapped import Mapped
 
 if TYPE_CHECKING:
-    from primedpca.sources.files.images import ImageFolder
-    from primedpca.sources.files.video import VideoFrames
     from primedpca.sources.wrappers.activations import Activations
 
 __all__ = [
@@ -49,9 +51,7 @@ __all__ = [
 #: and engines import sources.
 _HOMES = {
     "Activations": "primedpca.sources.wrappers.activations",
-    "ImageFolder": "primedpca.sources.files.images",
     "RankRows": "primedpca.engines.torch.rank_rows",
-    "VideoFrames": "primedpca.sources.files.video",
 }
 
 
@@ -62,12 +62,6 @@ def __getattr__(name: str) -> Any:
     return value
 
 
-def _sparse_source(x: Any) -> DataSource:
-    from primedpca.sources.memory.sparse import SparseSource
-
-    return SparseSource(x)
-
-
 def _is_file_backed(x: Any) -> bool:
     """Whether ``x`` equals its file: a copy-on-write map ("c") may have been changed."""
     if not isinstance(x, np.memmap) or x.ndim != 2:
@@ -75,61 +69,50 @@ def _is_file_backed(x: Any) -> bool:
     return getattr(x, "filename", None) is not None and x.mode != "c"
 
 
-def _hdf5_source(x: Any, *, strict: bool = False, follow_links: bool = False) -> DataSource:
-    make: Callable[..., DataSource] = import_module("primedpca.sources.files.hdf5").hdf5_source
-    return make(x, strict=strict, follow_links=follow_links)
+def _without_part(make: Callable[..., DataSource]) -> Callable[..., DataSource]:
+    """The function without its option ``part``, as an object is one array already."""
 
+    def source(x: Any, *, strict: bool = False, follow_links: bool = False) -> DataSource:
+        return make(x, strict=strict, follow_links=follow_links)
 
-def _zarr_source(x: Any, *, strict: bool = False, follow_links: bool = False) -> DataSource:
-    make: Callable[..., DataSource] = import_module(
-        "primedpca.sources.files.zarr_store"
-    ).zarr_source
-    return make(x, strict=strict, follow_links=follow_links)
-
-
-def _anndata_source(x: Any, *, follow_links: bool = False) -> DataSource:
-    """The ``X`` of an AnnData object: in memory, or from its file if it is backed."""
-    if x.isbacked:
-        if x.is_view:
-            raise ValueError(
-                "`X` is a view of a backed AnnData, which cannot be read in blocks; pass "
-                "X.to_memory()."
-            )
-        return h5ad_source(x.filename, follow_links=follow_links)
-    if x.X is None:
-        raise ValueError("`X` is an AnnData without a matrix X; pass one of its layers.")
-    source = as_source(x.X)
-    named: Any = source
-    named.row_names = np.asarray(x.obs_names, dtype=object)
-    named.feature_names = np.asarray(x.var_names, dtype=object)
     return source
 
 
-def _is_array_of(library: str) -> Callable[[Any], bool]:
-    """A test that imports nothing: anyone who has such an array has imported the library."""
+def _anndata_source(x: Any, *, follow_links: bool = False) -> Any:
+    """The ``X`` of an AnnData object: in memory, or from its file if it is backed."""
+    if x.isbacked:
+        if x.is_view:
+            raise ValueError("`X` is a view of a backed AnnData; pass X.to_memory().")
+        return h5ad_source(x.filename, follow_links=follow_links)
+    if x.X is None:
+        raise ValueError("`X` is an AnnData without a matrix X; pass one of its layers.")
+    source: Any = as_source(x.X)
+    source.row_names = np.asarray(x.obs_names, dtype=object)
+    source.feature_names = np.asarray(x.var_names, dtype=object)
+    return source
 
-    def recognises(x: Any) -> bool:
-        kind = type(x)  # not `x` itself: a dataset of a closed file raises when asked
-        known = hasattr(kind, "shape") and hasattr(kind, "chunks")
-        return known and kind.__module__.split(".")[0] == library
 
-    return recognises
+def _is_array_of(library: str, x: Any) -> bool:
+    """Imports nothing: anyone who has such an array has imported the library."""
+    kind = type(x)  # not `x` itself: a dataset of a closed file raises when asked
+    known = hasattr(kind, "shape") and hasattr(kind, "chunks")
+    return known and kind.__module__.split(".")[0] == library
 
 
 #: Test of an object and what makes a source of it; the first test that says yes counts.  Paths
 #: have a table of their own, in `sources.files.paths`.
 REGISTRY: list[tuple[Callable[[Any], bool], Callable[..., DataSource]]] = [
     (_is_file_backed, memmap_source),
-    (is_sparse, _sparse_source),
+    (is_sparse, SparseSource),
     (is_dask, DaskSource),
     (is_frame, frame_source),
-    (_is_array_of("h5py"), _hdf5_source),
-    (_is_array_of("zarr"), _zarr_source),
+    (partial(_is_array_of, "h5py"), _without_part(hdf5_source)),
+    (partial(_is_array_of, "zarr"), _without_part(zarr_source)),
     (is_anndata, _anndata_source),
     (is_xarray, Fields),
-    (is_torch_data, torch_source),
+    (iterables.is_torch_data, iterables.torch_source),
     (is_dense, DenseSource),
-    (is_iterable_of_blocks, iterated),
+    (iterables.is_iterable_of_blocks, iterables.iterated),
 ]
 
 
@@ -192,12 +175,10 @@ def _found_source(x: Any, columns: Any, options: dict[str, Any]) -> DataSource:
     if isinstance(x, (str, os.PathLike)):
         if columns is not None:
             options = {"columns": columns} | options
-        return path_source(x)(x, **options)
+        return path_source(x, **options)
     if columns is not None:
         if not is_frame(x):
-            raise TypeError(
-                f"`columns` is for tables, not for {describe(x)}; select X[:, numbers]."
-            )
+            raise TypeError(f"`columns` is for tables, not {describe(x)}; use X[:, numbers].")
         absent = [name for name in columns if name not in column_names(x)]
         if absent:
             raise ValueError(f"`columns`: `X` has no column {absent[0]!r}.")
@@ -208,17 +189,12 @@ def _found_source(x: Any, columns: Any, options: dict[str, Any]) -> DataSource:
     if isinstance(x, (list, tuple)):
         x = np.asarray(x)
     if isinstance(x, bytes) or np.isscalar(x) or x is None:
-        raise TypeError(
-            f"`X`={x!r} is not a supported kind of data; pass an array, a sparse matrix, a data "
-            "frame, or the path of a file or folder."
-        )
-    if not any(test(x) for test, _ in REGISTRY):
+        raise TypeError(f"Unsupported data: `X`={x!r}. Pass an array, a data frame or a path.")
+    make = next((make for test, make in REGISTRY if test(x)), None)
+    if make is None:
         if not hasattr(x, "__array__"):
-            raise TypeError(
-                f"Unsupported type for `X`: {describe(x)}. Convert it with numpy.asarray."
-            )
-        x = np.asarray(x)
-    make = next(make for test, make in REGISTRY if test(x))
+            raise TypeError(f"Unsupported type for `X`: {describe(x)}. Use numpy.asarray.")
+        x, make = np.asarray(x), DenseSource
     if make in (memmap_source, DenseSource):
         _check_dense(x)
     check_options(make, describe(x), options)
@@ -233,19 +209,8 @@ def _found_source(x: Any, columns: Any, options: dict[str, Any]) -> DataSource:
 
 
 def _check_dense(x: Any) -> None:
-    if getattr(x, "layout", None) is not None and "sparse" in str(x.layout):
-        raise TypeError(
-            "`X` is a sparse torch tensor, which is not supported; pass a scipy.sparse matrix or "
-            "X.to_dense()."
-        )
+    if "sparse" in str(getattr(x, "layout", "")):
+        raise TypeError("`X` is a sparse torch tensor; pass a SciPy matrix or X.to_dense().")
     if np.ma.is_masked(x):
-        raise TypeError(
-            "`X` is a masked array, whose masked entries would be read; pass "
-            "X.astype(float).filled(numpy.nan) and `missing`='mean'."
-        )
-    if len(x.shape) != 2:
-        raise ValueError(
-            f"`X` must have two dimensions, (n_samples, n_features); got shape {tuple(x.shape)}. "
-            "Reshape your data: X.reshape(-1, 1) for one feature, X.reshape(1, -1) for one sample."
-        )
-    work_dtype(x.dtype)
+        words = "pass X.astype(float).filled(numpy.nan) and `missing`='mean'."
+        raise TypeError(f"`X` is a masked array, whose masked entries would be read; {words}")

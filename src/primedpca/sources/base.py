@@ -1,4 +1,4 @@
-"""Shared parts of all sources: the cut into blocks, mini-batches, and a share of the rows."""
+"""Shared parts of all sources: the cut into blocks, mini-batches, shares of rows, fingerprints."""
 
 from __future__ import annotations
 
@@ -6,33 +6,26 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
+from importlib import import_module
 from itertools import pairwise
-from typing import Any, Literal
+from operator import attrgetter
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from primedpca._core.arrays import is_sparse, namespace
-from primedpca.protocols import Block, DataSource, Traits
+from primedpca._core.arrays import dtype_name, is_sparse, namespace, to_numpy
+from primedpca._core.digest import digest
+from primedpca._core.threads import pool_of, processors
+from primedpca.protocols import Block, DataSource, Traits, is_spread
 
-__all__ = [
-    "BlockSource",
-    "MemorySource",
-    "OneBlock",
-    "Subset",
-    "View",
-    "cut_evenly",
-    "join",
-    "library_of",
-    "read_only",
-    "take_rows",
-    "tall_first",
-    "whole",
-]
+#: Row numbers and rows of one mini-batch after the other.
+Batches: TypeAlias = Iterator[tuple[np.ndarray, Block]]
 
 BLOCK_BYTES = 2**22  # as prepared: large enough for BLAS, small enough for the cache
 READ_BYTES = 2**23  # of a block on disk: large reads are fast, and few fill the memory
 GROUP_BYTES = 2**27  # rows gathered at a time where mini-batches cut across the blocks
+HASHED = 4  # blocks hashed of data that are not in memory: the first, the last and two between
 
 
 def cut_evenly(length: int, step: int) -> tuple[tuple[int, int], ...]:
@@ -40,6 +33,25 @@ def cut_evenly(length: int, step: int) -> tuple[tuple[int, int], ...]:
     pieces = max(1, -(-length // max(step, 1)))
     edges = [length * i // pieces for i in range(pieces + 1)]
     return tuple(pairwise(edges))
+
+
+def matrix_shape(x: Any) -> tuple[int, int]:
+    """Rows and columns of an array, which must have two dimensions."""
+    if len(x.shape) != 2:
+        raise ValueError(
+            f"`X` must have two dimensions, (n_samples, n_features); got shape {tuple(x.shape)}. "
+            "Reshape your data: X.reshape(-1, 1) for one feature, X.reshape(1, -1) for one sample."
+        )
+    return int(x.shape[0]), int(x.shape[1])
+
+
+def needed(library: str, what: str, extra: str) -> Any:
+    """Import an optional library, or raise an error that names the extra to install."""
+    try:
+        return import_module(library)
+    except ImportError as error:
+        name = library.split(".")[0]
+        raise ImportError(f"{what} needs {name}: pip install 'primedpca[{extra}]'.") from error
 
 
 def tall_first(shape: tuple[int, int]) -> Literal[0, 1]:
@@ -87,27 +99,22 @@ class BlockSource(ABC):
         """The optional attributes in one record; names and counts only when they are asked for."""
         files = self.paths or [self.path]
         return Traits(
-            feature_names=lambda: self.feature_names,
-            row_names=lambda: self.row_names,
-            labels=lambda: self.labels,
-            image_shape=self.image_shape,
+            **dict(zip(_PLAIN, _plain_of(self), strict=True)),
+            feature_names=partial(getattr, self, "feature_names"),
+            row_names=partial(getattr, self, "row_names"),
+            labels=partial(getattr, self, "labels"),
             paths=tuple(os.fspath(one) for one in files if isinstance(one, (str, os.PathLike))),
-            array=self.array,
-            library=self.library,
             nnz=lambda: self.array.nnz if is_sparse(self.array) else self.nnz,
-            read_rate=self.read_rate,
-            cache_bytes=self.cache_bytes,
-            on_disk=self.on_disk,
-            sequential=self.sequential,
-            missing=self.missing,
-            scale=self.scale,
-            missing_chunks=self.missing_chunks,
             fingerprint=self.fingerprint,
-            spread=self.spread,
+            client=self.dask_client,
         )
 
     def fingerprint(self) -> Any:
         """Plain values that distinguish these data from others; None leaves it to the blocks."""
+        return None
+
+    def dask_client(self) -> Any:
+        """The Dask client that works on the data unless an engine is named: none."""
         return None
 
     @property
@@ -130,29 +137,23 @@ class BlockSource(ABC):
             pieces = [take_rows(block, index) for _, block in self.scan()]
             return join(pieces, axis=1)
         owner = np.searchsorted([stop for _, stop in self.blocks], index, side="right")
-        places = [np.flatnonzero(owner == i) for i in np.unique(owner)]
+        places = {i: np.flatnonzero(owner == i) for i in np.unique(owner).tolist() or [0]}
         pieces = [
-            take_rows(
-                self.read(int(owner[place[0]])), index[place] - self.blocks[owner[place[0]]][0]
-            )
-            for place in places
+            take_rows(self.read(i), index[at] - self.blocks[i][0]) for i, at in places.items()
         ]
-        return take_rows(join(pieces, axis=0), np.argsort(np.concatenate(places)))
+        return take_rows(join(pieces, axis=0), np.argsort(np.concatenate(list(places.values()))))
 
-    def batches(
-        self, size: int, seed: int | None, epoch: int = 0, start: int = 0
-    ) -> Iterator[tuple[np.ndarray, Block]]:
+    def batches(self, size: int, seed: int | None, epoch: int = 0, start: int = 0) -> Batches:
         """Mini-batches from groups of neighbouring rows, so that a block is read once or twice."""
         n, d = self.shape
         cuts = cut_evenly(n, size)
         width = max(b - a for a, b in cuts)
         per_group = max(1, GROUP_BYTES // (8 * max(d, 1) * width))
         rng = None if seed is None else np.random.default_rng((seed, 1, epoch))
-        order = np.arange(n)
         groups = [cuts[i : i + per_group] for i in range(0, len(cuts), per_group)]
         for group in [groups[i] for i in rng.permutation(len(groups))] if rng else groups:
             first, last = group[0][0], group[-1][1]
-            index = order[first:last]
+            index = np.arange(first, last)
             if rng is not None:
                 index = rng.permutation(index)
             if start >= len(group):
@@ -172,12 +173,16 @@ class BlockSource(ABC):
         return Subset(self, np.sort(chosen))
 
 
+#: Attributes that are traits as they are; the others are looked up when they are asked for.
+_LATER = {"feature_names", "row_names", "labels", "paths", "nnz"}
+_PLAIN = sorted(BlockSource.__annotations__.keys() & Traits.__annotations__.keys() - _LATER)
+_plain_of = attrgetter(*_PLAIN)
+
+
 class MemorySource(BlockSource):
     """A source whose rows can be gathered at no more than the cost of copying them."""
 
-    def batches(
-        self, size: int, seed: int | None, epoch: int = 0, start: int = 0
-    ) -> Iterator[tuple[np.ndarray, Block]]:
+    def batches(self, size: int, seed: int | None, epoch: int = 0, start: int = 0) -> Batches:
         """Mini-batches of a fresh permutation of all rows every epoch."""
         n = self.shape[0]
         order = np.arange(n)
@@ -197,6 +202,8 @@ class View(BlockSource):
     """
 
     source: Any
+    #: Traits that hold for any rows of the source below.
+    kept: tuple[str, ...] = ("paths", "sequential", "missing", "spread")
 
     @cached_property
     def feature_names(self) -> Any:
@@ -208,13 +215,12 @@ class View(BlockSource):
     def traits(self) -> Traits:
         """The view's own traits, and those that hold for any rows of the source below."""
         below = self.source.traits
-        return replace(
-            super().traits,
-            paths=below.paths,
-            sequential=below.sequential,
-            missing=below.missing,
-            spread=below.spread,
-        )
+        return replace(super().traits, **{name: getattr(below, name) for name in self.kept})
+
+    @property
+    def local(self) -> tuple[int, ...]:
+        """Numbers of the blocks that this process can read."""
+        return tuple(self.source.local)
 
     def below(self, i: int) -> int:
         """Number of the block of the source below that block ``i`` is made of."""
@@ -224,23 +230,18 @@ class View(BlockSource):
 class Subset(View):
     """Some rows of another source."""
 
+    kept = (*View.kept, "scale", "library")
+
     def __init__(self, source: BlockSource, index: np.ndarray) -> None:
         self.source, self.index = source, index
         self.shape = (index.size, source.shape[1])
         self.dtype, self.device, self.axis = source.dtype, source.device, source.axis
         if source.axis == 1:
-            self.blocks, self._owner = source.blocks, list(range(len(source.blocks)))
+            self.blocks, self._owner = source.blocks, tuple(range(len(source.blocks)))
             return
         edges = np.searchsorted(index, [start for start, _ in source.blocks] + [source.shape[0]])
-        pairs = [(i, int(a), int(b)) for i, (a, b) in enumerate(pairwise(edges))]
-        self._owner = [i for i, a, b in pairs if a < b]
-        self.blocks = tuple((a, b) for _, a, b in pairs if a < b)
-
-    @property
-    def traits(self) -> Traits:
-        """Blocks and scale are as in the source below."""
-        below = self.source.traits
-        return replace(super().traits, scale=below.scale, library=below.library)
+        held = [(i, pair) for i, pair in enumerate(pairwise(edges.tolist())) if pair[0] < pair[1]]
+        self._owner, self.blocks = zip(*held, strict=True)
 
     @property
     def local(self) -> tuple[int, ...]:
@@ -309,10 +310,8 @@ def whole(source: DataSource) -> Block:
     for _, block in source.scan():
         taken += getattr(block, "nbytes", 0)
         if 2 * taken > room:  # twice, as long as the parts stand beside the whole
-            raise MemoryError(
-                f"`X`, {source!r}, does not fit into the memory of this machine, but this step "
-                "needs all of it at once. Use a part of the rows."
-            )
+            words = "does not fit into memory as a whole. Use a part of the rows"
+            raise MemoryError(f"`X`, {source!r}, {words}.")
         blocks.append(block)
     return join(blocks, source.axis)
 
@@ -322,7 +321,7 @@ class OneBlock(MemorySource):
 
     def __init__(self, block: Block) -> None:
         self.block, self.library = block, library_of(block)
-        self.shape, self.dtype = (int(block.shape[0]), int(block.shape[1])), block.dtype
+        self.shape, self.dtype = matrix_shape(block), block.dtype
         self.blocks = ((0, self.shape[0]),)
 
     def read(self, i: int) -> Block:
@@ -332,3 +331,75 @@ class OneBlock(MemorySource):
     def rows(self, index: np.ndarray) -> Block:
         """Some of its rows."""
         return take_rows(self.block, index)
+
+
+def fingerprint(source: DataSource, sample_weight: Any = None) -> dict[str, Any]:
+    """Shape, type and cut of the data, a hash of their entries, and of files their dates.
+
+    A checkpoint recognises by it the data that it was made from: products computed before an
+    interruption hold only for these, and a fit resumed on other data would prove nothing.  Data
+    in memory are hashed whole.  Files may take hours to read, so their sizes, dates and a few
+    blocks are compared: the system dates every change of a file (``ctime``), and that date cannot
+    be set back.
+
+    Parameters
+    ----------
+    source : DataSource
+        If its traits have a ``fingerprint`` of their own, that is included.
+    sample_weight : array of shape (n,), optional
+
+    Returns
+    -------
+    dict
+        It changes with any entry of data in memory.  Of files, and of data with a fingerprint of
+        their own, the first and last block and two between are hashed.
+    """
+    last, files, own = len(source.blocks) - 1, _files(source), source.traits.fingerprint()
+    apart = files or own is not None or source.traits.on_disk
+    chosen = [0]
+    if not is_spread(source):  # a rank cannot read all blocks
+        some = np.random.default_rng(last).integers(0, last + 1, HASHED - 2)
+        chosen = sorted({0, last, *some.tolist()}) if apart else list(range(last + 1))
+    known = {
+        "shape": tuple(source.shape),
+        "dtype": dtype_name(source.dtype),
+        "axis": int(source.axis),
+        "blocks": digest(source.blocks),
+        "device": str(source.device),
+        "contents": digest(chosen, _hashes(source, chosen)),
+        "sample_weight": None if sample_weight is None else digest(to_numpy(sample_weight)),
+    }
+    if own is not None:
+        known["source"] = digest(own)
+    elif files:
+        known["file"] = _dates(files)
+    return known
+
+
+def _hashes(source: DataSource, chosen: list[int]) -> list[str]:
+    """A hash of each of these blocks."""
+    in_order = len(chosen) == 1 or source.traits.sequential
+    if in_order or source.device not in (None, "cpu"):
+        return [digest(source.read(i)) for i in chosen]
+    pool = pool_of(processors(), "primedpca-hashes")
+    return list(pool.map(lambda i: digest(source.read(i)), chosen))
+
+
+def _files(source: DataSource) -> list[str]:
+    """Files that the rows are read from, including those in folders."""
+    found: list[str] = []
+    for name in source.traits.paths:
+        if not os.path.exists(name):
+            return []
+        inside = [os.path.join(at, own) for at, _, names in os.walk(name) for own in names]
+        found += sorted(inside) if os.path.isdir(name) else [name]
+    return found
+
+
+def _dates(files: list[str]) -> str:
+    """Size and dates of a file; of several, as one hash."""
+    about = [os.stat(path) for path in files]
+    dates = [(one.st_size, one.st_mtime_ns, one.st_ctime_ns) for one in about]
+    if len(files) > 1:
+        return f"{len(files)} files, {digest(dates)}"
+    return "{} bytes, changed at {} ns, by the system's own date at {} ns".format(*dates[0])

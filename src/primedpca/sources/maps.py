@@ -6,9 +6,10 @@ stays zero.  Results are float32 for types that float32 holds exactly, else floa
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
+
+import numpy as np
 
 from primedpca._core.arrays import is_sparse, namespace, work_dtype
 from primedpca.protocols import Array, Block
@@ -79,9 +80,7 @@ class RowMap:
             return self._finished(block, None if factors is None else factors[:, None])
         mapped = copy(block)
         if factors is not None:
-            from numpy import arange, diff, repeat
-
-            major = repeat(arange(block.indptr.size - 1), diff(block.indptr))
+            major = np.repeat(np.arange(block.indptr.size - 1), np.diff(block.indptr))
             factors = factors[major if block.format == "csr" else block.indices]
         mapped.data = self._finished(block.data, factors)
         return mapped
@@ -91,16 +90,14 @@ class RowMap:
         xp = namespace(out)
         if factors is not None:
             out = out * xp.astype(factors, out.dtype, copy=False)
-        function: Callable[[Array], Array] | None = getattr(xp, self.then) if self.then else None
-        if function is None:
+        if not self.then:
             return out
         # A NaN made here would pass for a missing value, and be filled silently.
         if bool(xp.any(below := out < LEAST[self.then])):
-            raise ValueError(
-                f"`map`={self!r} cannot take {self.then} of {float(out[below][0]):.4g}, which is "
-                f"below {LEAST[self.then]}; choose another map, or drop such values."
-            )
-        return function(out)
+            value = f"{float(out[below][0]):.4g}, which is below {LEAST[self.then]}"
+            words = f"cannot take {self.then} of {value}; choose another map, or drop such values."
+            raise ValueError(f"`map`={self!r} {words}")
+        return getattr(xp, self.then)(out)
 
     def __repr__(self) -> str:
         return f"maps.{self.name}"

@@ -18,7 +18,7 @@ import numpy as np
 
 from primedpca.sources import as_source
 from primedpca.sources.files.images import ImageFolder
-from primedpca.sources.files.video import VideoFrames, is_video
+from primedpca.sources.files.video import SUFFIXES, VideoFrames
 from primedpca_paper.large_scale import TARGETS, reproduce_large_scale, run_large_scale
 
 __all__ = ["main"]
@@ -71,7 +71,9 @@ def _source(path: str, shrink: int, cache: str) -> Any:
         if held.ndim == 4:
             source.image_shape = held.shape[1:]
         return source
-    return (VideoFrames if is_video(path) else ImageFolder)(path, shrink=shrink, cache=cache)
+    return (VideoFrames if path.lower().endswith(SUFFIXES) else ImageFolder)(
+        path, shrink=shrink, cache=cache
+    )
 
 
 def _parser() -> argparse.ArgumentParser:

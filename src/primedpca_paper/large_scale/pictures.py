@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from primedpca._core.outward_rounding import degrees_up
-from primedpca.plots.images import contrast, displayable
+from primedpca.plots.components import contrast, displayable
 from primedpca_paper.large_scale.curves import (
     Curve,
     component_colours,

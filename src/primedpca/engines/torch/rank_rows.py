@@ -15,8 +15,7 @@ from primedpca._core.checksum import checksum
 from primedpca.engines import as_engine
 from primedpca.protocols import Array, Block, Traits
 from primedpca.sources import as_source, base
-from primedpca.sources.base import BlockSource, MemorySource, cut_evenly, library_of, take_rows
-from primedpca.sources.fingerprint import fingerprint
+from primedpca.sources.base import Batches, BlockSource, MemorySource, cut_evenly
 from primedpca.sources.memory.dense import block_length
 from primedpca.sources.memory.sparse import cut_by_entries
 
@@ -66,10 +65,9 @@ class RankRows(MemorySource):
             self.dtype, self.device, self.axis = self.own.dtype, self.own.device, 0
             self.missing = self.own.traits.missing
             notes = self._agreed()
-        counts, d = [note["rows"] for note in notes], self.own.shape[1]
         self.spread = self._ranks.size > 1
-        self.edges = (0, *np.cumsum(counts).tolist())
-        self.shape = (self.edges[-1], d)
+        self.edges = (0, *np.cumsum([note["rows"] for note in notes]).tolist())
+        self.shape = (self.edges[-1], self.own.shape[1])
         if isinstance(self.own, MemorySource):
             self.read_rate = math.inf  # nothing is read from a disk
         self.feature_names = self.own.traits.feature_names()
@@ -83,10 +81,8 @@ class RankRows(MemorySource):
         """The array that blocks are cut from, or None where rows are read."""
         array = self.own.traits.array
         if self.own.traits.scale is not None:
-            raise ValueError(
-                f"{self.own!r} has a scale of its own, but all ranks must share one; leave it out."
-            )
-        self.library = self.own.traits.library or library_of(self.own.read(0))
+            raise ValueError(f"{self.own!r} has a scale of its own; all ranks must share one.")
+        self.library = self.own.traits.library or base.library_of(self.own.read(0))
         sparse = self.library == "scipy"
         if array is not None:
             return sp.csr_array(array) if sparse else array
@@ -98,7 +94,7 @@ class RankRows(MemorySource):
             )
         return None
 
-    def _agreed(self) -> list[dict[str, Any]]:
+    def _agreed(self) -> Any:
         """Facts about the rows of every rank, which must be of one kind."""
         library = "a sparse matrix" if self.library == "scipy" else self.library
         mine = {
@@ -108,17 +104,13 @@ class RankRows(MemorySource):
             "missing": self.missing,
             "in_memory": isinstance(self.own, MemorySource),
         }
-        notes: list[dict[str, Any]] = self._ranks.meet(
-            "the rows of every rank", rows=self.own.shape[0], facts=mine
-        )
-        for name in mine:
+        notes = self._ranks.meet("the rows of every rank", rows=self.own.shape[0], facts=mine)
+        for name, there in notes[0]["facts"].items():
             for r, note in enumerate(notes):
-                here, there = (one["facts"][name] for one in (note, notes[0]))
+                here = note["facts"][name]
                 if here != there:
-                    raise ValueError(
-                        f"rank {r} has rows with {name}={here}, but rank 0 has {there}; all ranks "
-                        "must have rows of one kind."
-                    )
+                    words = f"rank {r} has rows with {name}={here}, but rank 0 has {there}"
+                    raise ValueError(f"{words}; all ranks must have rows of one kind.")
         return notes
 
     def _cut(self) -> tuple[tuple[int, int], ...]:
@@ -138,8 +130,7 @@ class RankRows(MemorySource):
         """Blocks that span several ranks, kept by the first of them; block 0, kept by all."""
         kept: dict[int, Block] = {}
         for i, (start, stop) in enumerate(self.blocks):
-            inner = any(start < edge < stop for edge in self.edges)
-            if i == 0 or inner:
+            if i == 0 or any(start < edge < stop for edge in self.edges):
                 block = self.rows(np.arange(start, stop))
                 if i == 0 or i in self._local:
                     kept[i] = block
@@ -180,52 +171,46 @@ class RankRows(MemorySource):
         order = np.argsort(owner, kind="stable")
         with self._ranks.together():
             mine = index[owner == rank] - self.edges[rank]
-            part = self.own.rows(mine) if self._held is None else take_rows(self._held, mine)
+            part = self.own.rows(mine) if self._held is None else base.take_rows(self._held, mine)
             edges = np.searchsorted(owner[order], np.arange(size + 1)).tolist()
-            together = self._sparse_of_all if is_sparse(part) else self._dense_of_all
             self._ranks.meet("rows of every rank", checksum(index))
             with self._ranks.exchange():
-                whole = together(part, edges)
-            return take_rows(whole, np.argsort(order, kind="stable"))
+                whole = self._of_all(part, edges)
+            return base.take_rows(whole, np.argsort(order, kind="stable"))
 
-    def _dense_of_all(self, part: Array, edges: list[int]) -> Array:
-        rank = self._ranks.rank
-        shape = (edges[-1], part.shape[1])
+    def _of_all(self, part: Array, edges: list[int]) -> Array:
+        """The parts of all ranks, end to end; ``edges`` are their places."""
+        if is_sparse(part):
+            lengths = self._of_all(np.diff(part.indptr).astype(np.int64), edges)
+            indptr = np.concatenate([[0], np.cumsum(lengths)])
+            entries = indptr[edges].tolist()
+            data = self._of_all(part.data, entries)
+            columns = self._of_all(part.indices.astype(np.int64), entries)
+            return sp.csr_array((data, columns, indptr), shape=(edges[-1], part.shape[1]))
+        shape, rank = (edges[-1], *part.shape[1:]), self._ranks.rank
         whole = namespace(part).empty(shape, dtype=part.dtype, device=device(part))
         whole[edges[rank] : edges[rank + 1]] = part
         self._ranks.fill(whole, edges)
         return whole
 
-    def _sparse_of_all(self, part: Any, edges: list[int]) -> Any:
-        lengths = self._dense_of_all(np.diff(part.indptr).astype(np.int64)[:, None], edges)
-        indptr = np.concatenate([[0], np.cumsum(lengths)])
-        entries = indptr[edges].tolist()
-        data = self._dense_of_all(part.data[:, None], entries)[:, 0]
-        columns = self._dense_of_all(part.indices.astype(np.int64)[:, None], entries)[:, 0]
-        return sp.csr_array((data, columns, indptr), shape=(edges[-1], part.shape[1]))
-
-    def batches(
-        self, size: int, seed: int | None, epoch: int = 0, start: int = 0
-    ) -> Iterator[tuple[np.ndarray, Block]]:
+    def batches(self, size: int, seed: int | None, epoch: int = 0, start: int = 0) -> Batches:
         """Mini-batches of the rows of all ranks, the same as one process would draw."""
         kind = MemorySource if isinstance(self.own, MemorySource) else BlockSource
-        yield from kind.batches(self, size, seed, epoch, start)
+        return kind.batches(self, size, seed, epoch, start)
 
     def of_all(self, values: Any) -> np.ndarray | None:
         """Numbers for this rank's rows, such as weights, joined with those of the others."""
         rows = self.own.shape[0]
         with self._ranks.together():
             if values is not None and np.shape(to_numpy(values)) != (rows,):
-                raise ValueError(
-                    f"`sample_weight` has shape {np.shape(values)}, but this rank has {rows} rows; "
-                    "give one weight for each."
-                )
+                shape = np.shape(values)
+                raise ValueError(f"`sample_weight` has shape {shape}, but this rank {rows} rows.")
         parts = self._ranks.collect(None if values is None else to_numpy(values))
-        if all(part is None for part in parts):
+        without = [r for r, part in enumerate(parts) if part is None]
+        if len(without) == len(parts):
             return None
-        for r, part in enumerate(parts):
-            if part is None:
-                raise ValueError(f"rank {r} has no `sample_weight`, but others have; give all.")
+        if without:
+            raise ValueError(f"rank {without[0]} has no `sample_weight`, but others have.")
         return np.concatenate(parts)
 
     def whose(self, row: int) -> tuple[int, int]:
@@ -235,12 +220,10 @@ class RankRows(MemorySource):
 
     def fingerprint(self) -> Any:
         """Hashes of the blocks of every rank."""
-        known = fingerprint(self.own)
+        known = base.fingerprint(self.own)
         return self._ranks.collect([known[name] for name in ("contents", "file") if name in known])
 
     def __repr__(self) -> str:
-        ranks, (n, d) = self._ranks, self.shape
-        return (
-            f"RankRows({self.own.shape[0]} of {n} x {d}, {dtype_name(self.dtype)}, rank "
-            f"{ranks.rank} of {ranks.size})"
-        )
+        ranks, (n, d), own = self._ranks, self.shape, self.own.shape[0]
+        about = f"{own} of {n} x {d}, {dtype_name(self.dtype)}"
+        return f"RankRows({about}, rank {ranks.rank} of {ranks.size})"

@@ -1,9 +1,11 @@
-"""A folder of images of one size: a row is an image, decoded when it is read."""
+"""Images of one size as rows, decoded when they are read, and kept while they fit."""
 
 from __future__ import annotations
 
 import glob
 import os
+import threading
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,19 +13,121 @@ from typing import Any
 
 import numpy as np
 
-from primedpca.sources.files.common import stamp_of
-from primedpca.sources.files.decoded_rows import DecodedRows, check_shrink, pillow, shrunk
+from primedpca._core.threads import renewed_after_fork
+from primedpca._core.units import as_bytes
+from primedpca.protocols import Block
+from primedpca.sources.base import MemorySource, cut_evenly, read_only
+from primedpca.sources.files.common import need, reading, stamp_of
 
-__all__ = ["ImageFolder", "is_images"]
-
+BLOCK_BYTES = 2**25  # decoded; as float64 eight times as much
 #: Suffixes of images in a folder.
-SUFFIXES = frozenset(
+SUFFIXES = tuple(
     ".bmp .gif .jfif .jp2 .jpeg .jpg .pgm .png .ppm .tif .tiff .webp".split()  # noqa: SIM905
 )
 #: Their formats, as Pillow names them: others may start programs, as PostScript does.
 FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 #: Modes whose bytes are colours, unlike those of a palette, and the number of channels.
 MODES = {"L": 1, "LA": 2, "RGB": 3, "RGBA": 4, "CMYK": 4}
+
+
+def pillow() -> Any:
+    """Pillow's ``Image`` module."""
+    return need("PIL.Image", "images", "images")
+
+
+class DecodedRows(MemorySource):
+    """Rows that take decoding; those decoded first are kept while they fit into the cache.
+
+    Nothing is ever evicted from the cache: a pass in order over more rows than fit would evict
+    every row just before it is needed again.
+
+    Attributes
+    ----------
+    image_shape : (height, width, channels)
+        A row is an image, flattened in this order.
+    """
+
+    image_shape: tuple[int, int, int]
+    read_rate = 2.5e8
+    library = "numpy"
+
+    def _begin(self, width: int, height: int, channels: int, shrink: int, cache: Any) -> None:
+        """Set the shape of a row; rows can be kept from now on."""
+        self.image_shape = (-(-height // shrink), -(-width // shrink), channels)
+        self.dtype, self._row_bytes = np.dtype(np.uint8), int(np.prod(self.image_shape))
+        self._places = (as_bytes(cache, "cache") if cache else 0.0) // self._row_bytes
+        self._kept: dict[int, np.ndarray] = {}
+        self._renew()
+        renewed_after_fork(self)
+
+    def _renew(self) -> None:
+        """Make a lock that no thread of the parent process holds."""
+        self._lock = threading.Lock()
+
+    def _end(self, n: int) -> None:
+        """Set the number of rows."""
+        self.shape = (n, self._row_bytes)
+        self.cache_bytes = int(min(self._places, n)) * self._row_bytes
+        self.blocks = cut_evenly(n, max(1, BLOCK_BYTES // self._row_bytes))
+
+    @abstractmethod
+    def _decode(self, numbers: list[int]) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield these rows (ascending), each ``(d,)`` with its number, as they are decoded."""
+
+    def _keep(self, number: int, row: np.ndarray) -> None:
+        """Keep a row if there is room."""
+        row.flags.writeable = False
+        with self._lock:
+            if len(self._kept) < self._places:
+                self._kept[number] = row
+
+    def _rows(self, numbers: list[int]) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield these rows (ascending), from the cache or decoded, in any order."""
+        kept = {number: self._kept[number] for number in numbers if number in self._kept}
+        yield from kept.items()
+        for number, row in self._decode([number for number in numbers if number not in kept]):
+            self._keep(number, row)
+            yield number, row
+
+    def read(self, i: int) -> Block:
+        """The block; a single row without a copy."""
+        start, stop = self.blocks[i]
+        if stop == start + 1:
+            ((_, row),) = self._rows([start])
+            return row[None]
+        return self.rows(np.arange(start, stop))
+
+    def rows(self, index: np.ndarray) -> Block:
+        """Rows by number, each decoded once; no others are decoded."""
+        out = np.empty((index.size, self.shape[1]), self.dtype)
+        for number, row in self._rows(np.unique(index).tolist()):
+            out[index == number] = row
+        return read_only(out)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """State without the cached rows: another process decodes its own."""
+        return self.__dict__ | {"_kept": {}, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._renew()
+        renewed_after_fork(self)
+
+    def __repr__(self) -> str:
+        n, (h, w, c) = self.shape[0], self.image_shape
+        return f"{type(self).__name__}({n} x {h} x {w} x {c}, {self.dtype.name})"
+
+
+def check_shrink(shrink: Any) -> int:
+    """Return the factor that both sides are divided by, if it is valid."""
+    if not isinstance(shrink, int) or isinstance(shrink, bool) or shrink < 1:
+        raise ValueError(f"`shrink`={shrink!r} must be a whole number, at least 1.")
+    return shrink
+
+
+def pixels(image: Any, shrink: int) -> np.ndarray:
+    """The colours of a Pillow image as a row; ``shrink`` averages squares."""
+    return np.asarray(image if shrink == 1 else image.reduce(shrink)).reshape(-1)
 
 
 class ImageFolder(DecodedRows):
@@ -52,57 +156,45 @@ class ImageFolder(DecodedRows):
     ImageFolder(103 x 1424 x 2144 x 3, uint8)
     """
 
+    _head: Any = None  # size and mode of the first image
+
     def __init__(
-        self,
-        images: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-        *,
-        shrink: int = 1,
-        cache: Any = "1GB",
+        self, images: str | os.PathLike[str] | Sequence[Any], *, shrink: int = 1, cache: Any = "1GB"
     ) -> None:
         self.paths, self.shrink = _found(images), check_shrink(shrink)
         self._stamps = [stamp_of(os.fspath(path)) for path in self.paths]
-        heads = [_head(path) for path in self.paths]
-        for path, head in zip(self.paths, heads, strict=True):
-            self._compare(path, head, heads[0])
-        (width, height), mode = heads[0]
-        self._head = heads[0]
-        sides = (-(-height // shrink), -(-width // shrink))
-        self._begin((*sides, MODES[mode]), np.uint8, cache)
+        for path in self.paths:
+            with _opened(path) as image:  # not decoded
+                self._compare(path, image)
+        (width, height), mode = self._head
+        self._begin(width, height, MODES[mode], shrink, cache)
         self._end(len(self.paths))
 
-    def _compare(self, path: Path, head: Any, first: Any) -> None:
-        if head[1] not in MODES:
+    def _compare(self, path: Path, image: Any) -> None:
+        """Refuse an image of another size or mode than the first."""
+        head = image.size, image.mode
+        if image.mode not in MODES:
             raise ValueError(
-                f"{path} is an image of mode {head[1]!r}; only {', '.join(MODES)} are read: "
+                f"{path} is an image of mode {image.mode!r}; only {', '.join(MODES)} are read: "
                 "convert it, for example with PIL.Image.convert('RGB')."
             )
-        if head != first:
-            raise ValueError(
-                f"{path} is {_words(head)}, but {self.paths[0]} is {_words(first)}; all images "
-                "must have one size and mode."
-            )
+        self._head = self._head or head
+        if head != self._head:
+            here, first = (f"{size[0]} x {size[1]} {mode}" for size, mode in (head, self._head))
+            raise ValueError(f"{path} is {here}, but {self.paths[0]} is {first}; make them alike.")
 
     def _decode(self, numbers: list[int]) -> Iterator[tuple[int, np.ndarray]]:
         for number in numbers:
             path = self.paths[number]
-            self._stamps[number].check(stamp_of(os.fspath(path)), str(path), f"row {number}")
+            self._stamps[number].check(os.fspath(path), f"row {number}")
             with _opened(path) as image:
-                self._compare(path, (image.size, image.mode), self._head)
-                values = shrunk(image, self.shrink)
-            yield number, values.reshape(-1)
+                self._compare(path, image)
+                row = pixels(image, self.shrink)
+            yield number, row
 
 
-def is_images(x: Any) -> bool:
-    """Whether ``x`` names an image, or a folder or pattern with some."""
-    if not isinstance(x, (str, os.PathLike)):
-        return False
-    path = Path(x)
-    if path.is_dir():
-        return any(_is_image(name) for name in path.iterdir())
-    return path.suffix.lower() in SUFFIXES
-
-
-def _is_image(path: Path) -> bool:
+def is_image(path: Path) -> bool:
+    """Whether a path in a folder names an image."""
     # A pipe or a broken link is not skipped, as its row would be missing: it is refused later.
     return path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and not path.is_dir()
 
@@ -111,50 +203,29 @@ def _found(images: Any) -> list[Path]:
     if not isinstance(images, (str, os.PathLike)):
         paths = [Path(path) for path in images]
     elif Path(images).is_dir():
-        paths = sorted(path for path in Path(images).iterdir() if _is_image(path))
-    elif Path(images).is_file():
-        paths = [Path(images)]
-    else:
+        paths = sorted(path for path in Path(images).iterdir() if is_image(path))
+    elif glob.has_magic(os.fspath(images)) and not Path(images).is_file():
         paths = [Path(name) for name in sorted(glob.glob(os.fspath(images)))]
-        if not paths and not glob.has_magic(os.fspath(images)):
-            raise FileNotFoundError(
-                f"File not found: {images}. Name a folder or pattern of images."
-            )
+    else:
+        paths = [Path(images)]
     if not paths:
-        kinds = ", ".join(sorted(SUFFIXES))
+        kinds = ", ".join(SUFFIXES)
         raise ValueError(f"{images} has no images ({kinds}). Name a folder with images.")
     return paths
-
-
-def _head(path: Path) -> tuple[tuple[int, int], str]:
-    """Size and mode, without decoding."""
-    with _opened(path) as image:
-        return image.size, image.mode
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
     """Open an image of a known format; errors on a damaged one name the file."""
-    image_module = pillow()
-    try:
-        with image_module.open(path, formats=FORMATS) as image:
-            yield image
-    except (FileNotFoundError, PermissionError, MemoryError):
-        raise
-    except image_module.DecompressionBombError as error:
-        raise ValueError(
-            f"{path}: {error} If you trust the file, raise PIL.Image.MAX_IMAGE_PIXELS."
-        ) from error
-    except image_module.UnidentifiedImageError as error:
-        raise ValueError(
-            f"{path} cannot be read as an image: it is not one of {', '.join(FORMATS)}."
-        ) from error
-    except Exception as error:  # plug-ins of Pillow raise any kind
-        if str(path) in str(error):
-            raise
-        raise ValueError(f"{path} is damaged or truncated: {error}.") from error
-
-
-def _words(head: tuple[tuple[int, int], str]) -> str:
-    (width, height), mode = head
-    return f"{width} x {height} {mode}"
+    library = pillow()
+    with reading(str(path), "an image", ValueError):
+        try:
+            with library.open(path, formats=FORMATS) as image:
+                yield image
+        except library.DecompressionBombError as error:
+            told = f"{error} If you trust it, raise PIL.Image.MAX_IMAGE_PIXELS"
+            raise ValueError(told) from error
+        except library.UnidentifiedImageError as error:
+            raise ValueError(
+                f"{path} cannot be read as an image: it is not one of {', '.join(FORMATS)}."
+            ) from error

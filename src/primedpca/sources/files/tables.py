@@ -4,38 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from itertools import accumulate, groupby
+from functools import partial
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from primedpca.protocols import Block
 from primedpca.sources import base
-from primedpca.sources.files.arrow import arrow_reader
-from primedpca.sources.files.common import (
-    Stamp,
-    check_matrix,
-    check_plausible,
-    need,
-    reading,
-    stamp_of,
-)
-from primedpca.sources.files.regular_files import check_regular
-from primedpca.sources.files.sequential import InOrder
-from primedpca.sources.files.table_columns import (
-    NamedRows,
-    TableColumns,
-    as_block,
-    choose,
-    common_dtype,
-)
-
-__all__ = ["TABLES", "TableSource", "table_source"]
+from primedpca.sources.files import common
+from primedpca.sources.files.common import need, reading, stamp_of
+from primedpca.sources.files.table_columns import TableColumns, TableRows, as_block, common_dtype
 
 PARQUET = (".parquet", ".pq")
 #: Suffixes of tables, of which a folder may hold several files.
 TABLES = (*PARQUET, ".arrow", ".feather", ".ipc")
 WHOLE = 4  # row groups up to so many blocks are read whole, larger ones in order
+MARK = b"\xff\xff\xff\xff"  # before every message of an Arrow stream
+END = MARK + b"\0\0\0\0"
+_arrow = partial(need, "pyarrow", "tables")
+_ipc = partial(need, "pyarrow.ipc", "Arrow files")
 
 
 class Piece(NamedTuple):
@@ -53,7 +41,6 @@ class ParquetReader:
     """A Parquet file, its pages compared with their checksums."""
 
     def __init__(self, path: str) -> None:
-        self._parquet = need("pyarrow.parquet", "Parquet")
         self.path = path
         with self._open(None) as file:
             self._metadata, self.schema = file.metadata, file.schema_arrow
@@ -61,38 +48,31 @@ class ParquetReader:
         self.rows = [self._metadata.row_group(g).num_rows for g in groups]
 
     def _open(self, metadata: Any, buffer: int = 0) -> Any:
-        return self._parquet.ParquetFile(
-            self.path,
-            metadata=metadata,
-            page_checksum_verification=True,
-            pre_buffer=not buffer,
-            buffer_size=buffer,
-        )
+        options = {"metadata": metadata, "page_checksum_verification": True}
+        options |= {"pre_buffer": not buffer, "buffer_size": buffer}
+        return need("pyarrow.parquet", "Parquet").ParquetFile(self.path, **options)
 
     def with_nulls(self, columns: TableColumns) -> list[bool]:
         """Return whether each column may have nulls, by the statistics in the footer."""
-        without = dict.fromkeys(columns.names, True)
+        without, schema = set(columns.names), self._metadata.schema
         for g in range(len(self.rows)):
             group = self._metadata.row_group(g)
-            if group.num_columns != len(self._metadata.schema):
+            if group.num_columns != len(schema):
                 raise OSError(f"row group {g} has {group.num_columns} columns in its footer")
             for c in range(group.num_columns):
-                column, kind = group.column(c), self._metadata.schema.column(c).physical_type
+                column, kind = group.column(c), schema.column(c).physical_type
                 if column.physical_type != kind:  # its statistics would make pyarrow abort
-                    raise OSError(
-                        f"row group {g} holds {column.physical_type} in column {c}, not {kind}"
-                    )
-                if without.get(column.path_in_schema):
+                    raise OSError(f"row group {g} has {column.physical_type} in column {c}")
+                if column.path_in_schema in without:
                     known = column.statistics
                     if known is None or not known.has_null_count or known.null_count:
-                        without[column.path_in_schema] = False
-        return [not without[name] for name in columns.names]
+                        without.remove(column.path_in_schema)
+        return [name not in without for name in columns.names]
 
     def table(self, first: int, last: int, names: tuple[str, ...]) -> Any:
         """Read some row groups, in large reads; the engine has threads of its own."""
         with self._open(self._metadata) as file:
-            groups = list(range(first, last))
-            return file.read_row_groups(groups, list(names), use_threads=False)
+            return file.read_row_groups(range(first, last), list(names), use_threads=False)
 
     def batches(self, group: int, size: int, names: tuple[str, ...]) -> Iterator[Any]:
         """Yield one row group, a few rows at a time."""
@@ -101,8 +81,96 @@ class ParquetReader:
             yield from file.iter_batches(size, row_groups=[group], columns=list(names))
 
 
-class TableSource(NamedRows, InOrder):
+class ArrowReader:
+    """An Arrow IPC file (Feather, version 2)."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._find()
+
+    def _find(self) -> None:
+        """Find the schema, and the number of rows of every record batch."""
+        with _arrow().OSFile(self.path) as file, _ipc().open_file(file) as opened:
+            self.schema, count = opened.schema, opened.num_record_batches
+        # One column of every batch is enough to count its rows.
+        names = tuple(self.schema.names[:1])
+        self.rows = [self.table(i, i + 1, names).num_rows for i in range(count)]
+
+    def with_nulls(self, columns: TableColumns) -> list[bool]:
+        """Return whether each column has nulls; columns of integers are read for this."""
+        is_float, nulls = _arrow().types.is_floating, set[str]()
+        kinds = zip(columns.names, columns.types, strict=True)
+        whole = tuple(name for name, kind in kinds if not columns.vector and not is_float(kind))
+        for group in range(len(self.rows) if whole else 0):
+            table = self.table(group, group + 1, whole)
+            nulls |= {name for name in whole if table.column(name).null_count}
+        return [name in nulls for name in columns.names]
+
+    def table(self, first: int, last: int, names: tuple[str, ...]) -> Any:
+        """Read and check some record batches."""
+        table = _arrow().Table.from_batches(self._read(first, last, names))
+        table.validate(full=True)
+        return table
+
+    def batches(self, group: int, size: int, names: tuple[str, ...]) -> Iterator[Any]:
+        """Yield one record batch."""
+        yield from self.table(group, group + 1, names).to_batches()
+
+    def _read(self, first: int, last: int, names: tuple[str, ...]) -> list[Any]:
+        places = [self.schema.get_field_index(name) for name in names]
+        options = _ipc().IpcReadOptions(included_fields=places, use_threads=False)
+        with _arrow().OSFile(self.path) as file, _ipc().open_file(file, options=options) as opened:
+            return [opened.get_batch(i) for i in range(first, last)]
+
+
+class ArrowStreamReader(ArrowReader):
+    """Record batches one after another without a footer: the file is read once to find them."""
+
+    def _find(self) -> None:
+        self.rows, self._starts = [], []
+        with _arrow().OSFile(self.path) as file:
+            self.schema = _ipc().read_schema(file)
+            list(self.schema.names)  # which are decoded only here
+            while self._goes_on(file):
+                self._starts.append(file.tell())
+                self.rows.append(self._batch(file).num_rows)
+
+    def _goes_on(self, file: Any) -> bool:
+        """Whether a batch follows; a file that ends without an end mark is truncated."""
+        place, following = file.tell(), file.read(len(END))
+        file.seek(place)
+        if len(following) < len(END):
+            raise OSError(f"it ends after {len(self.rows)} batches without an end mark")
+        return bool(following != END)
+
+    def _batch(self, file: Any) -> Any:
+        message = _ipc().read_message(file)
+        if message.type != "record batch":
+            raise OSError(f"it holds a {message.type}; write it as a Feather or Parquet file")
+        return _ipc().read_record_batch(message, self.schema)
+
+    def _read(self, first: int, last: int, names: tuple[str, ...]) -> list[Any]:
+        batches = []
+        with _arrow().OSFile(self.path) as file:
+            for start in self._starts[first:last]:
+                file.seek(start)
+                batches.append(self._batch(file).select(list(names)))
+        return batches
+
+
+class TableSource(TableRows, common.InOrder):
     """Numbers of tables: columns, or one column of vectors.
+
+    Parameters
+    ----------
+    path : path
+        A Parquet or Arrow file, or a folder of them, read in the order of their names.
+    columns : sequence of str, optional
+        Columns to read, in this order; by default all others than those named below.
+    id_column, label_column : str, optional
+        Columns that are not data but ``row_names`` and ``labels``.
+    exclude : str or sequence of str, optional
+        More columns to leave out.
 
     Attributes
     ----------
@@ -119,99 +187,83 @@ class TableSource(NamedRows, InOrder):
 
     def __init__(
         self,
-        paths: list[str],
+        path: str | os.PathLike[str],
+        *,
         columns: Any = None,
         id_column: str | None = None,
         label_column: str | None = None,
         exclude: Any = None,
     ) -> None:
         super().__init__()
-        self.paths, self.path = paths, paths[0]
-        self._id, self._label = id_column, label_column
-        self._stamps: list[Stamp] = [stamp_of(path) for path in paths]
-        self._readers = [_reader(path) for path in paths]
-        self._columns = choose(
-            self._readers[0].schema, self.path, columns, id_column, label_column, exclude
-        )
+        self.paths = [os.fspath(path)]
+        if os.path.isdir(path):
+            found = (one for one in sorted(os.listdir(path)) if one.lower().endswith(TABLES))
+            self.paths = [os.path.join(path, one) for one in found if one[0] not in "._"]
+        self.path, self._stamps = self.paths[0], [stamp_of(path) for path in self.paths]
+        self._readers = [_reader(path) for path in self.paths]
+        self._choose(self._readers[0].schema, columns, [id_column, label_column], exclude)
         self._compare_schemas()
-        self.column_names = self._columns.names
-        named = not self._columns.vector
-        self.feature_names = np.array(self.column_names, dtype=object) if named else None
+        vector = self._columns.vector
+        self.feature_names = None if vector else np.array(self.column_names, dtype=object)
         with reading(self.path, "looking for nulls"):
             nulls = [reader.with_nulls(self._columns) for reader in self._readers]
-            merged = np.any(nulls, axis=0).tolist()
-            self.dtype = common_dtype(self._columns, merged)
+            self.dtype = common_dtype(self._columns, np.any(nulls, axis=0).tolist())
         n = sum(sum(reader.rows) for reader in self._readers)
-        width = self._width() if self._columns.vector and n else len(self._columns.names)
-        self.shape = check_matrix(self.path, (n, width), self.dtype)
+        width = self._width() if vector and n else len(self.column_names)
+        self.shape = common.check_matrix(self.path, (n, width), self.dtype)
         stored = sum(stamp.size for stamp in self._stamps)
-        check_plausible(self.path, self.shape, self.dtype.itemsize, stored)
+        common.check_plausible(self.path, self.shape, self.dtype.itemsize, stored)
         self._pieces = self._cut()
-        ends = list(accumulate(piece.rows for piece in self._pieces))
-        self.blocks = tuple(zip([0, *ends[:-1]], ends, strict=True))
+        self.blocks = tuple(pairwise(accumulate((one.rows for one in self._pieces), initial=0)))
 
     def _compare_schemas(self) -> None:
         """Refuse files whose columns differ."""
         first = self._readers[0].schema
+        names = [*self.column_names, *(one for one in (self._id, self._label) if one is not None)]
         for reader in self._readers[1:]:
-            for name in (*self._columns.names, self._id, self._label):
-                if name is None:
-                    continue
-                if reader.schema.get_field_index(name) < 0:
-                    raise ValueError(
-                        f"{reader.path} has no column {name!r}, but {self.path} has; all files "
-                        "must agree."
-                    )
-                here, there = reader.schema.field(name).type, first.field(name).type
+            schema, new = reader.schema, set(reader.schema.names) - set(first.names)
+            absent = [name for name in names if name not in schema.names]
+            wrong = [f"has no column {name!r}, but {self.path} has" for name in absent]
+            wrong += [f"has a column {name!r}, which {self.path} lacks" for name in sorted(new)]
+            for name in () if wrong else names:
+                here, there = schema.field(name).type, first.field(name).type
                 if here != there:
-                    raise ValueError(
-                        f"{reader.path} holds {here} in column {name!r}, but {self.path} holds "
-                        f"{there}; all files must agree."
-                    )
-            if strange := set(reader.schema.names) - set(first.names):
-                raise ValueError(
-                    f"{reader.path} has a column {min(strange)!r}, which {self.path} lacks; all "
-                    "files must agree."
-                )
+                    wrong.append(f"holds {here} in column {name!r}, but {self.path} holds {there}")
+            if wrong:
+                raise ValueError(f"{reader.path} {wrong[0]}; all files must agree.")
 
     def _width(self) -> int:
         """Length of the vectors, by their type or else by the first vector."""
         if self._columns.width is not None:
             return self._columns.width
-        for reader in self._readers:
-            for group, rows in enumerate(reader.rows):
-                with reading(reader.path, f"row group {group}"):
-                    batches = _batches(reader, group, 1024, self._columns.names)
-                    for batch in batches if rows else ():
-                        for value in batch.column(0):
-                            if value.is_valid:
-                                return len(value)
-        raise ValueError(f"{self.path} holds no vector in column {self._columns.names[0]!r}.")
+        groups = ((r, g) for r in self._readers for g, rows in enumerate(r.rows) if rows)
+        for reader, group in groups:
+            with reading(reader.path, f"row group {group}"):
+                for batch in reader.batches(group, 1024, self.column_names):
+                    valid = batch.column(0).drop_null()
+                    if len(valid):
+                        return len(valid[0])
+        raise ValueError(f"{self.path} holds no vector in column {self.column_names[0]!r}.")
 
     def _cut(self) -> list[Piece]:
         """Cut into blocks: several whole row groups, one, or a part of a large one."""
-        row_bytes = self.shape[1] * self.dtype.itemsize
-        step = max(1, base.READ_BYTES // row_bytes)
+        step = max(1, base.READ_BYTES // (self.shape[1] * self.dtype.itemsize))
         pieces: list[Piece] = []
         for f, reader in enumerate(self._readers):
             for g, rows in enumerate(reader.rows):
                 last = pieces[-1] if pieces else None
-                if not rows:
-                    continue
-                if rows > WHOLE * step and isinstance(reader, ParquetReader):
-                    pieces += [
-                        Piece(f, g, g + 1, a, min(step, rows - a), False)
-                        for a in range(0, rows, step)
-                    ]
+                if isinstance(reader, ParquetReader) and rows > WHOLE * step:
+                    cuts = ((a, min(step, rows - a)) for a in range(0, rows, step))
+                    pieces += [Piece(f, g, g + 1, a, count, False) for a, count in cuts]
                 elif last and last.whole and last.file == f and last.rows + rows <= step:
                     pieces[-1] = last._replace(last=g + 1, rows=last.rows + rows)
-                else:
+                elif rows:
                     pieces.append(Piece(f, g, g + 1, 0, rows, True))
         return pieces
 
-    def _check_same(self, where: str) -> None:
+    def _check_same(self, where: str, handle: int | None = None) -> None:
         for path, stamp in zip(self.paths, self._stamps, strict=True):
-            stamp.check(stamp_of(path), path, where)
+            stamp.check(path, where)
 
     def _entry(self, i: int) -> int:
         while self._pieces[i].skip:
@@ -226,37 +278,30 @@ class TableSource(NamedRows, InOrder):
         reader = self._readers[piece.file]
         self._check_same(self._place(i))
         with reading(reader.path, self._place(i)):
-            return self._block(i, reader.table(piece.first, piece.last, self._columns.names))
+            return self._block(i, reader.table(piece.first, piece.last, self.column_names))
 
     def _block(self, i: int, table: Any) -> Block:
-        if table.num_rows != self._pieces[i].rows:
-            raise OSError(
-                f"it has {table.num_rows} rows, but its footer declares {self._pieces[i].rows}"
-            )
+        rows = self._pieces[i].rows
+        if table.num_rows != rows:
+            raise OSError(f"it has {table.num_rows} rows, but its footer declares {rows}")
         return as_block(table, self._columns, self.shape[1], self.dtype, self._place(i))
 
     def _from(self, i: int) -> Iterator[tuple[int, Block]]:
-        arrow = need("pyarrow", "tables")
-        start = self._entry(i)
-        for (f, group), run in groupby(
-            range(start, len(self._pieces)), key=lambda j: self._pieces[j][:2]
-        ):
-            numbers, held, have = list(run), [], 0
-            if self._pieces[numbers[0]].whole:
+        for j in range(self._entry(i), len(self._pieces)):
+            piece = self._pieces[j]
+            if piece.whole:
                 return
-            step = self._pieces[numbers[0]].rows
-            waiting = iter(numbers)
-            number: int | None = next(waiting)
-            for batch in self._readers[f].batches(group, step, self._columns.names):
+            if piece.skip == 0:
+                reader, held = self._readers[piece.file], list[Any]()
+                batches = reader.batches(piece.first, piece.rows, self.column_names)
+            while sum(map(len, held)) < piece.rows and (batch := next(batches, None)) is not None:
                 held.append(batch)
-                have += batch.num_rows
-                while number is not None and have >= self._pieces[number].rows:
-                    table, rows = arrow.Table.from_batches(held), self._pieces[number].rows
-                    yield number, self._block(number, table.slice(0, rows))
-                    held, have = table.slice(rows).to_batches(), have - rows
-                    number = next(waiting, None)
-            if number is not None or have:
-                raise OSError(f"row group {group} has other rows than its footer declares")
+            table = _arrow().Table.from_batches(held)
+            yield j, self._block(j, table.slice(0, piece.rows))
+            held = table.slice(piece.rows).to_batches()
+            last = j + 1 == len(self._pieces) or self._pieces[j + 1].skip == 0
+            if last and (held or next(batches, None) is not None):
+                raise OSError(f"row group {piece.first} has more rows than its footer declares")
 
     def _column(self, name: str) -> np.ndarray:
         self._check_same(f"column {name!r}")
@@ -269,45 +314,13 @@ class TableSource(NamedRows, InOrder):
 
 
 def _reader(path: str) -> Any:
-    check_regular(path)
     with reading(path, "its header and footer"):
-        reader = (ParquetReader if path.lower().endswith(PARQUET) else arrow_reader)(path)
+        with common.open_regular(path) as file:
+            stream = file.read(len(MARK)) == MARK  # the other format begins with its name
+        arrow = ArrowStreamReader if stream else ArrowReader
+        reader = (ParquetReader if path.lower().endswith(PARQUET) else arrow)(path)
         for name in reader.schema.names:  # which are decoded only here
             name.encode()
         if any(rows < 0 for rows in reader.rows):
             raise OSError("it declares a negative number of rows")
         return reader
-
-
-def _batches(reader: Any, group: int, size: int, names: tuple[str, ...]) -> Iterator[Any]:
-    if isinstance(reader, ParquetReader):
-        return reader.batches(group, size, names)
-    return iter(reader.table(group, group + 1, names).to_batches())
-
-
-def table_source(
-    path: str | os.PathLike[str],
-    *,
-    columns: Any = None,
-    id_column: str | None = None,
-    label_column: str | None = None,
-    exclude: Any = None,
-) -> TableSource:
-    """Source of a Parquet or Arrow file, or of a folder of them in the order of their names.
-
-    Parameters
-    ----------
-    path : path
-    columns : sequence of str, optional
-        Columns to read, in this order; by default all others than those named below.
-    id_column, label_column : str, optional
-        Columns that are not data but ``row_names`` and ``labels``.
-    exclude : str or sequence of str, optional
-        More columns to leave out.
-    """
-    name = os.fspath(path)
-    paths = [name]
-    if os.path.isdir(name):
-        found = sorted(entry for entry in os.listdir(name) if not entry.startswith((".", "_")))
-        paths = [os.path.join(name, entry) for entry in found if entry.lower().endswith(TABLES)]
-    return TableSource(paths, columns, id_column, label_column, exclude)

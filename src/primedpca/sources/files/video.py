@@ -13,10 +13,8 @@ import numpy as np
 
 from primedpca.protocols import Block
 from primedpca.sources.base import BlockSource
-from primedpca.sources.files.common import Stamp, stamp_of
-from primedpca.sources.files.decoded_rows import DecodedRows, check_shrink, pillow, shrunk
-
-__all__ = ["VideoFrames", "is_video"]
+from primedpca.sources.files.common import need, open_regular, stamp_of
+from primedpca.sources.files.images import DecodedRows, check_shrink, pillow, pixels
 
 #: Containers by their first bytes: an offset, the bytes there, and FFmpeg's name.  No other kind is
 #: opened, as some (playlists) make FFmpeg read other files or addresses.
@@ -29,8 +27,10 @@ CONTAINERS = (
     (0, b"\0\0\1\xb3", "mpegvideo"),
     (188, b"\x47", "mpegts"),
 )
-BUFFER = 2**18  # bytes read at a time
-SUFFIXES = frozenset((".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".webm"))
+#: Of PyAV: no other file or address is read; the buffer is in bytes.
+OPTIONS: dict[str, Any] = {"metadata_errors": "replace", "buffer_size": 2**18}
+OPTIONS["options"] = {"protocol_whitelist": "none"}
+SUFFIXES = (".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".webm")
 
 
 class VideoFrames(DecodedRows):
@@ -55,45 +55,33 @@ class VideoFrames(DecodedRows):
     """
 
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        shrink: int = 1,
-        gray: bool = False,
-        cache: Any = "1GB",
+        self, path: Any, *, shrink: int = 1, gray: bool = False, cache: Any = "1GB"
     ) -> None:
         self.path, self.shrink, self.gray = os.fspath(path), check_shrink(shrink), gray
-        self._stamp: Stamp | None = None
-        self._whole = False
+        self._stamp, self._whole = stamp_of(self.path), False
         self._times: list[int] = []
         self._keys: list[int] = []
-        last = None
         with self._opened() as (container, stream):
-            for frame in self._frames(container, stream):
-                self._count(frame, cache)
-                last = frame
-            if last is None:
+            for number, frame in enumerate(self._frames(container, stream)):
+                if number == 0:
+                    self._size = (frame.width, frame.height)
+                    self._begin(*self._size, 1 if gray else 3, shrink, cache)
+                if frame.pts is None or (number and frame.pts <= self._times[-1]):
+                    raise ValueError(
+                        f"{self.path}: frame {number} has no time of its own: the file is damaged, "
+                        "or its container stores none for this codec. Convert it to .mkv with "
+                        "`ffmpeg -i`."
+                    )
+                self._times.append(frame.pts)
+                if frame.key_frame:
+                    self._keys.append(number)
+                if number < self._places:
+                    self._keep(number, self._row(frame))
+            if not self._times:
                 raise ValueError(f"{self.path} has no frame that can be decoded.")
-            self._check_whole(container, stream, last)
+            self._check_whole(container, stream, frame)
         self._whole = True
         self._end(len(self._times))
-
-    def _count(self, frame: Any, cache: Any) -> None:
-        number, size = len(self._times), (frame.width, frame.height)
-        if number == 0:
-            sides = [-(-side // self.shrink) for side in reversed(size)]
-            self._begin((sides[0], sides[1], 1 if self.gray else 3), np.uint8, cache)
-            self._size = size
-        if frame.pts is None or (self._times and frame.pts <= self._times[-1]):
-            raise ValueError(
-                f"{self.path}: frame {number} has no time of its own: the file is damaged, or "
-                "its container stores none for this codec. Convert it to .mkv with `ffmpeg -i`."
-            )
-        if frame.key_frame:
-            self._keys.append(number)
-        self._times.append(frame.pts)
-        if number < self._places:
-            self._keep(number, self._row(frame))
 
     def _check_whole(self, container: Any, stream: Any, last: Any) -> None:
         """Refuse a video that is shorter than it declares, which decoders do not report."""
@@ -116,40 +104,22 @@ class VideoFrames(DecodedRows):
             )
 
     def _row(self, frame: Any) -> np.ndarray:
-        if (frame.width, frame.height) != self._size:
-            raise ValueError(
-                f"{self.path} changes its size from {self._size[0]} x {self._size[1]} to "
-                f"{frame.width} x {frame.height}; all frames must have one size."
-            )
+        size = (frame.width, frame.height)
+        if size != self._size:
+            raise ValueError(f"{self.path} has frames of {self._size} and of {size} pixels.")
         values = frame.to_ndarray(format="gray" if self.gray else "rgb24")
-        image = pillow().fromarray(values) if self.shrink > 1 else values
-        return shrunk(image, self.shrink).reshape(-1)
+        return pixels(pillow().fromarray(values) if self.shrink > 1 else values, self.shrink)
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[Any, Any]]:
         """Open the container and its first video stream."""
-        try:
-            import av
-        except ImportError as error:
-            raise ImportError(
-                "Reading videos needs PyAV: pip install 'primedpca[images]'."
-            ) from error
-        if not os.path.exists(self.path):
-            raise FileNotFoundError(f"File not found: {self.path}. Name a video.")
-        now = stamp_of(self.path)
-        self._stamp = self._stamp or now
-        self._stamp.check(now, self.path, "its frames")
+        av = need("av", "videos", "images")
+        self._stamp.check(self.path, "its frames")
         try:
             # Not by name: FFmpeg would take a name with "http:" for an address.
             with (
-                open(self.path, "rb") as file,
-                av.open(
-                    file,
-                    format=self._container(file),
-                    options={"protocol_whitelist": "none"},
-                    metadata_errors="replace",
-                    buffer_size=BUFFER,
-                ) as container,
+                open_regular(self.path) as file,
+                av.open(file, format=self._container(file), **OPTIONS) as container,
             ):
                 if not container.streams.video:
                     raise ValueError(f"{self.path} has no video stream.")
@@ -175,8 +145,7 @@ class VideoFrames(DecodedRows):
             if begin[place : place + len(mark)] == mark:
                 return str(name)
         raise ValueError(
-            f"{self.path} cannot be read as a video: its first bytes are not those of an .mp4, "
-            ".mkv, .avi or .mpg file."
+            f"{self.path} cannot be read as a video: it does not begin as .mp4, .mkv, .avi or .mpg."
         )
 
     def _frames(self, container: Any, stream: Any) -> Iterator[Any]:
@@ -209,10 +178,3 @@ class VideoFrames(DecodedRows):
         """Mini-batches of all frames if the cache holds them, else of neighbouring ones."""
         kind = DecodedRows if self._places >= self.shape[0] else BlockSource
         yield from kind.batches(self, size, seed, epoch, start)
-
-
-def is_video(x: Any) -> bool:
-    """Whether ``x`` names a video by its suffix."""
-    if not isinstance(x, (str, os.PathLike)):
-        return False
-    return os.path.splitext(os.fspath(x))[1].lower() in SUFFIXES

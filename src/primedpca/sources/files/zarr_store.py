@@ -1,33 +1,365 @@
-"""Zarr arrays of both formats, 3 and 2, read in strips along their chunks."""
+"""Zarr arrays of both formats, 3 and 2, in folders and ZIP archives, read along their chunks."""
 
 from __future__ import annotations
 
+import io
+import json
 import math
 import os
 import re
+import zipfile
+from collections.abc import Iterator
 from itertools import product
-from typing import Any
+from posixpath import join
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
 from primedpca.protocols import Block
 from primedpca.sources.base import read_only
-from primedpca.sources.files.common import (
-    FileSource,
-    Stamp,
-    check_plausible,
-    need,
-    reading,
-    stamp_of,
-)
-from primedpca.sources.files.strips import count_missing, outside, strips
-from primedpca.sources.files.zarr_files import FolderFiles, ZipFiles, find_arrays, metadata_of
-from primedpca.sources.files.zarr_layout import layout_of
+from primedpca.sources.files import chunked, common
+from primedpca.sources.files.chunked import HEADERS, STREAMS
+from primedpca.sources.files.common import Stamp, reading, stamp_of
 
-__all__ = ["ZarrSource", "zarr_source"]
+METADATA = {"zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata"}
+METADATA_BYTES = 2**26
+#: Codecs that decode to Python objects; pickle among them runs code from the file.
+OBJECTS = {"pickle", "json2", "json", "msgpack2", "msgpack", "categorize", "base64"}
+OBJECTS |= {"vlen-utf8", "vlen-bytes", "vlen-array"}
+#: Codecs from array to array or to bytes, which do not change the number of values.
+FILTERS = {"bytes", "endian", "transpose", "delta", "fixedscaleoffset", "quantize", "bitround"}
+FILTERS |= {"shuffle", "astype"}
+#: Checksums of four bytes, and their default position.
+CHECKSUMS = {"crc32c": "end", "fletcher32": "end", "crc32": "start", "adler32": "start"}
+ABSENT = 2**64 - 1  # in the index of a shard
 
 
-class ZarrSource(FileSource):
+class FolderFiles:
+    """A store in a folder: regular files of the store itself.
+
+    Parameters
+    ----------
+    path : str
+        The folder, which may be a symbolic link itself.
+    follow_links : bool
+        Allow symbolic links inside it.
+    """
+
+    def __init__(self, path: str, follow_links: bool = False) -> None:
+        self.path, self.follow_links = path, follow_links
+
+    def read(self, name: str) -> bytes | None:
+        """A file of metadata, or None where there is none."""
+        whole = self.path
+        for step in name.split("/"):
+            whole = os.path.join(whole, step)
+            if not os.path.lexists(whole):
+                return None
+            self._check(whole)
+        with common.open_regular(whole) as file:
+            return _limited(file, os.fstat(file.fileno()).st_size, whole)
+
+    def folders(self, name: str) -> Iterator[str]:
+        """The folders in a folder."""
+        for entry in sorted(os.listdir(os.path.join(self.path, name))):
+            path = os.path.join(self.path, name, entry)
+            self._check(path)
+            if os.path.isdir(path):
+                yield join(name, entry)
+
+    def chunks(self, name: str) -> dict[str, Stamp]:
+        """Every file in a folder but metadata, by its path from there."""
+        found: dict[str, Stamp] = {}
+        top = os.path.join(self.path, name)
+        for folder, within, names in os.walk(top, followlinks=self.follow_links):
+            others = {*within, *METADATA}
+            for one in (*within, *names):
+                path = os.path.join(folder, one)
+                self._check(path)
+                if one not in others:
+                    found[os.path.relpath(path, top)] = stamp_of(path)
+        return found
+
+    def open(self, name: str) -> BinaryIO:
+        """A chunk, by its path in the store."""
+        return common.open_regular(os.path.join(self.path, name))
+
+    def check_same(self, name: str, before: Stamp | None, where: str) -> None:
+        """Refuse a chunk that has changed, or was added."""
+        path = os.path.join(self.path, name)
+        if before is not None:
+            before.check(path, where)
+        elif os.path.lexists(path):
+            raise OSError(
+                f"{path} was added since the store was opened (seen at {where}); open it again."
+            )
+
+    def _check(self, path: str) -> None:
+        if os.path.islink(path) and not self.follow_links:
+            raise ValueError(f"{path} is a symbolic link to {os.readlink(path)!r}. {common.TRUST}")
+        if not os.path.isdir(path) and not os.path.isfile(path):
+            common.check_regular(path)
+
+
+class ZipFiles:
+    """A store in a ZIP archive, whose members are not compressed by ZIP once more."""
+
+    def __init__(self, path: str) -> None:
+        self.path, self._stamp = path, stamp_of(path)
+        with common.opened_archive(path) as archive:
+            members = archive.infolist()
+        for one in members:
+            if one.compress_type != zipfile.ZIP_STORED or one.file_size != one.compress_size:
+                raise ValueError(
+                    f"{path} compresses its member {one.filename!r}, which a Zarr archive does "
+                    "not need; pack it again without compression (zip -0)."
+                )
+        self._members = {one.filename: one for one in members if not one.is_dir()}
+
+    def read(self, name: str) -> bytes | None:
+        """A file of metadata, or None where there is none."""
+        if name not in self._members:
+            return None
+        with self.open(name) as file:
+            return _limited(file, self._members[name].file_size, f"{self.path}::{name}")
+
+    def folders(self, name: str) -> Iterator[str]:
+        """The folders in a folder."""
+        before = join(name, "")
+        inside = (key.removeprefix(before) for key in self._members if key.startswith(before))
+        yield from sorted({before + key.split("/")[0] for key in inside if "/" in key})
+
+    def chunks(self, name: str) -> dict[str, Stamp]:
+        """Every member in a folder but metadata, by its path from there."""
+        before = join(name, "")
+        return {
+            os.path.normpath(key.removeprefix(before)): Stamp(one.file_size, 0, 0, 0, 0)
+            for key, one in self._members.items()
+            if key.startswith(before) and key.rsplit("/", 1)[-1] not in METADATA
+        }
+
+    def open(self, name: str) -> BinaryIO:
+        """A member, by its path in the store."""
+        with common.open_regular(self.path) as file:
+            file.seek(common.member_begin(file, self._members[name].header_offset))
+            return io.BytesIO(file.read(self._members[name].file_size))
+
+    def check_same(self, name: str, before: Stamp | None, where: str) -> None:
+        """Refuse an archive that has changed."""
+        self._stamp.check(self.path, where)
+
+
+def _limited(file: BinaryIO, size: int, path: str) -> bytes:
+    if size > METADATA_BYTES:
+        raise ValueError(f"{path} has {size} bytes, too many for the metadata of a Zarr store.")
+    return file.read(size)
+
+
+def _metadata(files: FolderFiles | ZipFiles, name: str) -> dict[str, Any]:
+    """Metadata of an array or a group; empty if it is neither."""
+    for entry, kind in (("zarr.json", "group"), (".zarray", "array"), (".zgroup", "group")):
+        text = files.read(join(name, entry))
+        if text is None:
+            continue
+        with reading(files.path, f"its metadata in {entry}"):
+            found = json.loads(text)
+            if not isinstance(found, dict):
+                raise ValueError("not a JSON object")
+        if kind == "array":
+            # Zarr will read the attributes, too: a pipe must be refused before.
+            files.read(join(name, ".zattrs"))
+        # By the name of the file, as Zarr will: what it says itself could be of another format.
+        version = 3 if entry == "zarr.json" else 2
+        return {"node_type": kind} | found | {"zarr_format": version}
+    return {}
+
+
+def _array(files: FolderFiles | ZipFiles, path: str, part: str | None) -> Any:
+    """Name and metadata of the array to read."""
+    name = "/".join(step for step in (part or "").split("/") if step)
+    arrays, waiting = {}, [] if ".." in name.split("/") else [name]
+    while waiting:
+        here = waiting.pop()
+        found = _metadata(files, here)
+        if found.get("node_type") == "group":
+            waiting += files.folders(here)
+        elif found and (here == name or len(found.get("shape") or ()) == 2):
+            arrays[here] = (here, found)
+    if name and not arrays:
+        raise ValueError(f"{path} has no Zarr array {name!r}, or its metadata are damaged.")
+    return common.only_one(path, arrays)
+
+
+class Layout(NamedTuple):
+    """Shapes of an array and of its chunks, and the facts that bound the decoded size of a chunk.
+
+    Attributes
+    ----------
+    shape : tuple of int
+    chunks : tuple of int
+        Shape of a chunk, or of a shard if the array has shards.
+    inner : tuple of int
+        Shape of the chunks in a shard, or else of a chunk.
+    encoded : int
+        Bytes of a value before compression.
+    packing : tuple of dict or None
+        Compressors and checksums in the order of decoding; None if one of them is unknown.
+    index_at_end : bool or None
+        Whether the index of a shard is at its end, not at its beginning; None without shards.
+    index_checksum : bool, default=True
+        Whether the index has a checksum.
+    """
+
+    shape: tuple[int, ...]
+    chunks: tuple[int, ...]
+    inner: tuple[int, ...]
+    encoded: int
+    packing: tuple[dict[str, Any], ...] | None
+    index_at_end: bool | None = None
+    index_checksum: bool = True
+
+    def check(self, file: BinaryIO, size: int) -> None:
+        """Refuse a stored chunk, or shard, that does not decode to what its shape needs."""
+        if self.packing is None:
+            return
+        if self.index_at_end is None:
+            self._check_chunk(file, 0, size)
+            return
+        count = math.prod(a // b for a, b in zip(self.chunks, self.inner, strict=True))
+        length = 16 * count + 4 * self.index_checksum
+        if length > size:
+            raise ValueError(f"the index of its {count} chunks needs {length} of {size} bytes")
+        file.seek(size - length if self.index_at_end else 0)
+        pairs = np.frombuffer(file.read(16 * count), "<u8").reshape(-1, 2)
+        for start, length in pairs[(pairs != ABSENT).any(axis=1)].tolist():
+            if start + length > size:
+                raise ValueError(f"its index points to byte {start + length} of {size}")
+            self._check_chunk(file, start, length)
+
+    def _check_chunk(self, file: BinaryIO, start: int, size: int) -> None:
+        wanted = math.prod(self.inner) * self.encoded
+        chunked.check_stored(size, wanted)
+        packing = self.packing or ()
+        left = 4 * sum(codec["id"] in CHECKSUMS for codec in packing)
+        for codec in packing:
+            name = codec["id"]
+            if name in CHECKSUMS:
+                size, left = size - 4, left - 4
+                start += 4 if codec.get("location", CHECKSUMS[name]) == "start" else 0
+                continue
+            file.seek(start)
+            if name in HEADERS:
+                HEADERS[name](file.read(size if name == "zstd" else 16), size, wanted + left)
+            else:
+                STREAMS[name](file.read(size), wanted + left)
+            return
+        if size != wanted:
+            raise ValueError(f"{size} bytes are stored, but its shape needs {wanted}")
+
+
+def layout_of(label: str, found: Any, *, known_only: bool = True) -> Layout:
+    """Return the layout that metadata describe, as decoded from their JSON.
+
+    Parameters
+    ----------
+    label : str
+        Names the array in errors.
+    found : dict
+        ``zarr.json`` or ``.zarray``.
+    known_only : bool
+        Refuse codecs whose decoded size cannot be checked; if False, they are not checked.
+    """
+    with reading(label, "its metadata"):
+        if found["zarr_format"] == 3:
+            kind, grid = found["data_type"], found["chunk_grid"]
+            if grid["name"] != "regular":
+                raise ValueError(f"its chunk grid {grid['name']!r} is not regular")
+            chunks, codecs = grid["configuration"]["chunk_shape"], found["codecs"]
+        else:
+            kind, chunks = found["dtype"], found["chunks"]
+            codecs = [*(found["filters"] or []), found["compressor"] or {}]
+        shape, chunks = _lengths(found["shape"], 0), _lengths(chunks, 1)
+        dtype = _dtype(kind)
+        if len(shape) != len(chunks):
+            raise ValueError(f"its shape is {shape}, but its chunks have shape {chunks}")
+        common.check_matrix(label, shape, dtype)
+        codecs = [_codec(one) for one in codecs]
+        names = [codec["id"] for codec in codecs]
+        if "sharding_indexed" not in names:
+            return Layout(shape, chunks, chunks, *_packing(dtype, codecs, known_only))
+        if names != ["sharding_indexed"]:
+            raise ValueError(f"codecs beside its shards are not supported: {', '.join(names)}")
+        (shard,) = codecs
+        inner = _lengths(shard["chunk_shape"], 1)
+        if len(inner) != len(chunks) or any(a % b for a, b in zip(chunks, inner, strict=True)):
+            raise ValueError(f"it has shards of {chunks}, which chunks of {inner} do not fill")
+        index = [_codec(one)["id"] for one in shard["index_codecs"]]
+        if index not in (["bytes"], ["bytes", "crc32c"]):
+            raise ValueError(f"it encodes the index of its shards by {index}: not supported")
+        packed = _packing(dtype, [_codec(one) for one in shard["codecs"]], known_only)
+        at_end = shard.get("index_location", "end") == "end"
+        return Layout(shape, chunks, inner, *packed, at_end, "crc32c" in index)
+
+
+def _packing(dtype: np.dtype, codecs: list[Any], known_only: bool) -> tuple[int, Any]:
+    """Bytes of a value before it is packed, and its compressors and checksums, outermost first."""
+    encoded, packing = dtype.itemsize, []
+    for codec in codecs:
+        name = codec["id"]
+        if name in OBJECTS:
+            raise ValueError(f"its codec {name!r} decodes Python objects, which could run code")
+        if name in FILTERS:
+            for key in {"dtype", "astype", "encode_dtype", "decode_dtype"} & codec.keys():
+                _dtype(codec[key])
+            changed = codec.get("astype") or codec.get("encode_dtype")
+            encoded = encoded if changed is None else np.dtype(changed).itemsize
+            continue
+        if name == "lzma" and (codec.get("format", 1) != 1 or codec.get("filters")):
+            codec = codec | {"id": "lzma with filters"}
+        packing.append(codec)
+    names = [codec["id"] for codec in packing]
+    unknown = [name for name in names if name not in {*CHECKSUMS, *HEADERS, *STREAMS}]
+    if not unknown and sum(name not in CHECKSUMS for name in names) > 1:
+        unknown = [" and ".join(names)]
+    if unknown and known_only:
+        raise ValueError(
+            f"it is compressed by {unknown[0]!r}, whose decoded size cannot be bounded. If you "
+            "trust it, open it with zarr.open_array and pass the array"
+        )
+    return encoded, None if unknown else tuple(reversed(packing))
+
+
+def _codec(given: Any) -> dict[str, Any]:
+    """A codec of either version as its name and options: ``{"id": "zstd", "level": 3}``."""
+    if isinstance(given, str):
+        given = {"name": given}
+    given = {"id": "bytes"} if given == {} else given
+    options = given if "id" in given else given.get("configuration") or {}
+    name = given.get("id", given.get("name"))
+    if not isinstance(name, str):
+        raise ValueError(f"a codec named {name!r}")
+    return {**options, "id": name.removeprefix("numcodecs.")}
+
+
+def _lengths(given: Any, least: int) -> tuple[int, ...]:
+    found = tuple(given)
+    if not all(type(side) is int and least <= side < 2**63 for side in found):
+        raise ValueError(f"lengths of {given!r}")
+    return found
+
+
+def _dtype(given: Any) -> np.dtype:
+    """A NumPy type of numbers; no other is ever passed to NumPy or Zarr."""
+    try:
+        found = np.dtype(given) if isinstance(given, str) and len(given) < 20 else None
+    except (TypeError, ValueError, SyntaxError):
+        found = None
+    if found is None or found.kind not in "biufc":
+        raise ValueError(f"it holds values of type {given!r}; only numbers are supported")
+    return found
+
+
+class ZarrSource(chunked.ChunkedSource):
     """An array of two dimensions.
 
     Zarr compares checksums (``crc32c``) in every read.  Absent chunks are read as the fill value,
@@ -38,147 +370,95 @@ class ZarrSource(FileSource):
     ----------
     array : zarr.Array
     strict : bool, default=False
-        Refuse an array with chunks that are absent.
+        Refuse an array with chunks (shards, if it has some) that are absent.
     follow_links : bool, default=False
         Allow symbolic links inside the store.
-
-    Attributes
-    ----------
-    missing_chunks : int
-        Number of absent chunks (of shards, if it has some).
     """
 
-    read_rate = 5e8
-
     def __init__(self, array: Any, *, strict: bool = False, follow_links: bool = False) -> None:
-        self._array = array
-        store, self._inside = array.store, str(array.path)
-        root = getattr(store, "root", None)
-        where = root if root is not None else getattr(store, "path", store)
-        self.path = f"{where}::{self._inside}" if self._inside else str(where)
+        self._array, self._inside = array, str(array.path)
+        root, file = (getattr(array.store, name, None) for name in ("root", "path"))
+        where = str(next(place for place in (root, file, array.store) if place is not None))
+        self.path = f"{where}::{self._inside}" if self._inside else where
         self._files: FolderFiles | ZipFiles | None = None
         with reading(self.path, "its metadata"):
             if root is not None:
                 self._files = FolderFiles(os.fspath(root), follow_links)
-            elif os.path.isfile(str(getattr(store, "path", ""))):
-                self._files = ZipFiles(str(store.path))
-            found = array.metadata.to_dict()
-            self._layout = layout_of(self.path, found, known_only=False)
-            self.dtype, (n, d) = np.dtype(array.dtype), self._layout.shape
-            self.shape = (n, d)
-        self._chunks = (self._layout.chunks[0], self._layout.chunks[1])
-        self._grid = tuple(
-            -(-side // chunk) for side, chunk in zip(self.shape, self._chunks, strict=True)
-        )
+            elif os.path.isfile(where):
+                self._files = ZipFiles(where)
+            self._layout = layout_of(self.path, array.metadata.to_dict(), known_only=False)
+        self.dtype, (n, d), (height, width) = array.dtype, self._layout.shape, self._layout.chunks
+        self.shape, self._chunks = (n, d), (height, width)
+        self._grid = (-(-n // height), -(-d // width))
         self._sound: set[str] = set()
-        self.missing_chunks = self._look()
-        if strict and self.missing_chunks:
-            raise ValueError(
-                f"{self.path} lacks {self.missing_chunks} of its chunks, which would be read as "
-                f"the fill value {array.fill_value}; `strict`=False allows that."
-            )
-        itemsize = self.dtype.itemsize
-        self.axis, self.blocks = strips(self.shape, self._chunks, itemsize)
-        self.cache_bytes = outside(self.shape, self._chunks, self.axis) * itemsize
+        self._cut(self.path, self._chunks, self._look(), strict, array.fill_value)
 
     def _look(self) -> int:
         """List the chunks, and return the number of absent ones."""
-        itemsize = self.dtype.itemsize
-        self._stamps: dict[str, Stamp] = {}
-        if self._files is None:  # in memory, or in a store of the user's own
-            total = math.prod(self._grid)
-            count_missing(self.path, self.shape, self._chunks, itemsize, total)
-            with reading(self.path, "the list of its chunks"):
-                return int(self._array.nchunks - self._array.nchunks_initialized)
+        itemsize, count = self.dtype.itemsize, math.prod(self._grid)
         with reading(self.path, "the list of its chunks"):
+            if self._files is None:  # in memory, or in a store of the user's own
+                chunked.count_missing(self.path, self.shape, self._chunks, itemsize, count)
+                return int(self._array.nchunks - self._array.nchunks_initialized)
             self._stamps = self._files.chunks(self._inside)
-        if isinstance(self._files, ZipFiles):
-            self._whole = stamp_of(self._files.path)
-        stored = sum(stamp.size for stamp in self._stamps.values())
-        check_plausible(self.path, self.shape, itemsize, stored)
+            stored = sum(stamp.size for stamp in self._stamps.values())
+            common.check_plausible(self.path, self.shape, itemsize, stored)
+            self._check_keys()
+        count = len(self._stamps)
+        return chunked.count_missing(self.path, self.shape, self._chunks, itemsize, count)
+
+    def _check_keys(self) -> None:
+        """Refuse a file that is not a chunk of the array."""
         for key in self._stamps:
             place = tuple(map(int, re.findall(r"\d{1,19}", key)))
-            inside = len(place) == 2 and all(
-                at < side for at, side in zip(place, self._grid, strict=True)
-            )
+            inside = len(place) == 2 and place[0] < self._grid[0] and place[1] < self._grid[1]
             if not inside or self._key(place) != key:
-                raise ValueError(
-                    f"{self.path} holds {key!r}, which is not a chunk of an array of shape "
-                    f"{self.shape} in chunks of {self._chunks}: its metadata are wrong."
-                )
-        return count_missing(self.path, self.shape, self._chunks, itemsize, len(self._stamps))
+                array = f"an array of shape {self.shape} in chunks of {self._chunks}"
+                raise ValueError(f"{key!r} is not a chunk of {array}")
 
     def _key(self, place: tuple[int, ...]) -> str:
         """Path of a chunk inside the folder of the array."""
         key: str = self._array.metadata.encode_chunk_key(place)
         return os.path.normpath(key)
 
-    def _check_chunks(self, i: int) -> list[tuple[int, int]]:
-        """Return the places of the stored chunks of block ``i``.
+    def _is_stored(self, place: tuple[int, ...], where: str) -> bool:
+        """Whether a chunk is stored; one that has changed, or would decode to too much, is refused.
 
-        Chunks that changed since the store was opened, or would decode to too much, are refused.
+        Only for stores in files.
         """
-        if self._files is None:
-            return []
-        archive = isinstance(self._files, ZipFiles)
-        if archive:
-            self._whole.check(stamp_of(self._files.path), self._files.path, self._place(i))
-        step = self._chunks[self.axis]
-        start, stop = self.blocks[i]
-        along = range(start // step, -(-stop // step))
-        across = range(self._grid[1 - self.axis])
-        stored = []
-        for a, b in product(along, across):
-            place = (a, b) if self.axis == 0 else (b, a)
-            key = self._key(place)
-            path = os.path.join(self._files.path, self._inside, key)
-            before = self._stamps.get(key)
-            if before is not None:
-                if not archive:
-                    before.check(stamp_of(path), path, self._place(i))
-                self._check_size(key, path, before.size)
-                stored.append(place)
-            elif not archive and os.path.lexists(path):
-                raise OSError(
-                    f"{path} was added since the store was opened (seen at {self._place(i)}); open "
-                    "the store again."
-                )
-        return stored
-
-    def _check_size(self, key: str, path: str, size: int) -> None:
-        if key in self._sound or self._files is None:
-            return
-        with reading(path, "its size"), self._files.open(self._name(key)) as file:
-            self._layout.check(file, size)
-        self._sound.add(key)
-
-    def _name(self, key: str) -> str:
-        return f"{self._inside}/{key}" if self._inside else key
+        assert self._files is not None
+        key = self._key(place)
+        name, before = join(self._inside, key), self._stamps.get(key)
+        self._files.check_same(name, before, where)
+        if before is not None and key not in self._sound:
+            path = os.path.join(self._files.path, name)
+            with reading(path, "its size"), self._files.open(name) as file:
+                self._layout.check(file, before.size)
+            self._sound.add(key)
+        return before is not None
 
     def read(self, i: int) -> Block:
         """The strip, in its own dtype."""
-        where = self._place(i)
-        stored, (start, stop) = self._check_chunks(i), self.blocks[i]
-        step, sides = self._chunks[self.axis], self._grid[1 - self.axis]
+        where, sides = self._place(i), chunked.region(self, i)
+        ranges = (range(a // s, -(-b // s)) for (a, b), s in zip(sides, self._chunks, strict=True))
+        places = list(product(*ranges))
+        stored = places
+        if self._files is not None:
+            stored = [place for place in places if self._is_stored(place, where)]
         with reading(self.path, where):
-            if self._files is not None and 2 * len(stored) < -(-(stop - start) // step) * sides:
-                block = self._filled(i, stored)
-            else:
-                place = (slice(start, stop), slice(None))
-                block = np.asarray(self._array[place if self.axis == 0 else place[::-1]])
-        return read_only(block)
+            if 2 * len(stored) < len(places):
+                return read_only(self._filled(sides, stored))
+            return read_only(np.asarray(self._array[tuple(slice(*side) for side in sides)]))
 
-    def _filled(self, i: int, stored: list[tuple[int, int]]) -> np.ndarray:
+    def _filled(self, sides: Any, stored: list[tuple[int, ...]]) -> np.ndarray:
         """Read a strip of mostly absent chunks, each of which would cost Zarr 0.2 ms."""
-        (start, stop), length = self.blocks[i], self.shape[1 - self.axis]
-        shape = (stop - start, length) if self.axis == 0 else (length, stop - start)
-        fill, first = self._array.fill_value, (start, 0) if self.axis == 0 else (0, start)
-        block = np.full(shape, 0 if fill is None else fill, self.dtype)
+        fill = self._array.fill_value
+        block = np.full([b - a for a, b in sides], 0 if fill is None else fill, self.dtype)
         for place in stored:
             ends = zip(place, self._chunks, self.shape, strict=True)
             area = [(at * step, min((at + 1) * step, side)) for at, step, side in ends]
-            inside = (slice(a - o, b - o) for (a, b), o in zip(area, first, strict=True))
-            block[tuple(inside)] = self._array[tuple(slice(a, b) for a, b in area)]
+            inside = (slice(a - o, b - o) for (a, b), (o, _) in zip(area, sides, strict=True))
+            block[tuple(inside)] = self._array[tuple(slice(*side) for side in area)]
         return block
 
 
@@ -199,35 +479,13 @@ def zarr_source(
     """
     if not isinstance(given, (str, os.PathLike)):
         return ZarrSource(given, strict=strict, follow_links=follow_links)
-    zarr, path = need("zarr", "Zarr"), os.fspath(given)
-    stamp_of(path)
+    zarr, path = common.need("zarr", "Zarr"), os.fspath(given)
     with reading(path, "its metadata"):
         folder = os.path.isdir(path)
         files = FolderFiles(path, follow_links) if folder else ZipFiles(path)
-        name, version, found = _array(files, path, part)
+        name, found = _array(files, path, part)
         layout_of(f"{path}::{name}" if name else path, found)  # before Zarr makes any codec
         # By a store object: Zarr would take a path with "::" for a chain of stores.
-        store = zarr.storage.LocalStore if folder else zarr.storage.ZipStore
-        array = zarr.open_array(
-            store(path, read_only=True), mode="r", path=name, zarr_format=version
-        )
+        store = (zarr.storage.LocalStore if folder else zarr.storage.ZipStore)(path, read_only=True)
+        array = zarr.open_array(store, mode="r", path=name, zarr_format=found["zarr_format"])
         return ZarrSource(array, strict=strict, follow_links=follow_links)
-
-
-def _array(files: FolderFiles | ZipFiles, path: str, part: str | None) -> tuple[str, int, Any]:
-    """Name, format and metadata of the array to read."""
-    name = "/".join(step for step in (part or "").split("/") if step)
-    known = None if ".." in name.split("/") else metadata_of(files, name)
-    if known is None:
-        raise ValueError(f"{path} has no Zarr array {name!r}, or its metadata are damaged.")
-    arrays = list(find_arrays(files, name))
-    flat = [one for one in arrays if len(one[2].get("shape") or ()) == 2]
-    if known[1]:
-        return arrays[0]
-    if len(flat) != 1:
-        names = ", ".join(sorted(one[0] for one in flat)[:9])
-        raise ValueError(
-            f"{path} has {len(flat)} arrays of two dimensions ({names}), not one; name the array "
-            f"as '{path}::array'."
-        )
-    return flat[0]

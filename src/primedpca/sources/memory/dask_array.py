@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from copy import copy
-from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal
@@ -14,21 +12,10 @@ import numpy as np
 
 from primedpca._core import dask_cluster
 from primedpca._core.arrays import describe, dtype_name, is_sparse, to_numpy, work_dtype
-from primedpca.protocols import Block, Traits
+from primedpca.protocols import Block
 from primedpca.sources import base
 from primedpca.sources.base import BlockSource, View, join, read_only, tall_first
-
-__all__ = [
-    "DaskSource",
-    "Handed",
-    "array_below",
-    "as_block",
-    "chunks_of",
-    "client_in_scope",
-    "is_dask",
-    "strip_of",
-    "view_of",
-]
+from primedpca.sources.memory.sparse import SparseSource
 
 
 class DaskSource(BlockSource):
@@ -46,33 +33,40 @@ class DaskSource(BlockSource):
     on_disk = True
 
     def __init__(self, x: Any) -> None:
-        self.shape = _known_shape(x)
-        self.dtype = np.dtype(x.dtype)
+        if any(np.isnan(size) for sizes in x.chunks for size in sizes):
+            raise ValueError("`X` has chunks of unknown sizes. Call X.compute_chunk_sizes() first.")
+        self.shape, self.dtype = base.matrix_shape(x), np.dtype(x.dtype)
         work_dtype(self.dtype)
         self.axis, parts = _cut(x.chunks, self.shape, self.dtype.itemsize)
         edges = np.concatenate([[0], np.cumsum(x.chunks[self.axis])]).tolist()
         self.blocks = tuple((edges[a], edges[b]) for a, b in parts)
         # Delayed chunks, one list for every step along the axis.
         chunks = x.to_delayed() if self.axis == 0 else x.to_delayed().T
-        self._strips: list[list[list[Any]]] = [chunks[a:b].tolist() for a, b in parts]
+        self.strips: list[Any] = [chunks[a:b].tolist() for a, b in parts]
         self._cluster: tuple[Any, float] | None = None  # client and timeout; see computed_by
-        self._here = False
+        self._here, self._block = False, None
 
     @cached_property
-    def _entries(self) -> int:
+    def nnz(self) -> int:  # type: ignore[override]
         """Estimate from the first block of how many entries sparse chunks store in all."""
         first, (start, stop) = self.read(0), self.blocks[0]
         return int(first.nnz) * self.shape[self.axis] // (stop - start)
 
-    @property
-    def traits(self) -> Traits:
-        """The client in scope works on the array, unless it has travelled to a worker."""
-        client = (lambda: None) if self._here else client_in_scope
-        return replace(super().traits, client=client, nnz=lambda: self._entries)
+    def dask_client(self) -> Any:
+        """The Dask client in scope, if any, unless the array has travelled to a worker."""
+        distributed = sys.modules.get("distributed")  # imported by anyone who has a client
+        if self._here or distributed is None:
+            return None
+        try:
+            return distributed.Client.current()
+        except ValueError:
+            return None
 
-    def lazy(self, i: int) -> list[list[Any]]:
-        """Delayed chunks of block ``i``, which :func:`strip_of` joins."""
-        return self._strips[i]
+    def holding(self, block: Block) -> DaskSource:
+        """Return the cut of the array without its chunks; ``block`` stands in for them."""
+        held = copy(self)
+        held.strips, held._block = [], block
+        return held
 
     def computed_by(self, client: Any, timeout: float) -> DaskSource:
         """Return the same array, its blocks computed by this Dask client."""
@@ -82,15 +76,17 @@ class DaskSource(BlockSource):
 
     def read(self, i: int) -> Block:
         """Compute the block: by the client given or in scope, otherwise in this thread."""
+        if self._block is not None:
+            return self._block
         from dask import delayed
 
         # A task of its own: chunks fetched by name twice in a row may be released in between.
         make = delayed(strip_of, pure=False)
-        block = make(self.lazy(i), self.axis, self.blocks[i], self.shape[1 - self.axis])
-        client, timeout = self._cluster or (self.traits.client(), dask_cluster.TIMEOUT)
+        block = make(self.strips[i], self.axis, self.blocks[i], self.shape[1 - self.axis])
+        client, timeout = self._cluster or (self.dask_client(), dask_cluster.TIMEOUT)
         if client is None:
             return read_only(block.compute(scheduler="synchronous"))
-        return read_only(dask_cluster.compute(client, block, timeout))
+        return read_only(dask_cluster.compute(client, [block], timeout)[0])
 
     def __getstate__(self) -> dict[str, Any]:
         # On a worker, computed in place: one that waited for other workers could wait for ever.
@@ -101,17 +97,6 @@ class DaskSource(BlockSource):
         return f"DaskSource({n} x {d}, {len(self.blocks)} blocks, {dtype_name(self.dtype)})"
 
 
-class Handed:
-    """A computed block that stands in for its array."""
-
-    def __init__(self, blocks: tuple[tuple[int, int], ...], block: Block = None) -> None:
-        self.blocks, self.block = blocks, block
-
-    def read(self, i: int) -> Block:
-        """The one block that there is."""
-        return self.block
-
-
 def array_below(source: Any) -> DaskSource | None:
     """The Dask array that a source is, or is a view of; None for other data."""
     while isinstance(source, View):
@@ -119,16 +104,16 @@ def array_below(source: Any) -> DaskSource | None:
     return source if isinstance(source, DaskSource) else None
 
 
-def chunks_of(source: Any, i: int) -> tuple[int, list[list[Any]]]:
+def chunks_of(source: Any, i: int) -> tuple[int, Any] | None:
     """Number and delayed chunks of the array's block that block ``i`` of a view is made of."""
-    while not isinstance(source, DaskSource):
+    while isinstance(source, View):
         source, i = source.source, source.below(i)
-    return i, source.lazy(i)
+    return (i, source.strips[i]) if isinstance(source, DaskSource) else None
 
 
-def view_of(source: Any, floor: Handed) -> Any:
-    """A copy of the view with a computed block in place of its array."""
-    if isinstance(source, (DaskSource, Handed)):
+def view_of(source: Any, floor: DaskSource) -> Any:
+    """A copy of the view with another array below it."""
+    if not isinstance(source, View):
         return floor
     held = copy(source)
     held.source = view_of(source.source, floor)
@@ -141,27 +126,11 @@ def is_dask(x: Any) -> bool:
     if kind.__module__.split(".")[0] not in ("dask", "dask_expr") or not hasattr(x, "dask"):
         return False
     if hasattr(x, "to_dask_array"):
-        raise TypeError(
-            f"`X` is a {describe(x)}, whose parts have unknown lengths; pass "
-            "X.to_dask_array(lengths=True)."
-        )
+        raise TypeError(f"`X` is a {describe(x)}; pass X.to_dask_array(lengths=True).")
     return hasattr(x, "chunks") and hasattr(x, "to_delayed")
 
 
-def client_in_scope() -> Any:
-    """The Dask client that computations go to by default, or None."""
-    distributed = sys.modules.get("distributed")  # imported by anyone who has a client
-    if distributed is None:
-        return None
-    try:
-        return distributed.Client.current()
-    except ValueError:
-        return None
-
-
-def strip_of(
-    chunks: Sequence[Sequence[Any]], axis: int, place: tuple[int, int], across: int
-) -> Block:
+def strip_of(chunks: Any, axis: int, place: tuple[int, int], across: int) -> Block:
     """Join computed chunks to one read-only block.
 
     Parameters
@@ -193,27 +162,10 @@ def as_block(chunk: Any, axis: int) -> Block:
         chunk = chunk.to_scipy_sparse()
     if not is_sparse(chunk):
         return to_numpy(chunk)
-    from primedpca.sources.memory.sparse import SparseSource
-
     return SparseSource(chunk.asformat("csr" if axis == 0 else "csc")).array
 
 
-def _known_shape(x: Any) -> tuple[int, int]:
-    if x.ndim != 2:
-        raise ValueError(
-            f"`X` must have two dimensions, (n_samples, n_features), got {x.ndim}. Reshape it."
-        )
-    if any(np.isnan(size) for sizes in x.chunks for size in sizes):
-        raise ValueError(
-            "`X` is a Dask array with chunks of unknown sizes (nan). Call X.compute_chunk_sizes() "
-            "first, which computes it once."
-        )
-    return int(x.shape[0]), int(x.shape[1])
-
-
-def _cut(
-    chunks: tuple[tuple[int, ...], tuple[int, ...]], shape: tuple[int, int], itemsize: int
-) -> tuple[Literal[0, 1], list[tuple[int, int]]]:
+def _cut(chunks: Any, shape: tuple[int, int], itemsize: int) -> tuple[Literal[0, 1], Any]:
     """Axis to cut along, and the range of chunks along it that makes each block."""
     width = [max(chunks[axis], default=0) * shape[1 - axis] for axis in (0, 1)]
     tie = width[0] == width[1]

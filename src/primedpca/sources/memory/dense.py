@@ -6,19 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from primedpca._core.arrays import dtype_name, is_numpy_array, is_torch_array, namespace, work_dtype
+from primedpca._core.arrays import dtype_name, is_torch_array, work_dtype
 from primedpca.protocols import Array, Block
-from primedpca.sources.base import (
-    BLOCK_BYTES,
-    MemorySource,
-    cut_evenly,
-    library_of,
-    read_only,
-    take_rows,
-    tall_first,
-)
-
-__all__ = ["DenseSource", "block_length"]
+from primedpca.sources import base
+from primedpca.sources.base import BLOCK_BYTES, MemorySource, cut_evenly, tall_first
 
 DEVICE_BLOCK_BYTES = 2**30  # an accelerator is fast at one large product, slow at many small ones
 
@@ -40,14 +31,13 @@ class DenseSource(MemorySource):
     """
 
     def __init__(self, x: Array) -> None:
-        self.shape = (int(x.shape[0]), int(x.shape[1]))
-        self.dtype = x.dtype
-        self.array: Array = x.detach() if is_torch_array(x) else x
-        if is_numpy_array(x):
-            self.array = read_only(np.asarray(x))
+        self.shape, self.dtype = base.matrix_shape(x), x.dtype
+        if isinstance(x, np.ndarray):
+            self.library, self.array = "numpy", np.asarray(x).view()
+            self.array.flags.writeable = False
         else:
-            self.device = str(x.device)
-        self.library = library_of(self.array)
+            self.array: Array = x.detach() if is_torch_array(x) else x
+            self.library, self.device = base.library_of(x), str(x.device)
         self.axis = tall_first(self.shape)
         length, across = self.shape[self.axis], self.shape[1 - self.axis]
         self.blocks = cut_evenly(length, block_length(x.dtype, across, self.device))
@@ -59,10 +49,8 @@ class DenseSource(MemorySource):
 
     def rows(self, index: np.ndarray) -> Block:
         """Rows by number, gathered."""
-        return take_rows(self.array, index)
+        return base.take_rows(self.array, index)
 
     def __repr__(self) -> str:
-        library = namespace(self.array).__name__.rsplit(".", 1)[-1]
-        return (
-            f"DenseSource({library}, {self.shape[0]} x {self.shape[1]}, {dtype_name(self.dtype)})"
-        )
+        n, d = self.shape
+        return f"DenseSource({self.library}, {n} x {d}, {dtype_name(self.dtype)})"

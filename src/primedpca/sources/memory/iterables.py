@@ -1,7 +1,8 @@
-"""Objects that can be iterated over again: blocks that come in one order only."""
+"""Rows that an object yields or gives one by one: iterables, PyTorch datasets and data loaders."""
 
 from __future__ import annotations
 
+import sys
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -9,13 +10,15 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from primedpca._core.arrays import dtype_name, is_sparse, to_numpy, work_dtype
-from primedpca._core.threads import renewed_after_fork
-from primedpca.protocols import Block
-from primedpca.sources.base import BlockSource, join, library_of, read_only, take_rows
-
-__all__ = ["IteratedBlocks", "is_iterable_of_blocks", "iterated"]
+from primedpca._core.threads import lock_of, renewed_after_fork
+from primedpca.protocols import Block, DataSource
+from primedpca.sources import base
+from primedpca.sources.base import BlockSource, MemorySource, join, read_only
+from primedpca.sources.memory.dense import DenseSource
+from primedpca.sources.memory.sparse import SparseSource
 
 BLOCK_BYTES = 2**22
 
@@ -50,9 +53,9 @@ class IteratedBlocks(BlockSource):
             self.nnz += int(block.nnz) if is_sparse(block) else block.size
             edges.append(edges[-1] + block.shape[0])
         if first is None:
-            raise ValueError(f"`X` ({name}) yields no blocks; it must yield 2-d arrays of rows.")
+            raise ValueError(self._yields("no blocks; it must yield 2-d arrays of rows."))
         self.shape, self.dtype = (edges[-1], int(first.shape[1])), first.dtype
-        self._first, self.library = first, library_of(first)
+        self._first, self.library = first, base.library_of(first)
         self.blocks = tuple(pairwise(edges))
         self._renew()
         renewed_after_fork(self)
@@ -63,20 +66,19 @@ class IteratedBlocks(BlockSource):
         self._cursor: Iterator[tuple[int, Block]] = iter(())
         self._next = len(self.blocks)
 
+    def _yields(self, words: str) -> str:
+        return f"`X` ({self._name}) yields {words}"
+
     def _compare(self, block: Block, first: Block) -> None:
         if block.shape[1] != first.shape[1] or block.dtype != first.dtype:
-            raise ValueError(
-                f"`X` ({self._name}) yields a block of {block.shape[1]} columns of "
-                f"{dtype_name(block.dtype)} after one of {first.shape[1]} of "
-                f"{dtype_name(first.dtype)}; all must be alike."
-            )
+            now, then = (f"{x.shape[1]} columns of {dtype_name(x.dtype)}" for x in (block, first))
+            raise ValueError(self._yields(f"{now} after one of {then}; all must be alike."))
 
     def _pieces(self) -> Iterator[Block]:
         """Blocks as they come, small ones joined."""
-        held: list[Block] = []
-        size = 0
+        held, size = list[Block](), 0
         for number, given in enumerate(self._start()):
-            block = _checked(given, number, self._name)
+            block = self._checked(given, number)
             if held:
                 self._compare(block, held[0])
             if block.shape[0]:
@@ -88,24 +90,33 @@ class IteratedBlocks(BlockSource):
         if held:
             yield read_only(join(held, axis=0))
 
+    def _checked(self, block: Any, number: int) -> Block:
+        """A block as rows that can be worked on."""
+        if is_sparse(block):
+            # A copy, here and below: the iterator may reuse the memory for its next block.
+            return SparseSource(sp.csr_array(block, copy=True)).array
+        rows = "it must yield 2-d arrays of rows, such as row[None] for a single one."
+        if not hasattr(block, "shape") and not hasattr(block, "__array__"):
+            raise TypeError(self._yields(f"a {type(block).__name__} as block {number}; {rows}"))
+        values = np.array(to_numpy(block))
+        if values.ndim != 2:
+            words = f"an array of shape {values.shape} as block {number}"
+            raise ValueError(self._yields(f"{words}; {rows}"))
+        return values
+
     def scan(self, start: int = 0) -> Iterator[tuple[int, Block]]:
         """Iterate again, skipping the blocks before ``start``."""
         count = 0
         for i, block in enumerate(self._pieces()):
             if i >= len(self.blocks) or _checksum(block) != self._sums[i]:
-                raise ValueError(
-                    f"`X` ({self._name}) yields other rows in block {i} than when it was first "
-                    "read; it must yield the same rows in the same order every time "
-                    "(shuffle=False, no random transforms)."
-                )
+                words = f"other rows in block {i} than when it was first read"
+                raise ValueError(self._yields(f"{words}; remove all shuffling and randomness."))
             count += 1
             if i >= start:
                 yield i, block
         if count < len(self.blocks):
-            raise ValueError(
-                f"`X` ({self._name}) yields {count} blocks, but yielded {len(self.blocks)} when it "
-                "was first read; it must yield the same rows every time."
-            )
+            words = f"{count} blocks, but yielded {len(self.blocks)} when it was first read"
+            raise ValueError(self._yields(f"{words}; it must yield the same rows every time."))
 
     def fingerprint(self) -> list[int]:
         """Checksums of all blocks."""
@@ -124,47 +135,9 @@ class IteratedBlocks(BlockSource):
                     return block
         raise IndexError(f"block {i} does not exist: `X` ({self._name}) has {len(self.blocks)}.")
 
-    def rows(self, index: np.ndarray) -> Block:
-        """Rows by number, in one iteration."""
-        order = np.argsort(index, kind="stable")
-        edges = np.searchsorted(index[order], [stop for _, stop in self.blocks])
-        pieces: list[Block] = []
-        begin = 0
-        for i, block in self.scan():
-            place = index[order[begin : edges[i]]] - self.blocks[i][0]
-            if place.size or not pieces:
-                pieces.append(take_rows(block, place))
-            begin = int(edges[i])
-            if begin == index.size:
-                break
-        return take_rows(join(pieces, axis=0), np.argsort(order, kind="stable"))
-
     def __repr__(self) -> str:
         n, d = self.shape
         return f"IteratedBlocks({self._name}, {n} x {d}, {dtype_name(self.dtype)})"
-
-
-def _checked(block: Any, number: int, name: str) -> Block:
-    """A block as rows that can be worked on."""
-    if is_sparse(block):
-        from scipy.sparse import csr_array
-
-        from primedpca.sources.memory.sparse import SparseSource
-
-        # A copy, here and below: the iterator may reuse the memory for its next block.
-        return SparseSource(csr_array(block, copy=True)).array
-    if not hasattr(block, "shape") and not hasattr(block, "__array__"):
-        raise TypeError(
-            f"`X` ({name}) yields a {type(block).__name__} as block {number}; it must yield 2-d "
-            "arrays of rows."
-        )
-    values = np.array(to_numpy(block))
-    if values.ndim != 2:
-        raise ValueError(
-            f"`X` ({name}) yields an array of shape {values.shape} as block {number}; it must "
-            "yield 2-d arrays of rows, such as row[None] for a single one."
-        )
-    return values
 
 
 def _checksum(block: Block) -> int:
@@ -179,9 +152,8 @@ def iterated(x: Any) -> IteratedBlocks:
     """Source of an object that yields 2-d arrays each time it is iterated over."""
     if iter(x) is x:
         raise TypeError(
-            f"`X` is a {type(x).__name__}, which can be iterated over only once, but PCA reads the "
-            "data several times. Pass an object whose __iter__ starts again, or use `partial_fit` "
-            "on each block."
+            f"`X` is a {type(x).__name__}, which can be iterated over only once. Pass an object "
+            "whose __iter__ starts again, or use `partial_fit` on each block."
         )
     return IteratedBlocks(lambda: iter(x), type(x).__name__)
 
@@ -191,3 +163,104 @@ def is_iterable_of_blocks(x: Any) -> bool:
     if isinstance(x, (str, bytes, Mapping, set, frozenset)) or hasattr(x, "__array__"):
         return False
     return hasattr(x, "__iter__")
+
+
+class DatasetRows(MemorySource):
+    """A dataset with random access to its rows.
+
+    A row of any shape is flattened; of a pair (row, label) the label is ignored.  One thread at a
+    time asks for one row at a time, as a worker of a data loader would.
+
+    Parameters
+    ----------
+    dataset : torch.utils.data.Dataset
+        With ``__len__`` and ``__getitem__``; it must give the same row for the same number.
+    """
+
+    library = "numpy"
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset, n = dataset, len(dataset)
+        if n == 0:
+            raise ValueError("`X` is empty: the dataset has no rows.")
+        first, again = self._row(0), self._row(0)
+        if not np.array_equal(first, again, equal_nan=first.dtype.kind == "f"):
+            raise ValueError("row 0 differs at each reading of `X`; remove random transforms.")
+        work_dtype(first.dtype)
+        self.shape, self.dtype = (n, first.size), first.dtype
+        self.blocks = base.cut_evenly(n, max(1, BLOCK_BYTES // max(first.nbytes, 1)))
+
+    def _row(self, number: int) -> np.ndarray:
+        return _numbers(self.dataset[number], f"row {number}").reshape(-1)
+
+    def read(self, i: int) -> Block:
+        """Rows of the block, in a fresh array."""
+        return self.rows(np.arange(*self.blocks[i]))
+
+    def rows(self, index: np.ndarray) -> Block:
+        """Rows by number."""
+        out = np.empty((index.size, self.shape[1]), self.dtype)
+        with lock_of(self):
+            for place, number in enumerate(index.tolist()):
+                row = self._row(number)
+                if row.size != self.shape[1] or row.dtype != self.dtype:
+                    words = f"{row.size} entries of {row.dtype}, but row 0 has {self.shape[1]} of"
+                    raise ValueError(f"row {number} of `X` has {words} {self.dtype}.")
+                out[place] = row
+        return read_only(out)
+
+    def __repr__(self) -> str:
+        n, d = self.shape
+        return f"DatasetRows({type(self.dataset).__name__}, {n} x {d}, {dtype_name(self.dtype)})"
+
+
+def is_torch_data(x: Any) -> bool:
+    """Whether ``x`` is a PyTorch dataset or data loader (PyTorch is not imported to find out)."""
+    data = sys.modules.get("torch.utils.data")
+    return data is not None and isinstance(x, (data.Dataset, data.DataLoader))
+
+
+def torch_source(x: Any) -> DataSource:
+    """A dataset with random access where it has that; iterable ones and loaders in order only."""
+    from torch.utils import data
+
+    if isinstance(x, data.DataLoader):
+        if isinstance(x.sampler, data.RandomSampler):
+            raise ValueError(
+                "`X` is a data loader that shuffles; pass its dataset, or use shuffle=False."
+            )
+        if x.drop_last:
+            raise ValueError("`X` is a data loader that drops rows; use drop_last=False.")
+        return IteratedBlocks(lambda: _batches(x), "a DataLoader")
+    if isinstance(x, data.IterableDataset):
+        return IteratedBlocks(lambda: _single_rows(x), type(x).__name__)
+    if type(x) is data.TensorDataset and x.tensors[0].ndim == 2:
+        return DenseSource(x.tensors[0])
+    return DatasetRows(x)
+
+
+def _batches(loader: Any) -> Iterator[np.ndarray]:
+    """Batches of a data loader, each row flattened."""
+    for number, batch in enumerate(loader):
+        values = _numbers(batch, f"batch {number}")
+        if loader.batch_size is None and loader.batch_sampler is None:
+            values = values[None] if values.ndim == 1 else values
+        yield values.reshape(values.shape[0], -1)
+
+
+def _single_rows(dataset: Any) -> Iterator[np.ndarray]:
+    for number, item in enumerate(dataset):
+        yield _numbers(item, f"row {number}").reshape(1, -1)
+
+
+def _numbers(item: Any, what: str) -> np.ndarray:
+    """Rows of an item, without its label."""
+    values = item[0] if isinstance(item, (tuple, list)) and len(item) else item
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+    if not hasattr(values, "__array__"):
+        raise TypeError(
+            f"`X` gave a {type(values).__name__} as {what}; its items must be rows or pairs of a "
+            "row and a label, as tensors or arrays."
+        )
+    return np.asarray(values)

@@ -11,9 +11,7 @@ import scipy.sparse as sp
 
 from primedpca._core.arrays import work_dtype
 from primedpca.protocols import Block
-from primedpca.sources.base import MemorySource, read_only
-
-__all__ = ["SparseSource", "cut_by_entries"]
+from primedpca.sources.base import MemorySource, matrix_shape, read_only
 
 BLOCK_ENTRIES = 2**19
 OUTPUT_RATIO = 16  # a block's product is dense, so a block must hold many times its entries
@@ -34,19 +32,17 @@ class SparseSource(MemorySource):
     library = "scipy"
 
     def __init__(self, x: Any) -> None:
-        if x.ndim != 2:
-            raise ValueError(f"`X` must have two dimensions, got {x.ndim}. Reshape it.")
+        self.shape, self.dtype = matrix_shape(x), x.dtype
         work_dtype(x.dtype)
         if x.format == "coo":
-            _check_indices(x.coords[0], x.shape[0])
-            _check_indices(x.coords[1], x.shape[1])
+            for used, size in zip(x.coords, x.shape, strict=True):
+                _check_indices(used, size)
         x = x if x.format in ("csr", "csc") else sp.csr_array(x)
         _check_structure(x)
         if not x.has_canonical_format:
             x = x.copy()
             x.sum_duplicates()
         self.array = x
-        self.shape, self.dtype = (int(x.shape[0]), int(x.shape[1])), x.dtype
         self.axis = 0 if x.format == "csr" else 1
         self.blocks = cut_by_entries(x.indptr, self.shape[1 - self.axis])
 
@@ -66,10 +62,8 @@ class SparseSource(MemorySource):
         return sp.csr_array(self.array[index])
 
     def __repr__(self) -> str:
-        n, d = self.shape
-        return (
-            f"SparseSource({self.array.format}, {n} x {d}, {self.array.nnz} entries, {self.dtype})"
-        )
+        x, (n, d) = self.array, self.shape
+        return f"SparseSource({x.format}, {n} x {d}, {x.nnz} entries, {x.dtype})"
 
 
 def cut_by_entries(indptr: np.ndarray, across: int) -> tuple[tuple[int, int], ...]:
@@ -88,21 +82,19 @@ def cut_by_entries(indptr: np.ndarray, across: int) -> tuple[tuple[int, int], ..
 def _check_structure(x: Any) -> None:
     """Refuse indices outside the matrix: products would read memory beyond its arrays."""
     minor, major = x.shape[::-1] if x.format == "csr" else x.shape
-    steps = np.diff(x.indptr)
-    if x.indptr.size != major + 1 or x.indptr[0] != 0 or (steps < 0).any():
-        raise ValueError("`X` is a damaged sparse matrix: its `indptr` does not ascend from 0.")
-    if x.indptr[-1] > min(x.indices.size, x.data.size):
-        raise ValueError(
-            f"`X` is a damaged sparse matrix: `indptr` ends at {x.indptr[-1]}, but "
-            f"{min(x.indices.size, x.data.size)} entries are stored."
-        )
-    _check_indices(x.indices[: x.indptr[-1]], minor)
+    if x.indptr.size != major + 1 or x.indptr[0] != 0 or (np.diff(x.indptr) < 0).any():
+        raise _damaged("its `indptr` does not ascend from 0.")
+    end, stored = x.indptr[-1], min(x.indices.size, x.data.size)
+    if end > stored:
+        raise _damaged(f"`indptr` ends at {end}, but {stored} entries are stored.")
+    _check_indices(x.indices[:end], minor)
 
 
 def _check_indices(used: np.ndarray, size: int) -> None:
     if used.size and (used.min() < 0 or used.max() >= size):
         bad = used.min() if used.min() < 0 else used.max()
-        raise ValueError(
-            f"`X` is a damaged sparse matrix: it stores an entry at index {bad}, outside "
-            f"0..{size - 1}. Build it again."
-        )
+        raise _damaged(f"it stores an entry at index {bad}, outside 0..{size - 1}. Build it again.")
+
+
+def _damaged(words: str) -> ValueError:
+    return ValueError(f"`X` is a damaged sparse matrix: {words}")

@@ -12,8 +12,6 @@ from primedpca.protocols import Block
 from primedpca.sources import base
 from primedpca.sources.base import BlockSource, cut_evenly, read_only
 
-__all__ = ["Fields", "is_xarray"]
-
 
 class Fields(BlockSource):
     """A DataArray as rows: one dimension counts the samples, the others are flattened.
@@ -90,26 +88,13 @@ class Fields(BlockSource):
         xarray.DataArray
             With the dimensions and coordinates of the data.
         """
-        import xarray as xr
-
         values = np.asarray(components)
         if values.ndim not in (1, 2) or values.shape[-1] != self.shape[1]:
-            raise ValueError(
-                f"`components` has shape {values.shape}, but a field has {self.shape[1]} entries; "
-                "give one number for each."
-            )
-        dims = self.field.dims[1:]
-        kept = {
-            name: coordinate
-            for name, coordinate in self.field.coords.items()
-            if self.sample_dim not in coordinate.dims
-        }
-        leading = values.shape[:-1]
-        return xr.DataArray(
-            values.reshape(*leading, *self.field.shape[1:]),
-            dims=(*([dim] if leading else []), *dims),
-            coords=kept,
-        )
+            d = self.shape[1]
+            raise ValueError(f"`components` has shape {values.shape}, but a field has {d} entries.")
+        dims, leading = self.field.dims[1:], values.shape[:-1]
+        values = values.reshape(*leading, *self.field.shape[1:])
+        return self._labelled(values, (*([dim] if leading else []), *dims), dims)
 
     def label(self, scores: Any, dim: str = "component") -> Any:
         """Scores with the coordinates of the samples.
@@ -126,20 +111,19 @@ class Fields(BlockSource):
         xarray.DataArray
             Of dimensions ``(sample, component)``.
         """
-        import xarray as xr
-
         values = np.asarray(scores)
         if values.ndim != 2 or values.shape[0] != self.shape[0]:
-            raise ValueError(
-                f"`scores` has shape {values.shape}, but there are {self.shape[0]} samples; give "
-                "one row for each."
-            )
-        kept = {
-            name: coordinate
-            for name, coordinate in self.field.coords.items()
-            if set(coordinate.dims) <= {self.sample_dim}
-        }
-        return xr.DataArray(values, dims=(self.sample_dim, dim), coords=kept)
+            n = self.shape[0]
+            raise ValueError(f"`scores` has shape {values.shape}, but there are {n} samples.")
+        return self._labelled(values, (self.sample_dim, dim), (self.sample_dim,))
+
+    def _labelled(self, values: np.ndarray, dims: tuple[Any, ...], own: tuple[Any, ...]) -> Any:
+        """Values with the coordinates of those dimensions, ``own``, that are the data's."""
+        import xarray as xr
+
+        coordinates = self.field.coords.items()
+        kept = {name: one for name, one in coordinates if set(one.dims) <= set(own)}
+        return xr.DataArray(values, dims=dims, coords=kept)
 
     def __repr__(self) -> str:
         n = self.shape[0]
@@ -153,8 +137,6 @@ def is_xarray(x: Any) -> bool:
         return False
     if hasattr(x, "data_vars"):
         names = ", ".join(map(str, x.data_vars))
-        raise TypeError(
-            f"`X` is an xarray.Dataset; pick one of its arrays ({names}), or join them with "
-            "X.to_dataarray()."
-        )
+        words = f"pick one of its arrays ({names}), or join them with X.to_dataarray()."
+        raise TypeError(f"`X` is an xarray.Dataset; {words}")
     return hasattr(x, "isel") and hasattr(x, "values")

@@ -1,36 +1,83 @@
-"""Outputs of a network's blocks as data, one row for every image."""
+"""Outputs of a network's blocks as data, one row for every image, and weights for the network."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+import os
+import pickle
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from copy import deepcopy
+from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from primedpca._core.arrays import dtype_name
+from primedpca._core.arrays import describe, dtype_name
 from primedpca._core.units import as_bytes
 from primedpca.protocols import Array, Block, DataSource
-from primedpca.sources.base import BlockSource, Subset, cut_evenly
-from primedpca.sources.wrappers.network import (
-    choose,
-    import_torch,
-    listening,
-    load_weights,
-    on_its_device,
-    residual,
-)
-from primedpca.sources.wrappers.network_images import (
-    image_at,
-    image_name,
-    image_sequence,
-    imagenet,
-)
+from primedpca.sources.base import Batches, BlockSource, Subset, cut_evenly, needed, read_only
+from primedpca.sources.files.images import pillow
+
+torch = needed("torch", "`Activations`", "torch")
 
 __all__ = ["Activations", "BlockColumns", "imagenet", "load_weights", "residual"]
 
 BLOCK_BYTES = 2**27  # a few images, because a product also keeps d x p sums
 DEVICE_BLOCK_BYTES = 2**30
 BLOCK_ROWS = 256
+SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"}
+#: Mean and deviation of red, green and blue of ImageNet's training images, from 0 to 1.
+MEAN = np.array([0.485, 0.456, 0.406], dtype=np.float32)
+DEVIATION = np.array([0.229, 0.224, 0.225], dtype=np.float32)
+#: Lock for one forward pass at a time, because hooks and flags belong to the module.
+_forward = threading.Lock()
+
+
+def residual(name: str, module: Any) -> bool:
+    """Return whether a module's class name contains ``Bottleneck`` or ``BasicBlock``."""
+    return any(word in type(module).__name__ for word in ("Bottleneck", "BasicBlock"))
+
+
+def imagenet(image: Any, size: int = 224) -> np.ndarray:
+    """Prepare an image for networks that were trained on ImageNet.
+
+    The shorter side is resized (bilinear) to ``size * 256 / 224``, the centre is cropped, and the
+    colours are standardised with ImageNet's mean and deviation.
+
+    Parameters
+    ----------
+    image : Pillow image, or uint8 array of shape (height, width) or (height, width, 3)
+        The image.
+    size : int, default=224
+        Height and width of the crop in pixels; ``functools.partial(imagenet, size=448)`` is a
+        transform with another size.
+
+    Returns
+    -------
+    ndarray of shape (3, size, size), float32
+    """
+    library = pillow()
+    if not isinstance(image, library.Image):
+        image = np.asarray(image)
+        if image.dtype != np.uint8 or image.ndim not in (2, 3):
+            raise ValueError(
+                f"The default `transform` takes images and uint8 arrays of height x width x 3, not "
+                f"{image.dtype} of shape {image.shape}. Pass `transform`=None for ready arrays."
+            )
+        image = library.fromarray(image)
+    image = image.convert("RGB")
+    width, height = image.size
+    short = round(size * 256 / 224)
+    scale = short / min(width, height)
+    width, height = max(short, int(width * scale)), max(short, int(height * scale))
+    left, top = round((width - size) / 2), round((height - size) / 2)
+    image = image.resize((width, height), library.Resampling.BILINEAR)
+    pixels = np.asarray(image.crop((left, top, left + size, top + size)), dtype=np.float32)
+    return np.ascontiguousarray(((pixels / 255 - MEAN) / DEVIATION).transpose(2, 0, 1))
 
 
 class BlockColumns(NamedTuple):
@@ -100,14 +147,17 @@ class Activations(BlockSource):
         dtype: Any = "float32",
         cache: Any = None,
     ) -> None:
-        torch = import_torch()
         name = dtype_name(np.dtype(dtype) if isinstance(dtype, (str, type)) else dtype)
         if name not in ("float32", "float64"):
             raise ValueError(f"`dtype`={dtype!r} must be 'float32' or 'float64'.")
         if batch < 1:
             raise ValueError(f"`batch`={batch} must be at least 1.")
         room = as_bytes(cache, "cache") if cache else 0.0
-        self.images, self.transform, self.batch = image_sequence(images), transform, batch
+        self.images, self.transform, self.batch = (
+            image_sequence(images),
+            transform,
+            batch,
+        )
         self.model, self._place = on_its_device(model, device)
         self._modules, self._threads = choose(self.model, blocks), torch.get_num_threads()
         self._network_dtype = next(
@@ -121,9 +171,12 @@ class Activations(BlockSource):
         n, d = len(self.images), max(part.columns.stop for part in self.block_slices.values())
         self.shape = (n, d)
         row_bytes = d * np.dtype(name).itemsize
-        self.blocks = self._cut(n, BLOCK_BYTES if on_host else DEVICE_BLOCK_BYTES, row_bytes)
+        rows = min(BLOCK_ROWS, (BLOCK_BYTES if on_host else DEVICE_BLOCK_BYTES) // row_bytes)
+        groups = cut_evenly(-(-n // batch), max(1, rows // batch))
+        self.blocks = tuple((a * batch, min(b * batch, n)) for a, b in groups)
         kept = int(min(n, room // row_bytes))
         self._kept = self._room(kept if kept == n else kept // batch * batch)
+        self.cache_bytes = len(self._kept) * row_bytes
         self._filled = np.zeros(-(-len(self._kept) // batch), dtype=bool)
 
     # -- as a source -------------------------------------------------------------------------
@@ -131,15 +184,11 @@ class Activations(BlockSource):
     def read(self, i: int) -> Block:
         """Return the rows of a few images."""
         start, stop = self.blocks[i]
-        if stop <= len(self._kept):
-            for group in range(start // self.batch, -(-stop // self.batch)):
-                self._group(group)
-            block = self._kept[start:stop]
-        else:
-            block = self.rows(np.arange(start, stop))
-        if isinstance(block, np.ndarray):
-            block.flags.writeable = False
-        return block
+        if stop > len(self._kept):
+            return read_only(self.rows(np.arange(start, stop)))
+        for group in range(start // self.batch, -(-stop // self.batch)):
+            self._group(group)
+        return read_only(self._kept[start:stop])
 
     def rows(self, index: np.ndarray) -> Block:
         """Return the rows of these images, in this order, computing whole groups."""
@@ -147,14 +196,10 @@ class Activations(BlockSource):
         out, group_of = self._room(index.size), index // self.batch
         for group in np.unique(group_of):
             place = np.flatnonzero(group_of == group)
-            held = self._group(int(group))
-            for to, i in zip(place, index[place] - group * self.batch, strict=True):
-                out[int(to)] = held[int(i)]
+            out[place] = self._group(int(group))[index[place] - group * self.batch]
         return out
 
-    def batches(
-        self, size: int, seed: int | None, epoch: int = 0, start: int = 0
-    ) -> Iterator[tuple[np.ndarray, Block]]:
+    def batches(self, size: int, seed: int | None, epoch: int = 0, start: int = 0) -> Batches:
         """Yield mini-batches of a new permutation of the groups of images in every epoch."""
         n = self.shape[0]
         first = np.arange(0, n, self.batch)
@@ -168,11 +213,6 @@ class Activations(BlockSource):
         """Return a random share of the images; with ``batch=1`` no others are computed."""
         part: Any = super().sample(share, seed)
         return _Share(self, part.index)
-
-    @property
-    def cache_bytes(self) -> int:  # type: ignore[override]
-        """Largest size of the cache, in bytes."""
-        return len(self._kept) * self.shape[1] * int(self.dtype.itemsize)
 
     def __repr__(self) -> str:
         n, d = self.shape
@@ -192,10 +232,10 @@ class Activations(BlockSource):
         dict of str to array of shape (..., channels, height, width)
         """
         if vectors.shape[-1] != self.shape[1]:
-            raise ValueError(
-                f"`vectors` have length {vectors.shape[-1]}, but the rows of these activations "
-                f"have {self.shape[1]} columns."
+            words = (
+                f"`vectors` have length {vectors.shape[-1]}, but rows have {self.shape[1]} columns"
             )
+            raise ValueError(f"{words}.")
         lead = tuple(vectors.shape[:-1])
         return {
             name: vectors[..., columns].reshape(lead + shape)
@@ -211,98 +251,77 @@ class Activations(BlockSource):
         kept = stop <= len(self._kept)
         out = self._kept[start:stop] if kept else self._room(stop - start)
         if not (kept and self._filled[group]):
-            self._forward(start, stop, out)
+            target = torch.as_tensor(out)
+
+            def copy(name: str, output: Any) -> None:
+                columns, shape = self.block_slices[name]
+                if tuple(output.shape[1:]) != shape:
+                    raise ValueError(
+                        f"The output of module {name!r} has shape {tuple(output.shape[1:])} for "
+                        f"{image_name(self.images, start)} and {shape} for image 1. Use images of "
+                        "one size, or choose other `blocks`."
+                    )
+                # Copied at once, because a later module may change it in place.
+                target[:, columns] = output.reshape(stop - start, -1)
+
+            self._forward(start, stop, copy)
             if kept:
                 self._filled[group] = True
         return out
 
-    def _forward(self, start: int, stop: int, out: Array) -> None:
-        torch, count = import_torch(), stop - start
-        inputs, target = self._inputs(start, stop), torch.as_tensor(out)
-        heard: list[str] = []
-
-        def hear(name: str, output: Any) -> None:
-            columns, shape = self.block_slices[name]
-            self._check(name, output, count, heard)
-            if tuple(output.shape[1:]) != shape:
-                raise ValueError(
-                    f"The output of module {name!r} has shape {tuple(output.shape[1:])} for "
-                    f"{image_name(self.images, start)} and {shape} for image 1. Use images of one "
-                    "size, or choose other `blocks`."
-                )
-            # Copied at once, because a later module may change it in place.
-            target[:, columns] = output.reshape(count, -1)
-
-        with listening(self.model, self._modules, hear, self._threads):
-            self.model(inputs)
-        self._check_all(heard)
-
     def _measure(self) -> dict[str, BlockColumns]:
         """Return the columns of each block, from one forward pass of one image."""
-        heard: list[str] = []
         shapes: dict[str, tuple[int, ...]] = {}
+        self._forward(0, 1, lambda name, output: shapes.update({name: tuple(output.shape[1:])}))
+        edges = np.cumsum([0, *(math.prod(shapes[name]) for name in self._modules)]).tolist()
+        return {
+            name: BlockColumns(slice(a, b), shapes[name])
+            for name, (a, b) in zip(self._modules, pairwise(edges), strict=True)
+        }
+
+    def _forward(self, start: int, stop: int, take: Callable[[str, Any], None]) -> None:
+        """Send images through the network; ``take`` the output of each module as it comes."""
+        silent, count = set(self._modules), stop - start
 
         def hear(name: str, output: Any) -> None:
-            self._check(name, output, 1, heard)
-            shapes[name] = tuple(output.shape[1:])
+            begin = f"The output of module {name!r}"
+            if name not in silent:
+                raise ValueError(f"Module {name!r} runs twice in a forward pass. Leave it out.")
+            silent.remove(name)
+            if not isinstance(output, torch.Tensor):
+                what = type(output).__name__
+                raise TypeError(f"{begin} is a {what}, not a tensor. Choose a module inside it.")
+            if output.ndim < 2 or output.shape[0] != count:
+                words = f"shape {tuple(output.shape)}, whose first axis is not {count} image(s)"
+                raise ValueError(f"{begin} has {words}.")
+            take(name, output)
 
-        inputs = self._inputs(0, 1)
+        inputs = self._inputs(start, stop)
         with listening(self.model, self._modules, hear, self._threads):
             self.model(inputs)
-        self._check_all(heard)
-        slices, edge = {}, 0
         for name in self._modules:
-            width = int(np.prod(shapes[name]))
-            slices[name] = BlockColumns(slice(edge, edge + width), shapes[name])
-            edge += width
-        return slices
+            if name in silent:
+                raise ValueError(f"Module {name!r} does not run in a forward pass. Leave it out.")
 
     def _inputs(self, start: int, stop: int) -> Any:
         """Return the input of one forward pass."""
-        torch = import_torch()
         tensors: list[Any] = []
         for i in range(start, stop):
             image = image_at(self.images, i)
             if self.transform is not None:
                 image = self.transform(image)
             if not isinstance(image, (np.ndarray, torch.Tensor)):
-                raise TypeError(
-                    f"`transform` gives a {type(image).__name__} for {image_name(self.images, i)}. "
-                    "It must give an array or a tensor."
-                )
+                what = f"{type(image).__name__} for {image_name(self.images, i)}"
+                raise TypeError(f"`transform` gives a {what}. It must give an array or a tensor.")
             if isinstance(image, np.ndarray):
                 wide = self._network_dtype == torch.float64
                 image = torch.from_numpy(np.array(image, np.float64 if wide else np.float32))
             tensors.append(image)
-            if tensors[-1].shape != tensors[0].shape:
-                raise ValueError(
-                    f"{image_name(self.images, i)} has shape {tuple(tensors[-1].shape)}, but "
-                    f"others of its batch have {tuple(tensors[0].shape)}. Let `transform` crop "
-                    "all images to one size."
-                )
+            if image.shape != tensors[0].shape:
+                shape = f"{tuple(image.shape)}, but others of its batch {tuple(tensors[0].shape)}"
+                words = f"{image_name(self.images, i)} has shape {shape}"
+                raise ValueError(f"{words}. Let `transform` crop all images to one size.")
         return torch.stack(tensors).to(self._place, self._network_dtype)
-
-    @staticmethod
-    def _check(name: str, output: Any, count: int, heard: list[str]) -> None:
-        """Check that the output is one tensor with a row for every image."""
-        if name in heard:
-            raise ValueError(f"Module {name!r} runs twice in a forward pass. Leave it out.")
-        heard.append(name)
-        if not isinstance(output, import_torch().Tensor):
-            raise TypeError(
-                f"The output of module {name!r} is a {type(output).__name__}, not a tensor. Choose "
-                "a module inside it."
-            )
-        if output.ndim < 2 or output.shape[0] != count:
-            raise ValueError(
-                f"The output of module {name!r} has shape {tuple(output.shape)} for {count} "
-                "image(s). Its first axis must be that of the images."
-            )
-
-    def _check_all(self, heard: list[str]) -> None:
-        silent = [name for name in self._modules if name not in heard]
-        if silent:
-            raise ValueError(f"Module {silent[0]!r} does not run in a forward pass. Leave it out.")
 
     # -- memory and blocks -------------------------------------------------------------------
 
@@ -310,13 +329,7 @@ class Activations(BlockSource):
         shape = (rows, self.shape[1])
         if self.device is None:
             return np.empty(shape, self.dtype)
-        return import_torch().empty(shape, dtype=self.dtype, device=self._place)
-
-    def _cut(self, n: int, budget: int, row_bytes: int) -> tuple[tuple[int, int], ...]:
-        """Return blocks of whole groups."""
-        rows = min(BLOCK_ROWS, budget // row_bytes)
-        edges = cut_evenly(-(-n // self.batch), max(1, rows // self.batch))
-        return tuple((a * self.batch, min(b * self.batch, n)) for a, b in edges)
+        return torch.empty(shape, dtype=self.dtype, device=self._place)
 
 
 class _Share(Subset):
@@ -328,7 +341,199 @@ class _Share(Subset):
 
     def read(self, i: int) -> Block:
         """Return the rows of a few of the images."""
-        block = self.rows(np.arange(*self.blocks[i]))
-        if isinstance(block, np.ndarray):
-            block.flags.writeable = False
-        return block
+        return read_only(self.rows(np.arange(*self.blocks[i])))
+
+
+def choose(model: Any, blocks: Any) -> dict[str, Any]:
+    """Return the chosen modules of ``model`` by name, in the order of their definition.
+
+    Parameters
+    ----------
+    model : nn.Module
+        The network.
+    blocks : callable, regular expression or list of str
+        A function ``(name, module) -> bool``, a pattern for the whole name, or names.
+    """
+    modules = {name: module for name, module in model.named_modules() if name}
+    there = f"There are {_some(f'{name} ({type(m).__name__})' for name, m in modules.items())}."
+    if callable(blocks):
+        names = [name for name, module in modules.items() if blocks(name, module)]
+        what = getattr(blocks, "__name__", repr(blocks))
+    elif isinstance(blocks, (str, re.Pattern)):
+        pattern = re.compile(blocks)
+        names, what = list(filter(pattern.fullmatch, modules)), repr(pattern.pattern)
+    elif isinstance(blocks, Iterable):
+        names = list(blocks)
+        what, unknown = repr(names), [name for name in names if name not in modules]
+        if unknown:
+            raise ValueError(f"`blocks` has names that are not modules: {_some(unknown)}. {there}")
+    else:
+        raise TypeError(f"`blocks`={blocks!r} must be a function, a pattern or a list of names.")
+    if not names:
+        hint = " (classes called Bottleneck... or BasicBlock...)" if blocks is residual else ""
+        raise ValueError(f"`blocks`={what}{hint} does not match any module. {there}")
+    return {name: modules[name] for name in modules if name in names}
+
+
+def on_its_device(model: Any, device: Any) -> tuple[Any, Any]:
+    """Return the model, copied if it is on another device, and its device."""
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"`model` is a {type(model).__name__}, not a torch.nn.Module.")
+    home = next((x.device for x in [*model.parameters(), *model.buffers()]), torch.device("cpu"))
+    if device is None:
+        return model, home
+    try:
+        wanted = torch.empty(0, device=device).device
+        return (model if wanted == home else deepcopy(model).to(wanted)), wanted
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"`device`={device!r} cannot be used here: {error}") from error
+
+
+@contextmanager
+def listening(
+    model: Any, modules: Mapping[str, Any], hear: Callable[[str, Any], None], threads: int
+) -> Iterator[None]:
+    """Put the model into evaluation mode and call ``hear(name, output)`` for chosen modules.
+
+    Afterwards the hooks are removed and the training flags restored.  ``threads`` is set because
+    PyTorch has a number of threads for each of ours, and other numbers give other bits.
+    """
+
+    def hook(name: str) -> Callable[..., None]:
+        return lambda module, inputs, output: hear(name, output)
+
+    cudnn = torch.backends.cudnn
+    flags = [(cudnn, "deterministic"), (cudnn, "benchmark")]
+    with _forward, ExitStack() as undo:
+        for owner, name in flags + [(module, "training") for module in model.modules()]:
+            undo.callback(setattr, owner, name, getattr(owner, name))
+        undo.callback(torch.set_num_threads, torch.get_num_threads())
+        for name, module in modules.items():
+            undo.callback(module.register_forward_hook(hook(name)).remove)
+        # A kernel that is chosen by a benchmark may differ at the next reading.
+        cudnn.deterministic, cudnn.benchmark = True, False
+        torch.set_num_threads(threads)
+        model.eval()
+        with torch.inference_mode():
+            yield
+
+
+def load_weights(
+    model: Any, weights: Any, *, prefix: str = "", skip: Iterable[str] = ("fc.",)
+) -> Any:
+    """Load the weights of a checkpoint into a model, or raise an error and change nothing.
+
+    Parameters
+    ----------
+    model : nn.Module
+        The network.
+    weights : path or state dict
+        Only tensors are read from a file (``weights_only=True``), which runs no code.  A
+        checkpoint may hold its tensors under ``"state_dict"``.
+    prefix : str, default=""
+        Prefix that is removed from the keys; keys without it are ignored.
+    skip : iterable of str, default=("fc.",)
+        Prefixes of names that are not loaded, such as the classifier, which seldom fits.
+
+    Returns
+    -------
+    nn.Module
+        The network, ``model``.
+
+    Raises
+    ------
+    ValueError
+        Keys are missing, unknown to the model, or of another shape.
+    """
+    skip = tuple(skip)
+    state, length = _state_dict(weights), len(prefix)
+    given = {key[length:]: value for key, value in state.items() if key.startswith(prefix)}
+    if not given:
+        raise ValueError(f"No weight begins with `prefix`={prefix!r}. There are {_some(state)}.")
+    given = {key: value for key, value in given.items() if not key.startswith(skip)}
+    own = {key: value for key, value in model.state_dict().items() if not key.startswith(skip)}
+    # Checkpoints before PyTorch 0.4.1 lack this count, which evaluation does not use.
+    missing = [key for key in own if key not in given and not key.endswith("num_batches_tracked")]
+    unexpected = [key for key in given if key not in own]
+    shaped = [
+        f"{key} ({_shape(given[key])} instead of {_shape(own[key])})"
+        for key in own
+        if key in given and _shape(given[key]) != _shape(own[key])
+    ]
+    found = {"missing": missing, "unexpected": unexpected, "of another shape": shaped}
+    words = [f"{len(keys)} {what}: {_some(keys)}" for what, keys in found.items() if keys]
+    if words:
+        raise ValueError(
+            f"The weights do not fit {type(model).__name__}: {'; '.join(words)}. Check `prefix`="
+            f"{prefix!r} and `skip`={skip!r}, or use the network that they were trained for."
+        )
+    with torch.no_grad():
+        model.load_state_dict(given, strict=False)
+    return model
+
+
+def _state_dict(weights: Any) -> Mapping[str, Any]:
+    what = "`weights`"
+    if isinstance(weights, (str, os.PathLike)):
+        what = f"`weights`={os.fspath(weights)!r}"
+        try:
+            weights = torch.load(weights, map_location="cpu", weights_only=True)
+        except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+            raise ValueError(f"{what} cannot be read as a file of tensors: {reason}") from error
+    if isinstance(weights, Mapping) and isinstance(weights.get("state_dict"), Mapping):
+        weights = weights["state_dict"]
+    if not isinstance(weights, Mapping) or not all(isinstance(key, str) for key in weights):
+        raise ValueError(f"{what} holds a {type(weights).__name__}, not a dictionary of weights.")
+    return weights
+
+
+def _shape(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    return type(value).__name__ if shape is None else " x ".join(map(str, shape)) or "scalar"
+
+
+def _some(names: Iterable[str]) -> str:
+    names = list(names)
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+
+
+def image_sequence(images: Any) -> Any:
+    """Return the images of a folder and its subfolders, by name, or the given sequence."""
+    if isinstance(images, (str, os.PathLike)):
+        folder = Path(images)
+        if not folder.is_dir():
+            raise FileNotFoundError(f"`images`={str(folder)!r} is not a folder.")
+        images = sorted(
+            path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file()
+        )
+        if not images:
+            kinds = ", ".join(sorted(SUFFIXES))
+            raise ValueError(f"`images`={str(folder)!r} does not hold any images ({kinds}).")
+    if not (hasattr(images, "__len__") and hasattr(images, "__getitem__")):
+        what = f"{describe(images)}, which has no length or cannot be indexed"
+        raise TypeError(f"`images` is a {what}. Pass a folder, or a list of paths or arrays.")
+    if len(images) == 0:
+        raise ValueError("`images` is empty. Pass at least one image.")
+    return images
+
+
+def image_name(images: Sequence[Any], i: int) -> str:
+    """Return the name of the image at index ``i`` for messages, which count from 1."""
+    item, name = images[i], f"image {i + 1}"
+    return f"{name} ({item})" if isinstance(item, (str, os.PathLike)) else name
+
+
+def image_at(images: Sequence[Any], i: int) -> Any:
+    """Return the image at index ``i``, decoded by Pillow if it is a path."""
+    item = images[i]
+    if not isinstance(item, (str, os.PathLike)):
+        return item
+    library = pillow()
+    try:
+        with library.open(item) as image:
+            return image.convert("RGB")
+    except FileNotFoundError:
+        raise
+    except (OSError, SyntaxError, ValueError) as error:
+        raise ValueError(f"{image_name(images, i)} cannot be decoded: {error}") from error

@@ -5,24 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
-
 from primedpca.protocols import Block, DataSource, Traits
-from primedpca.sources.base import BlockSource
-
-__all__ = ["Adapted", "Watched"]
-
-#: Attributes of a BlockSource that a user's source need not have.
-OPTIONAL = [name for name in BlockSource.__annotations__ if hasattr(BlockSource, name)]
+from primedpca.sources.base import Batches, BlockSource
 
 
-class _Delegating(BlockSource):
-    """Another source, as it is."""
+class Adapted(BlockSource):
+    """A source of a user's own, completed with the traits that the library asks for.
+
+    This is the only place that asks whether a source has an attribute.
+
+    Parameters
+    ----------
+    source : object
+        With all members of :class:`~primedpca.protocols.DataSource` but ``traits``.  Optional
+        attributes of a ``BlockSource``, such as ``feature_names``, are used where it has them.
+    """
+
+    source: DataSource
 
     def __init__(self, source: Any) -> None:
         self.source = source
-        self.shape, self.dtype, self.device = source.shape, source.dtype, source.device
-        self.axis, self.blocks = source.axis, source.blocks
+        for name in (*BlockSource.__annotations__, "fingerprint", "rows"):
+            if hasattr(source, name):
+                setattr(self, name, getattr(source, name))
 
     @property
     def local(self) -> tuple[int, ...]:
@@ -37,46 +42,20 @@ class _Delegating(BlockSource):
         """Yield ``(i, block)`` in order."""
         yield from self.source.scan(start)
 
-    def batches(
-        self, size: int, seed: int | None, epoch: int = 0, start: int = 0
-    ) -> Iterator[tuple[np.ndarray, Block]]:
+    def batches(self, size: int, seed: int | None, epoch: int = 0, start: int = 0) -> Batches:
         """Mini-batches as the other source draws them."""
         yield from self.source.batches(size, seed, epoch, start)
 
     def sample(self, share: float, seed: int) -> DataSource:
         """A random share of the rows, as the other source draws it."""
-        drawn: DataSource = self.source.sample(share, seed)
-        return drawn
+        drawn = self.source.sample(share, seed)
+        return drawn if hasattr(drawn, "traits") else Adapted(drawn)
 
     def __repr__(self) -> str:
         return repr(self.source)
 
 
-class Adapted(_Delegating):
-    """A source of a user's own, completed with the traits that the library asks for.
-
-    This is the only place that asks whether a source has an attribute.
-
-    Parameters
-    ----------
-    source : object
-        With all members of :class:`~primedpca.protocols.DataSource` but ``traits``.  Optional
-        attributes of a ``BlockSource``, such as ``feature_names``, are used where it has them.
-    """
-
-    def __init__(self, source: Any) -> None:
-        super().__init__(source)
-        for name in (*OPTIONAL, "fingerprint", "rows"):
-            if hasattr(source, name):
-                setattr(self, name, getattr(source, name))
-
-    def sample(self, share: float, seed: int) -> DataSource:
-        """A random share of the rows, as the other source draws it."""
-        drawn = super().sample(share, seed)
-        return drawn if hasattr(drawn, "traits") else Adapted(drawn)
-
-
-class Watched(_Delegating):
+class Watched(Adapted):
     """A source that reports how many of its blocks have been read at least once.
 
     Parameters
@@ -87,14 +66,14 @@ class Watched(_Delegating):
     """
 
     def __init__(self, source: DataSource, report: Callable[[int], None]) -> None:
-        super().__init__(source)
-        self._report, self._seen = report, set[int]()
+        self.source, self._report, self._seen = source, report, set[int]()
+        self.shape, self.dtype, self.device = source.shape, source.dtype, source.device
+        self.axis, self.blocks = source.axis, source.blocks
 
     @property
     def traits(self) -> Traits:
         """The traits of the source that is watched."""
-        traits: Traits = self.source.traits
-        return traits
+        return self.source.traits
 
     def read(self, i: int) -> Block:
         """Block ``i``."""

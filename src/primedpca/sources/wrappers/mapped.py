@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from primedpca._core.arrays import dtype_name, is_sparse, namespace, to_numpy, work_dtype
-from primedpca.protocols import Block, Traits
+from primedpca.protocols import Block
 from primedpca.sources import base
-from primedpca.sources.base import MemorySource, View, cut_evenly, library_of, read_only
+from primedpca.sources.base import Batches, MemorySource, View, library_of, read_only
 from primedpca.sources.maps import RowMap
+from primedpca.sources.memory.dense import DenseSource
 from primedpca.sources.memory.sparse import SparseSource
 
-__all__ = ["Mapped"]
-
 TRIED_ROWS = 8
+WRITES = "writes to the rows it is given; let it copy them first."
 
 
 class Mapped(View):
@@ -33,30 +32,24 @@ class Mapped(View):
         tried on a few rows first.  :mod:`primedpca.sources.maps` has ready-made functions.
     """
 
+    kept = (*View.kept, "nnz", "client")  # zeros stay zeros, and a Dask array is computed in place
+
     def __init__(self, source: Any, function: Callable[[Block], Block]) -> None:
         if not callable(function):
             raise TypeError(f"`map`={function!r} must be a function of a block of rows.")
         self.source = source
         self.function: Any = function
         if source.traits.scale is not None:
-            raise ValueError(
-                f"`map` cannot be combined with the scale of {source!r}; leave one of them out."
-            )
-        self._totals: Any = None
+            raise ValueError(f"`map` and the scale of {source!r} cannot be combined; omit one.")
         if source.axis == 1 and not isinstance(function, RowMap):
             self.source = source = _in_rows(source, function)
         self.axis, self.blocks, self.device = source.axis, source.blocks, source.device
         tried = self._try()
         self.dtype, self.library = tried.dtype, library_of(tried)
-        width = source.shape[1] if source.axis == 1 else int(tried.shape[1])
-        self.shape = (source.shape[0], width)
-        if source.axis == 1:
-            self._totals = self._row_totals()
-
-    @property
-    def local(self) -> tuple[int, ...]:
-        """Numbers of the blocks that this process can read."""
-        return tuple(self.source.local)
+        self.shape = (source.shape[0], source.shape[1] if source.axis == 1 else tried.shape[1])
+        self._totals: Any = None  # of whole rows where blocks are columns, by one pass
+        if source.axis == 1 and isinstance(function, RowMap) and function.total != "none":
+            self._totals = sum(function.totals(block) for _, block in source.scan())
 
     @cached_property
     def row_names(self) -> Any:
@@ -68,18 +61,6 @@ class Mapped(View):
         """One label per row."""
         return self.source.traits.labels()
 
-    @property
-    def traits(self) -> Traits:
-        """Zeros stay zeros, and a Dask array is computed where it was."""
-        below = self.source.traits
-        return replace(super().traits, nnz=below.nnz, client=below.client)
-
-    def _row_totals(self) -> Any:
-        """Totals of whole rows where blocks are columns, by one pass; None if not needed."""
-        if self.function.total == "none":
-            return None
-        return sum(self.function.totals(block) for _, block in self.source.scan())
-
     def _try(self) -> Block:
         """Apply the function to a few rows, twice, and to the first row alone."""
         _, block = next(iter(self.source.scan()))
@@ -87,62 +68,46 @@ class Mapped(View):
         before = _values(few).copy()
         result = self._called(few)
         if not np.array_equal(_values(few), before, equal_nan=before.dtype.kind == "f"):
-            raise self._writes()
-        self._check(few, result)
+            raise self._bad(WRITES)
         work_dtype(result.dtype)
         if not _same(result, self._called(few)):
-            raise ValueError(
-                f"`map`={self.function!r} returns different values for the same rows; it must "
-                "depend on the rows alone."
-            )
+            raise self._bad("returns different values for the same rows; remove anything random.")
         if not _same(result[:1], self._called(few[:1])):
-            raise ValueError(
-                f"`map`={self.function!r} returns different values for a row when other rows are "
-                "in the block; it must work row by row (for columns use `center` and `scale`)."
+            raise self._bad(
+                "returns different values for a row when other rows are in the block; it must work "
+                "row by row (for columns use `center` and `scale`)."
             )
         return result
 
-    def _writes(self) -> ValueError:
-        return ValueError(
-            f"`map`={self.function!r} writes to the rows it is given; let it copy them first."
-        )
+    def _bad(self, words: str) -> ValueError:
+        return ValueError(f"`map`={self.function!r} {words}")
 
     def _called(self, rows: Block) -> Block:
+        """As many rows as were given, mapped."""
         with np.errstate(all="ignore"):  # non-finite values are reported after the pass
             try:
                 result = self.function(rows)
             except ValueError as error:
                 if "read-only" not in str(error):
                     raise
-                raise self._writes() from error
+                raise self._bad(WRITES) from error
         if is_sparse(result) and result.format != rows.format:
             result = result.asformat(rows.format)
-        return result
-
-    def _check(self, rows: Block, result: Any) -> None:
         shape = getattr(result, "shape", None)
         if shape is None or len(shape) != 2 or shape[0] != rows.shape[0]:
             what = f"shape {tuple(shape)}" if shape is not None else type(result).__name__
-            raise ValueError(
-                f"`map`={self.function!r} turned {rows.shape[0]} rows into {what}; it must return "
-                "a 2-d array with as many rows."
-            )
+            words = f"turned {rows.shape[0]} rows into {what}; it must return as many rows."
+            raise self._bad(words)
         if is_sparse(rows) and not is_sparse(result) and shape[1] >= rows.shape[1]:
-            raise ValueError(
-                f"`map`={self.function!r} made sparse rows dense; it must keep them sparse and map "
-                "zero to zero (such as f(rows.data))."
-            )
+            raise self._bad("made sparse rows dense; it must map zero to zero, as f(rows.data).")
+        return result
 
     def _applied(self, rows: Block) -> Block:
         """Whole rows, mapped; their width and type must be as in the trial."""
         result = self._called(rows)
-        self._check(rows, result)
         if result.shape[1] != self.shape[1] or result.dtype != self.dtype:
-            raise ValueError(
-                f"`map`={self.function!r} returned {result.shape[1]} columns of "
-                f"{dtype_name(result.dtype)} after {self.shape[1]} of {dtype_name(self.dtype)}; "
-                "they must not change."
-            )
+            now = f"{result.shape[1]} columns of {dtype_name(result.dtype)}"
+            raise self._bad(f"returned {now} after {self.shape[1]} of {dtype_name(self.dtype)}.")
         return read_only(result)
 
     def read(self, i: int) -> Block:
@@ -163,9 +128,7 @@ class Mapped(View):
         """Rows by number, mapped."""
         return self._applied(self.source.rows(index))
 
-    def batches(
-        self, size: int, seed: int | None, epoch: int = 0, start: int = 0
-    ) -> Iterator[tuple[np.ndarray, Block]]:
+    def batches(self, size: int, seed: int | None, epoch: int = 0, start: int = 0) -> Batches:
         """The mini-batches of the source below, mapped."""
         for index, rows in self.source.batches(size, seed, epoch, start):
             yield index, self._applied(rows)
@@ -174,45 +137,22 @@ class Mapped(View):
         return f"Mapped({self.source!r}, {getattr(self.function, '__name__', self.function)!s})"
 
 
-class _Rows(MemorySource):
-    """An array in memory, cut into rows although its own source cuts it into columns."""
-
-    def __init__(self, source: Any) -> None:
-        self.source, self.shape, self.dtype = source, source.shape, source.dtype
-        self.device = source.device
-        self.blocks = cut_evenly(source.shape[0], base.BLOCK_BYTES // (8 * source.shape[1]))
-
-    def read(self, i: int) -> Block:
-        """A view of the block."""
-        start, stop = self.blocks[i]
-        return self.source.array[start:stop]
-
-    @property
-    def traits(self) -> Traits:
-        """Names are those of the source below."""
-        below: Traits = self.source.traits
-        return replace(below, array=None)
-
-    def rows(self, index: np.ndarray) -> Block:
-        """Rows by number."""
-        return self.source.rows(index)
-
-    def __repr__(self) -> str:
-        return repr(self.source)
-
-
-def _in_rows(source: Any, function: Any) -> Any:
+def _in_rows(source: Any, function: Any) -> MemorySource:
     """The same data in blocks of whole rows, if they lie in memory."""
-    array = source.traits.array
-    if array is None:
+    known = source.traits
+    if known.array is None:
         raise ValueError(
             f"`map`={function!r} needs whole rows, but {source!r} is stored by columns. Use a "
             "function of primedpca.sources.maps, or store the data by rows."
         )
-    if not is_sparse(array):
-        return _Rows(source)
-    rows, known = SparseSource(array.tocsr()), source.traits
+    if is_sparse(known.array):
+        rows: MemorySource = SparseSource(known.array.tocsr())
+    else:
+        rows = DenseSource(known.array)
+        rows.axis = 0
+        rows.blocks = base.cut_evenly(rows.shape[0], base.BLOCK_BYTES // (8 * rows.shape[1]))
     rows.feature_names, rows.row_names = known.feature_names(), known.row_names()
+    rows.labels, rows.missing, rows.paths = known.labels(), known.missing, known.paths
     return rows
 
 
@@ -225,10 +165,7 @@ def _same(one: Block, other: Block) -> bool:
     if one.shape != other.shape or one.dtype != other.dtype or is_sparse(one) != is_sparse(other):
         return False
     left, right = (np.asarray(_values(block), np.float64) for block in (one, other))
-    eps = float(namespace(one).finfo(one.dtype).eps) if left.size and _is_float(one) else 0.0
+    floats = left.size and "float" in dtype_name(one.dtype)
+    eps = float(namespace(one).finfo(one.dtype).eps) if floats else 0.0
     size = np.max(np.abs(left[np.isfinite(left)]), initial=0.0)
     return np.allclose(left, right, rtol=0, atol=1000 * eps * size, equal_nan=True)
-
-
-def _is_float(block: Block) -> bool:
-    return "float" in dtype_name(block.dtype)

@@ -9,19 +9,13 @@ import numpy as np
 
 from primedpca._core.arrays import is_sparse
 from primedpca.protocols import DataSource
+from primedpca.sources.base import needed
 from primedpca.sources.memory.dense import DenseSource
-
-__all__ = ["held_on", "on_device", "torch_on"]
 
 
 def torch_on(device: Any) -> Any:
     """PyTorch, if it is installed and has the device."""
-    try:
-        import torch
-    except ImportError as error:
-        raise ImportError(
-            f"`device`={device!r} needs PyTorch: pip install 'primedpca[torch]'."
-        ) from error
+    torch = needed("torch", f"`device`={device!r}", "torch")
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
@@ -50,9 +44,8 @@ def on_device(source: DataSource, device: Any) -> DataSource:
 
 def held_on(source: DataSource, device: Any) -> DataSource:
     """``source`` copied to ``device`` whole, block by block if it is not in memory."""
-    if device is None or str(device) == str(source.device or "cpu"):
-        return source
-    if source.traits.array is not None:
+    there = device is None or str(device) == str(source.device or "cpu")
+    if there or source.traits.array is not None:
         return on_device(source, device)
     if source.axis == 1:
         raise ValueError(f"`device`={device!r} takes data read in rows, not {source!r}.")

@@ -1,0 +1,208 @@
+"""Commands for given components: ``primedpca transform``, ``certify``, ``inspect``, ``report``."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from primedpca._core.outward_rounding import round_down, round_up
+from primedpca.cli import files, printing
+from primedpca.cli import options as opt
+from primedpca.cli.errors import DONE, NOT_CONVERGED
+
+SCORES = "File for the scores: .npy, .csv, .tsv or .parquet."
+PAGE = "HTML page to write."
+
+
+def transform(
+    data: opt.Data,
+    model: opt.Model,
+    out: Annotated[Path, opt.option("OUT", None, SCORES, "-o", "--out", show_default=False)],
+    *,
+    reading: opt.Reading,
+    force: opt.Force = False,
+    as_json: opt.AsJson = False,
+) -> None:
+    """Write the scores of DATA: its rows in the coordinates of the components.
+
+    In a table, the columns that the model was fitted to are found by name.
+    --id and --label name columns that are copied into a table of scores.
+    The map that the model was fitted with is applied to each row. Data are read and scores are
+    written in blocks.
+
+    Example: primedpca transform flowers.csv model.safetensors -o scores.csv --label species
+    """
+    files.check_outputs({"-o": out}, force, data, model)
+    from primedpca._io.score_file import FORMATS
+
+    if out.suffix not in FORMATS:
+        raise ValueError(f"`-o` {out}: unsupported suffix. Use one of {', '.join(FORMATS)}.")
+    if out.suffix == ".npy" and (reading.id_column or reading.label_column):
+        raise ValueError(f"`-o` {out} holds numbers only. Omit --id and --label, or write a .csv.")
+    # A device would need all data in memory; without one, scores are computed block by block.
+    pca = files.load_model(model).set_params(device=None)
+    source = files.open_like(data, pca, reading)
+    beside = {reading.id_column: "row_names", reading.label_column: "labels"}
+    n, k = _write_scores(pca, source, out, beside)
+    if as_json:
+        columns = list(pca.get_feature_names_out())
+        printing.print_json({"out": str(out), "shape": (n, k), "columns": columns})
+    else:
+        printing.say(f"{out}: {n:,} rows x {k:,} scores")
+
+
+def _write_scores(pca: Any, source: Any, out: Path, beside: dict[str | None, str]) -> Any:
+    """Write the scores to a temporary file, then in one step to ``out``, and return their shape."""
+    from primedpca._io.score_file import write_table
+    from primedpca.cli.progress import read_through
+
+    # On the same file system as ``out``, so that the last step is a rename.
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder:
+        draft = Path(folder) / "scores.npy"
+        with read_through(source) as shown:
+            scores = pca.transform(shown, out=draft)
+        if out.suffix == ".npy":
+            os.replace(draft, out)
+        else:
+            named = {name: getattr(source.traits, kind)() for name, kind in beside.items() if name}
+            write_table(out, scores, list(pca.get_feature_names_out()), named)
+        return scores.shape
+
+
+_COMPONENTS = "One component per row: .npy, .npz, .csv, any other DATA, or a model from fit."
+_TOL = "Test whether each component is within this angle: pi/128, 1deg, 0.01 (radians)."
+
+
+def certify(
+    data: opt.Data,
+    components: Annotated[
+        str, typer.Argument(metavar="COMPONENTS", show_default=False, help=_COMPONENTS)
+    ],
+    *,
+    tol: Annotated[Any, opt.option("ANGLE", opt.as_angle, _TOL, show_default=False)] = None,
+    max_passes: opt.MaxPasses = 20,
+    reading: opt.Reading,
+    scale: opt.Scale = None,
+    missing: opt.Missing = None,
+    seed: opt.Seed = None,
+    as_json: opt.AsJson = False,
+) -> int:
+    """Prove how far COMPONENTS are, at most, from the true principal components of DATA.
+
+    Exit code 3 if --tol is given and not every component is proven within it.
+    For a model, its own map, scale and rule for missing values are used.
+
+    Example: primedpca certify data.npy components.npy --tol 1deg
+    """
+    vectors, model = _components(components, reading)
+    prepared: dict[str, Any] = {"scale": scale, "missing": missing or "error"}
+    if model is not None:
+        for option, value in (("--scale", scale), ("--missing", missing)):
+            if value is not None:
+                raise ValueError(f"`{option}` {value} is set by the model. Omit it.")
+        prepared = {"center": model.center, "scale": model.scale_, "missing": model.missing}
+    if files.is_csv(components) and not files.is_csv(data):
+        # Both options describe the components only.
+        reading = replace(reading, delimiter=None, header=None)
+    source = files.open_like(data, model, reading)
+    from primedpca._solve.audit import certify as audited
+
+    proof = audited(source, vectors, tol=tol, max_passes=max_passes, random_state=seed, **prepared)
+    met = None if tol is None else bool(proof.met(tol).all())
+    if as_json:
+        found = {"tol": tol, "met": met, "certificate": printing.certificate_json(proof)}
+        printing.print_json(found)
+    else:
+        low, high = proof.eigenvalue_bounds.T
+        columns = {
+            "variance at least": [f"{round_down(value, 4):.4g}" for value in low],
+            "at most": [f"{round_up(value, 4):.4g}" for value in high],
+        }
+        printing.show_components(printing.to_terminal(), columns, proof, tol)
+    return NOT_CONVERGED if met is False else DONE
+
+
+def _components(path: str, reading: opt.Reading) -> tuple[Any, Any]:
+    """Return the vectors ``(k, d)``, and the model if the file is one, else None."""
+    if path.endswith(files.MODEL):
+        model = files.load_model(path)
+        return model.components_, model
+    from primedpca.sources.base import whole
+    from primedpca.sources.files.csv_text import NoNamesError
+
+    own = opt.Reading(delimiter=reading.delimiter) if files.is_csv(path) else opt.Reading()
+    try:
+        return whole(files.open_data(path, own)), None
+    except NoNamesError:
+        # Read the first line as a component: if it held names, the rows would not be orthonormal.
+        return whole(files.open_data(path, replace(own, header=False))), None
+    except (OSError, ValueError) as error:
+        # Subclasses of ValueError may take other arguments than a message.
+        kind = type(error) if isinstance(error, OSError) else ValueError
+        raise kind(str(error).replace("`X`", "`components`")) from error
+
+
+def inspect(model: opt.Model, as_json: opt.AsJson = False) -> None:
+    """Show a model written by fit or PrimedPCA.save: its components and what is proven.
+
+    Every byte of the file is checked, and nothing in it is executed.
+
+    Example: primedpca inspect model.safetensors
+    """
+    pca = files.load_model(model)
+    names = getattr(pca, "feature_names_in_", None)
+    if as_json:
+        found = printing.model_json(pca) | {"parameters": pca.get_params(deep=False)}
+        printing.print_json(found | {"model": str(model), "feature_names": names})
+        return
+    from primedpca.report.words import outcome
+
+    console, said = printing.to_terminal(), []
+    size = f"{pca.n_samples_:,} rows x {pca.n_features_in_:,} columns"
+    console.print(f"{printing.printable(model)}: fitted to {size}", style="bold")
+    if names is not None:
+        # As ``--columns`` reads them.
+        shown = (f'"{name}"' if "," in name else name for name in names[:8])
+        said.append(("Columns", ", ".join(shown) + (", ..." if len(names) > 8 else "")))
+    if getattr(pca, "map_", None) is not None:
+        said.append(("Map", f"{pca.map_}, applied to each row"))
+    if pca.scale is not None:
+        how = "their standard deviations" if isinstance(pca.scale, str) else "given numbers"
+        said.append(("Scale", f"columns divided by {how}"))
+    if pca.missing == "mean":
+        said.append(("Missing values", "replaced by the mean of their column"))
+    for name, value in (*said, *outcome(pca)):
+        if name != "Status":  # it follows the table, unless the fit has converged
+            console.print(f"{name}: {printing.printable(value)}")
+    console.print()
+    printing.show_model(console, pca)
+
+
+def report(
+    model: opt.Model,
+    data: opt.Data,
+    out: Annotated[Path, opt.option("PAGE.html", None, PAGE, "-o", "--out", show_default=False)],
+    *,
+    reading: opt.Reading,
+    force: opt.Force = False,
+    as_json: opt.AsJson = False,
+) -> None:
+    """Write an HTML report on MODEL and DATA: the certificate in words, plots, a table.
+
+    The page is a single file. --label colours the scores.
+
+    Example: primedpca report model.safetensors flowers.csv -o page.html --label species
+    """
+    files.check_outputs({"-o": out}, force, data, model)
+    files.check_page(out)
+    pca = files.load_model(model)
+    files.write_page(pca, out, files.open_like(data, pca, reading), data, model)
+    if as_json:
+        printing.print_json({"page": str(out), "model": str(model), "data": data})
+    else:
+        printing.say(f"{out}: open it in a browser")
