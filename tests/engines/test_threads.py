@@ -14,8 +14,7 @@ from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
 from primedpca import PrimedPCA, as_source, certify, prime, refine
-from primedpca._core.blas import one_blas_thread
-from primedpca._core.threads import lock_of
+from primedpca._core.threads import lock_of, one_blas_thread
 from primedpca.sources.files.common import InOrder
 
 X = np.random.default_rng(0).normal(size=(3200, 300)) * np.arange(1, 301) ** -0.5

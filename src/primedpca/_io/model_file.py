@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 
 from primedpca._core.arrays import to_numpy
-from primedpca._core.parameters import DEFAULTS, check_options
+from primedpca._core.parameters import DEFAULTS, check_options, is_real
 from primedpca._io.tensor_file import read_file, write_file
 from primedpca.priming import REGISTRY, Given
-from primedpca.priming.checks import is_real
 from primedpca.priming.sketch import ROOM, SketchState, Stream
 from primedpca.result import Certificate, Cluster, Plan, Status, Way
 from primedpca.sources import maps

@@ -26,8 +26,8 @@ from primedpca._certify.certifiers import (
 )
 from primedpca._certify.checked import CheckedCertifier
 from primedpca._core.arrays import work_dtype
-from primedpca._core.blas import one_blas_thread
 from primedpca._core.orthonormal import basis_of
+from primedpca._core.threads import one_blas_thread
 from primedpca._operator.operator import Centred
 from primedpca._operator.scaling import decomposition, in_unit_of_data
 from primedpca._planning.extra_directions import best_extra

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from primedpca._core.arrays import is_dense, namespace
-from primedpca._core.blas import one_blas_thread
 from primedpca._core.parameters import as_seed
+from primedpca._core.threads import one_blas_thread
 from primedpca._operator.one_pass import stream
 from primedpca._operator.operator import Centred
 from primedpca.priming import as_priming, check_directions

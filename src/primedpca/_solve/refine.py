@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from primedpca._core.arrays import describe
-from primedpca._core.blas import one_blas_thread
 from primedpca._core.orthonormal import basis_of, complete, small_eigh
 from primedpca._core.parameters import as_seed
+from primedpca._core.threads import one_blas_thread
 from primedpca._operator.operator import Centred
 from primedpca._operator.scaling import decomposition
 from primedpca.priming import check_directions
