@@ -119,7 +119,8 @@ class PrimedPCA(
     refine_share : float in (0, 1], default=1.0
         Fraction of the rows, drawn at random, that refining uses.
     certificate : {"auto", "none", "deterministic", "probabilistic"}, default="auto"
-        Kind of proof.  Iterations continue until every component is proven to be within ``tol``.
+        Kind of proof.  Iterations continue until every component is proven to be within ``tol``,
+        or until a proof would cost more than the components did (status ``UNPROVEN``).
         ``"auto"`` is ``"probabilistic"`` (exact or deterministic where that costs no more), and
         ``"none"`` with a ``refine_share`` below 1, which proves nothing.
     failure_probability : float in (0, 1), default=1e-6

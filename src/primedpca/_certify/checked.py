@@ -47,6 +47,8 @@ READY = 0.3
 ALONG = 4
 #: Steps that the priming goes on after it has settled, before they ride alone.
 PATIENCE = 2
+#: Smallest variance that is looked for, in the largest.
+LEAST = 1e-12
 #: Number of times that they ride alone before a proof is given up as too costly.
 ATTEMPTS = 2
 NOTHING_FOUND = Findings(0.0, 0.0, np.zeros(0), 0.0)
@@ -182,11 +184,16 @@ class CheckedCertifier(NoCertifier):
         self._ceiling = np.zeros(0)
         self._changes: list[float] = []
 
+    @property
+    def sound(self) -> bool:
+        """Whether the priming could use the mean and scale that float64 has found."""
+        return self.operator.shared
+
     # -- what depends on the priming alone ---------------------------------------------------
 
     def look(self, snapshot: Snapshot) -> Proof | None:
         """Return the proof after this step, or None if it is too early for one."""
-        if not self.operator.shared:
+        if not self.sound:
             self.exhausted = True
             return None
         state = looked(snapshot.state)
@@ -284,7 +291,7 @@ class CheckedCertifier(NoCertifier):
     def _is_near(self, rides: int) -> bool:
         """Whether as few steps are left as the random vectors have to ride."""
         now, *before = self._changes[::-1]
-        rate = now / before[0] if before and math.isfinite(before[0]) else 0.05
+        rate = now / before[0] if before and 0 < before[0] < math.inf else 0.05
         least = 0.15 if self.wide.sparse else 0.02
         return now * min(max(rate, least), 1.0) ** rides <= self.tol
 
@@ -310,7 +317,7 @@ class CheckedCertifier(NoCertifier):
         Few rides gain more from a polynomial that grows early than from a sharp edge.
         """
         if self._rides(state, k) <= 2:
-            return 0.7 * max(state.rest, UNIT * UNIT)
+            return 0.7 * max(state.rest, LEAST * float(state.variances[0])) or 1.0
         return 0.8 * self._guess(state, k)
 
     def _guess(self, state: KrylovState, k: int) -> float:
@@ -319,12 +326,13 @@ class CheckedCertifier(NoCertifier):
         sizes = np.linalg.norm(state.residual, axis=0)
         open_ = np.flatnonzero(sizes > 0.05 * values)
         found = float(values[open_[0]]) if open_.size else state.rest
-        return max(min(found, 0.95 * float(values[last])), 1e-3 * float(values[last]), UNIT * UNIT)
+        found = min(max(found, 1e-3 * float(values[last])), 0.95 * float(values[last]))
+        return max(found, LEAST * float(values[0])) or 1.0
 
     def conclude(self, snapshot: Snapshot) -> Proof | None:
         """Return a proof of what was found, however little that is."""
         state = looked(snapshot.state)
-        if not self.operator.shared or state.variances.size == 0:
+        if not self.sound or state.variances.size == 0:
             return None
         full = state.projected.shape[0] >= self.check.z.shape[0]
         k = self._count(state)

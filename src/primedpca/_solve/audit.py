@@ -12,11 +12,11 @@ import numpy as np
 from primedpca._certify.certifiers import ProbeCertifier, Proof
 from primedpca._core.arrays import to_numpy
 from primedpca._core.orthonormal import complete
-from primedpca._core.parameters import as_seed
+from primedpca._core.parameters import DEFAULT, as_seed
 from primedpca._core.threads import one_blas_thread
 from primedpca._operator.operator import Centred
 from primedpca._planning.plan import make_plan
-from primedpca._solve.driver import Stage, exact_stage, follow
+from primedpca._solve.driver import Goal, Stage, follow, solve
 from primedpca.metrics import angles
 from primedpca.priming import BlockKrylov
 from primedpca.protocols import Array
@@ -33,14 +33,14 @@ def certify(
     tol: float | None = None,
     failure_probability: float = 1e-6,
     sample_weight: Any = None,
-    max_passes: int = 20,
+    max_passes: int = 60,
     random_state: Any = None,
     **preparation: Any,
 ) -> Certificate:
     """Audit components from this library or any other: prove a bound on the error of each.
 
-    The data are decomposed anew, starting from the components, as accurately as the audit needs,
-    and the components are compared with the result.  If a computed vector ``u`` is proven within
+    The data are decomposed anew, as accurately as the audit needs, and the components are compared
+    with the result.  If a computed vector ``u`` is proven within
     an angle ``a`` of the true component, a given component at an angle ``b`` from ``u`` is within
     ``a + b`` of it.
 
@@ -51,15 +51,15 @@ def certify(
     components : array of shape (k, d)
         Orthonormal rows, in order of decreasing variance.
     tol : float, optional
-        Angle in radians.  Stop as soon as each component is proven to be within this angle of the
-        true one, or proven not to be.  By default, iterate until the bounds are about as small as
-        the angles themselves.
+        Angle in radians: the data are decomposed to half of it, so that components within the
+        other half are proven.  By default pi/1024, as in a fit; a smaller angle gives sharper
+        bounds and takes more passes.
     failure_probability : float, default=1e-6
         Probability that the certificate is false; 0 uses deterministic bounds only.
     sample_weight : array of shape (n,), optional
         Weights of the rows, as frequencies.  By default every weight is 1.
-    max_passes : int, default=20
-        Maximum number of steps, each of which is a pass over the data.
+    max_passes : int, default=60
+        Maximum number of steps, as in a fit.
     random_state : int, RandomState, Generator or None, default=None
         Seed of the random vectors.
     **preparation
@@ -93,18 +93,27 @@ def certify(
             "`float64` is not an option of `certify`, whose products are always in float64. Leave "
             "it out."
         )
-    data = Centred.of(X, sample_weight=sample_weight, float64=True, **preparation)
-    vectors = _check_components(components, data)
+    data = Centred.of(X, sample_weight=sample_weight, **preparation)
+    wide = data.in_float64()
+    vectors = _check_components(components, wide)
     k = vectors.shape[1]
-    plan = make_plan(data, min(k, *data.shape), "auto", "auto")
-    if plan.priming.traits.certifier == "exact" and k <= min(data.shape):
-        proof = follow(exact_stage(data, k), lambda step: True).proof
-        assert proof is not None
-        return _compared(vectors, proof.find().components.T, proof.certificate, tol)[0]
-    # Another seed than a fit's: the fit stops because of its own probes, so its components depend
-    # on them, and probes prove something only about vectors that do not.
+    # Another seed than a fit's: random vectors prove something only about what does not depend on
+    # them, and a fit has stopped because of its own.
     seed = int(np.random.SeedSequence((as_seed(random_state), 5)).generate_state(1)[0])
-    return audit(data, vectors, tol, failure_probability, seed, max_passes)
+    plan = make_plan(data, min(k, *data.shape), "auto", "auto")
+    exact = plan.priming.traits.certifier == "exact"
+    if k > min(data.shape) or (failure_probability == 0 and not exact):
+        return audit(wide, vectors, tol, failure_probability, seed, max_passes)
+    goal = Goal(
+        tol=(DEFAULT.tol if tol is None else tol) / 2,
+        max_passes=max_passes,
+        failure_probability=failure_probability,
+        seed=seed,
+    )
+    found = solve(data, plan, goal)
+    assert found.certificate is not None
+    known = wide.like.asarray(found.decomposition.components).T
+    return _compared(vectors, known, found.certificate, tol)[0]
 
 
 def audit(

@@ -291,7 +291,10 @@ class _Fit:
             krylov = BlockKrylov(max_basis=plan.max_basis)
             if isinstance(stage.priming, BlockKrylov):
                 krylov = replace(stage.priming, side="right", keep_images=False)
-            return self._krylov(krylov, limit, step.snapshot.directions, step.row, missed)
+            # If float32 cannot hold the scale of the data, there are no directions to go on from.
+            known = not isinstance(stage.certifier, CheckedCertifier) or stage.certifier.sound
+            start = step.snapshot.directions if known else None
+            return self._krylov(krylov, limit, start, step.row, missed)
         done = self.settled or self.met or self.stopped or stage.certifier.hopeless
         done = done or (goal.proven and self.floor)
         if done or not self._spent(step):
