@@ -110,6 +110,7 @@ class _Limit(ContextDecorator):
             self.users -= 1
             if self.users == 0 and self.before is not None:
                 self._set(self.before)
+                self._let_any_thread_set()  # until here others could not change the limit
                 self.before = None
 
     def forget_users(self) -> None:
@@ -120,18 +121,20 @@ class _Limit(ContextDecorator):
         self.lock, self.users = threading.RLock(), 0
 
     def _set(self, threads: list[int]) -> None:
-        """Set the number of threads of each library.
+        """Set the number of threads of each library, from any thread."""
+        self._let_any_thread_set()
+        for library, number in zip(self.libraries, threads, strict=True):
+            library.set_num_threads(number)
+
+    def _let_any_thread_set(self) -> None:
+        """Let this thread change the limit.
 
         Since version 3.8 threadpoolctl obeys only the first thread that set a limit, but the last
         thread to leave may be another one.
         """
-        for library, number in zip(self.libraries, threads, strict=True):
-            let_any_thread_set = getattr(library, "clear_controlling_thread", None)
-            if let_any_thread_set is not None:
-                let_any_thread_set(force=True)
-            library.set_num_threads(number)
-            if let_any_thread_set is not None:
-                let_any_thread_set(force=True)
+        for library in self.libraries:
+            if hasattr(library, "clear_controlling_thread"):
+                library.clear_controlling_thread(force=True)
 
 
 _limit = _Limit()
