@@ -23,16 +23,9 @@ from sklearn.utils.validation import (
 from primedpca._core.allocator import reusing_memory
 from primedpca._core.arrays import check_python_numbers, is_dense, is_sparse, namespace, to_numpy
 from primedpca._core.orthonormal import orthonormalise
-from primedpca._core.parameters import (
-    DEFAULT,
-    DEFAULTS,
-    as_bytes,
-    as_seed,
-    check_options,
-    is_proven,
-)
+from primedpca._core.parameters import DEFAULT, DEFAULTS, as_seed, check_options, is_proven
 from primedpca._core.threads import lock_of
-from primedpca._core.units import check_square
+from primedpca._core.units import as_bytes, check_square
 from primedpca._io.lazy_scores import Seen, lazy_scores
 from primedpca._io.model_file import read_model, write_model
 from primedpca._io.score_file import check_path, write_scores_file

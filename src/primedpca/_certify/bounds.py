@@ -22,20 +22,9 @@ from primedpca._operator.scaling import bounds_in_unit_of_data
 from primedpca.result import Certificate, Cluster
 
 __all__ = [
-    "NEGLIGIBLE",
-    "UNIT",
-    "Evidence",
-    "angle_bounds",
-    "carried",
-    "certificate_of",
-    "clusters",
-    "fewest",
-    "lower",
-    "preparation_error",
-    "rounding_of",
-    "spectral_norm",
-    "stream_bounds",
-    "upper",
+    *("NEGLIGIBLE", "UNIT", "Evidence", "angle_bounds", "carried", "certificate_of", "clusters"),
+    *("fewest", "lower", "preparation_error", "rounding_of", "spectral_norm", "stream_bounds"),
+    *("upper"),
 ]
 
 #: Unit roundoff of float64, in which all proofs are made.

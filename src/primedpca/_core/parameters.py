@@ -12,15 +12,8 @@ import numpy as np
 from primedpca._core.units import as_bytes
 
 __all__ = [
-    "DEFAULT",
-    "DEFAULTS",
-    "as_bytes",
-    "as_seed",
-    "check_choice",
-    "check_count",
-    "check_options",
-    "is_proven",
-    "is_real",
+    *("DEFAULT", "DEFAULTS", "as_seed", "check_choice", "check_count", "check_options"),
+    *("is_proven", "is_real", "is_whole"),
 ]
 
 
@@ -63,9 +56,8 @@ def check_options(options: dict[str, Any]) -> None:
     if not (is_real(share) and 0 < share <= 1):
         raise ValueError(f"`refine_share`={share!r} must be a number above 0 and at most 1.")
     for name in ("max_passes", "batch_size"):
-        value = options[name]
-        if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"`{name}`={value!r} must be an integer of at least 1.")
+        if not is_whole(options[name]) or options[name] < 1:
+            raise ValueError(f"`{name}`={options[name]!r} must be an integer of at least 1.")
     kind, failure = options["certificate"], options["failure_probability"]
     if kind not in CERTIFICATES:
         raise ValueError(f"`certificate`={kind!r} must be one of {', '.join(CERTIFICATES)}.")
@@ -125,6 +117,11 @@ def is_real(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, (bool, np.bool_))
 
 
+def is_whole(value: Any) -> bool:
+    """Whether ``value`` is an integer and not a boolean."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
 def check_count(name: str, value: Any, *, optional: bool = False) -> None:
     """Raise ValueError unless ``value`` is an integer from 1 to ``2**63 - 1``.
 
@@ -138,8 +135,7 @@ def check_count(name: str, value: Any, *, optional: bool = False) -> None:
     """
     if optional and value is None:
         return
-    whole = isinstance(value, Integral) and is_real(value)
-    if not whole or not 1 <= int(value) < 2**63:
+    if not is_whole(value) or not 1 <= int(value) < 2**63:
         none = ", or None" if optional else ""
         raise ValueError(f"`{name}`={value!r} must be an integer of at least 1{none}.")
 

@@ -16,12 +16,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
 __all__ = [
-    "in_threads",
-    "lock_of",
-    "one_blas_thread",
-    "pool_of",
-    "processors",
-    "renewed_after_fork",
+    *("in_threads", "lock_of", "one_blas_thread", "pool_of", "processors", "renewed_after_fork"),
 ]
 
 _locks: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()

@@ -257,11 +257,8 @@ def stored_means(block: Block, dtype: Any, unit: float = 1.0, root: Array | None
     with np.errstate(all="ignore"):
         means = (_sparse_means if is_sparse(block) else _dense_means)(block, unit, root)
     xp = namespace(means)
-    fine = xp.isfinite(means)
-    if not bool(fine.all()):
-        # Zero if the sum overflowed, so that non-finite results can only come from the data.
-        means = xp.where(fine, means, xp.zeros_like(means))
-    return xp.astype(means, dtype)
+    # Zero if the sum overflowed, so that non-finite results can only come from the data.
+    return xp.astype(xp.where(xp.isfinite(means), means, xp.zeros_like(means)), dtype)
 
 
 def _sparse_means(block: Block, unit: float, root: Array | None) -> np.ndarray:

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from primedpca._core.parameters import DEFAULTS, as_bytes, check_options, is_proven
+from primedpca._core.parameters import DEFAULTS, check_options, is_proven, is_whole
+from primedpca._core.units import as_bytes
 from primedpca._operator.operator import Centred
 from primedpca._planning.costs import REFERENCE_WORKERS, Load, ways
 from primedpca._planning.extra_directions import best_extra
@@ -263,7 +264,7 @@ def _extra(extra_components: int | str, kind: type, k: int, overhead: float) -> 
                 f"`extra_components`={extra_components!r} must be 'auto' or an integer."
             )
         return best_extra(None, k, NAMES.get(kind, ""), overhead=overhead)
-    if not _is_whole(extra_components) or extra_components < 0:
+    if not is_whole(extra_components) or extra_components < 0:
         raise ValueError(
             f"`extra_components`={extra_components!r} must be 'auto' or an integer of at least 0."
         )
@@ -276,7 +277,7 @@ def _check_count(n_components: Any, data: Centred) -> int | float:
         return m
     if isinstance(n_components, (float, np.floating)) and 0 < n_components < 1:
         return float(n_components)
-    if not _is_whole(n_components):
+    if not is_whole(n_components):
         raise ValueError(
             f"`n_components`={n_components!r} must be an integer, a fraction of the variance "
             "between 0 and 1, 'mle' or None."
@@ -287,10 +288,6 @@ def _check_count(n_components: Any, data: Centred) -> int | float:
             f"{m}. " + ("Use a smaller value or more data." if n_components > m else "Raise it.")
         )
     return int(n_components)
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def all_for_mle(data: Centred) -> int:

@@ -102,8 +102,7 @@ class Stage:
                 stage.batch_size,
             ):
                 passed, spent = stage.steps + last.step, stage.seconds + last.seconds
-                begun = stage.steps > 0 or stage.seconds > 0  # by an earlier stage
-                yield replace(last, step=passed, seconds=spent) if begun else last
+                yield replace(last, step=passed, seconds=spent)
                 following = stage._adapted(last)
                 if following is not None:
                     break

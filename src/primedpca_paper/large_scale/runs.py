@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from primedpca._core.arrays import dtype_name, to_numpy
-from primedpca._core.parameters import as_bytes
+from primedpca._core.units import as_bytes
 from primedpca._operator.operator import Centred
 from primedpca._planning.plan import make_plan
 from primedpca._solve.driver import Goal, solve
