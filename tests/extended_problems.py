@@ -474,6 +474,34 @@ def _blocks(p: Problem, rng: Any) -> None:
         p.options["priming"] = rng.choice(["block_krylov", "frequent_directions", "power_method"])
 
 
+def _checked(p: Problem, rng: Any) -> None:
+    """Block Krylov in float32, from either side, on spectra that are hard to prove."""
+    p.X, p.k = _data(rng, int(rng.integers(8, 19)))
+    if rng.random() < 0.3:  # more columns than rows
+        p.X = p.X[: int(rng.integers(4, p.X.shape[1]))]
+    p.X = p.X / (np.abs(p.X).max() or 1.0) * 10.0 ** rng.uniform(-3, 3)
+    if rng.random() < 0.5:  # means that float32 can hold beside the spread
+        p.X = p.X - p.X.mean(axis=0) + rng.choice([0, 1, 30]) * p.X.std() * rng.normal()
+    p.X, p.k = p.X.astype("f4"), min(p.k, *p.X.shape)
+    block = None if rng.random() < 0.3 else int(rng.integers(1, 9))
+    basis = None if rng.random() < 0.6 else int(rng.integers(p.k, p.k + 20))
+    p.options["priming"] = BlockKrylov(block, basis, str(rng.choice(["right", "left"])))
+    p.options["tol"] = 10.0 ** -rng.uniform(0.3, 6)
+    p.options["failure_probability"] = 10.0 ** -float(rng.integers(3, 10))
+    p.options["max_passes"] = int(rng.choice([3, 8, 20, 60]))
+    p.options["warm_start"] = bool(rng.random() < 0.3)
+    if rng.random() < 0.15:
+        p.k = float(rng.choice([*SHARES, rng.uniform(0.3, 0.9999)]))
+    changes = [_missing, _sometimes, lambda p, rng: None]
+    changes[rng.integers(len(changes))](p, rng)
+    p.X = p.X.astype("f4")
+    if p.missing == "error" and rng.random() < 0.25:
+        p.X[rng.random(p.X.shape) < 0.5] = 0.0
+        if isinstance(p.scale, str):
+            _settle_constants(p)
+        p.given = sp.csr_array(p.X)
+
+
 def _sometimes(p: Problem, rng: Any) -> None:
     """Now and then weights, a scale, no centring."""
     if rng.random() < 0.25:
@@ -515,6 +543,7 @@ CATEGORIES = {
     "units": _units,
     "float32": _single,
     "blocks": _blocks,
+    "checked": _checked,
     "mixed": _mixed,
 }
 

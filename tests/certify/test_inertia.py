@@ -15,9 +15,11 @@ import numpy as np
 import pytest
 import scipy.linalg
 
+from primedpca import PrimedPCA
 from primedpca._certify import inertia
 from primedpca._certify.bounds import Evidence, carried
 from primedpca._certify.inertia import ceiling
+from primedpca.metrics import angles
 
 FAMILIES = ("random", "clustered", "repeated", "deficient", "graded", "indefinite", "edge")
 BASES = ("eigenvectors", "perturbed", "missing", "random", "skewed", "repeated")
@@ -398,3 +400,17 @@ def test_nothing_is_proven_without_a_gap_or_a_spare_value():
     assert np.all(np.isinf(ceiling(matrix, basis, values, 0.0, 5)))
     assert np.all(np.isinf(ceiling(matrix, basis, np.ones(5), 0.0, 2)))
     assert np.all(np.isinf(ceiling(np.zeros((8, 8)), basis, np.zeros(5), 0.0, 2)))
+
+
+def test_a_fit_without_probability_ends_by_inertia():
+    rng = np.random.default_rng(0)
+    X = (rng.normal(size=(4000, 900)) * np.arange(1, 901) ** -0.6).astype("f4")
+    pca = PrimedPCA(8, certificate="deterministic", random_state=0).fit(X)
+    assert type(pca.plan_.priming).__name__ == "BlockKrylov"
+    assert pca.status_.name == "CERTIFIED"
+    assert pca.certificate_.kind == "deterministic"
+    assert pca.certificate_.failure_probability == 0
+    assert pca.n_passes_ < pca.plan_.patience  # no full decomposition was made
+    wide = X.astype(np.float64)
+    true = np.linalg.eigh(np.cov(wide.T))[1][:, ::-1].T[:8]
+    assert (angles(pca.components_, true) <= pca.angle_bounds_ + 1e-7).all()

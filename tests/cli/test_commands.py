@@ -177,7 +177,7 @@ def test_what_is_not_proven_ends_with_3_and_is_kept(folder):
     assert done.returncode == 3
     assert "`--max-passes` was reached" in done.stdout
     assert done.stderr.count("primedpca: step") == 2
-    assert "0 of 4 proven within" in done.stderr
+    assert "proven" not in done.stderr  # two steps are too few to begin a proof
 
 
 @pytest.mark.parametrize(

@@ -179,6 +179,7 @@ def _block_sines(evidence: Evidence, k: int, up: np.ndarray) -> np.ndarray:
         found[fine] = np.minimum(np.hypot(psi, z), 1.0)
         return found
     delta = evidence.skew * math.sqrt(1 + evidence.skew) / (1 - evidence.skew)
+    g = np.maximum(g, 1e-150)  # so that squares do not overflow
     kappa, psi, whole = np.sqrt(_tops(b, g**-2)), evidence.error_of(1 / g), spectral_norm(b)
     # Only later Ritz values can bring the rest nearer: the summands of the others are negative.
     later = np.where(np.arange(theta.size) > fine[:, None], 1 / g, 0.0)
@@ -199,7 +200,8 @@ def _block_sines(evidence: Evidence, k: int, up: np.ndarray) -> np.ndarray:
         if evidence.crosses is not None:
             along = along + cross * kappa * z
         inside = (kappa * (z + along) + psi + delta) * math.sqrt(1 + evidence.skew)
-    found[fine] = np.minimum(np.hypot(inside, z), 1.0)
+        sines = np.hypot(inside, z)
+    found[fine] = np.where(np.isfinite(sines), np.minimum(sines, 1.0), 1.0)
     return found
 
 
@@ -229,7 +231,8 @@ def _block(evidence: Evidence, a: int, b: int, up: np.ndarray) -> float:
     Vectors that are not quite Ritz vectors count as an error of the covariance.
     """
     theta, residual = evidence.values, evidence.residual
-    e = evidence.rounding + 2 * evidence.cross * spectral_norm(residual)
+    more = float(evidence.error_of(np.ones(theta.size))) if evidence.outside else 0.0
+    e = evidence.rounding + more + 2 * evidence.cross * (spectral_norm(residual) + more)
     e += 2 * float(theta[0]) * evidence.skew
     outside = np.ones(theta.size, dtype=bool)
     outside[a : b + 1] = False
@@ -297,6 +300,8 @@ def carried(evidence: Evidence, ceiling: np.ndarray) -> float:
             weights[:j] = 1 / np.sqrt(ahead)
             size = spectral_norm(evidence.residual * weights)
             size += float(evidence.error_of(weights))
+            # Vectors that are not quite orthonormal mix the columns.
+            size *= 1 + evidence.skew * math.sqrt(ahead[0] / ahead[-1])
             best = min(best, rho + size**2)
     return best
 

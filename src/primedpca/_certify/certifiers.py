@@ -28,10 +28,11 @@ from primedpca._certify.bounds import (
     spectral_norm,
     upper,
 )
+from primedpca._certify.inertia import ceiling
 from primedpca._certify.probes import Probes, Riding, unevenness
 from primedpca._certify.sketch_bounds import missed_by, refined_certificate, sketch_certificate
 from primedpca._core.arrays import to_numpy
-from primedpca._core.orthonormal import complete
+from primedpca._core.orthonormal import combine, complete
 from primedpca._operator.operator import Centred
 from primedpca._operator.scaling import decomposition
 from primedpca.priming import BlockKrylov, Exact
@@ -50,6 +51,8 @@ __all__ = [
 
 #: Estimated error of the components in radians below which probes are started.
 READY = 0.3
+#: Residual of a Ritz vector, in its Ritz value, from which it counts as settled.
+SETTLED = 1e-3
 
 
 class Proof(NamedTuple):
@@ -314,6 +317,9 @@ class ProbeCertifier(NoCertifier):
     missed : callable, optional
         ``missed(basis, skew)`` returns a deterministic bound on what a basis can have missed.  By
         default only the trace bound is used.
+    small : bool, default=False
+        Whether the covariance matrix may be formed: with ``failure_probability=0``, a Cholesky
+        factorisation then proves what was missed, once the components have settled.
     """
 
     operator: Riding
@@ -328,8 +334,11 @@ class ProbeCertifier(NoCertifier):
         seed: int,
         start: Array | None = None,
         missed: Callable[[tuple[Array, ...], float], float] | None = None,
+        small: bool = False,
     ) -> None:
         self.data, self.priming, self.wanted = data, priming, wanted
+        self._small = small and failure_probability == 0
+        self._counted_by_inertia = np.zeros(0)
         self.operator = Riding(data)
         # The start may depend on the probes of an earlier fit with the same seed, but a basis must
         # not depend on its probes.  So the checksum of the start is part of the seed.
@@ -362,6 +371,9 @@ class ProbeCertifier(NoCertifier):
         trace = max(0.0, data.total - float(values.sum())) + blur
         if self._certain is not None:
             trace = min(trace, self._certain(state.basis, skew))
+        self._use_inertia(state)
+        known = Evidence(values, state.residual, 0.0, e)
+        trace = min(trace, carried(known, self._counted_by_inertia))
         kind = "deterministic" if trace <= self._best or self._spent == 0 else "probabilistic"
         floor = NEGLIGIBLE * max(0.0, data.total - blur)
         evidence = Evidence(values, state.residual, min(trace, self._best), e, floor)
@@ -375,6 +387,26 @@ class ProbeCertifier(NoCertifier):
         self._state, self._k = state, k
         find = partial(refined, data, self.priming, snapshot, min(k, values.size))
         return Proof(certificate, find, counted, evidence)
+
+    def _use_inertia(self, state: KrylovState) -> None:
+        """Bound the eigenvalues by one Cholesky factorisation, once the components have settled.
+
+        The bounds hold for every later basis, so this takes one pass in the whole fit.
+        """
+        if not self._small or isinstance(self.wanted, float):
+            return
+        k, sizes = self.wanted, np.linalg.norm(state.residual, axis=0)
+        settled = int(np.argmax(np.append(sizes > SETTLED * state.variances, True)))
+        if settled <= k:
+            return
+        self._small = False
+        data, p = self.data, min(settled, k + 16)
+        vectors = to_numpy(combine(state.basis, state.turn[:, :p], data.like))
+        error = rounding_of(data, 1, float(state.variances[0]))
+        matrix = to_numpy(data.covariance())
+        self._counted_by_inertia = ceiling(
+            matrix, vectors, state.variances[:p], error, k, overwrite=True
+        )
 
     def _skew(self, state: KrylovState) -> tuple[float, bool]:
         """Return a bound on ``|V^T V - I|`` of the basis, and whether the basis was restarted."""

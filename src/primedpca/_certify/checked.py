@@ -41,6 +41,8 @@ __all__ = ["CheckedCertifier"]
 
 #: Ritz vectors beyond the wanted ones that are refined, at most.
 MORE = 32
+#: Ratio of a variance to the last wanted one at which enough left vectors are mapped.
+FALLEN = 0.88
 #: Estimated error of the components, in radians, below which the random vectors may depart.
 READY = 0.3
 #: The random vectors ride along with the priming if they need no more rides than this.
@@ -155,6 +157,8 @@ class CheckedCertifier(NoCertifier):
     ----------
     exhausted : bool
         Whether this arithmetic, or this kind of proof, cannot prove more.
+    spent : float
+        Probability that one of the proofs so far is false.
     """
 
     needs_all = True
@@ -173,13 +177,15 @@ class CheckedCertifier(NoCertifier):
         # A start may depend on the random vectors of an earlier fit, so it is part of the seed.
         origin = 0 if start is None else zlib.crc32(np.ascontiguousarray(to_numpy(start)).tobytes())
         self.wide, self.priming, self.wanted, self.tol = wide, priming, wanted, tol
-        self.check = Check(wide, priming.side, (seed, 6, origin))
+        # NumPy pads seeds with zeros, and block Krylov draws by (seed, step): a 1 in between.
+        self.check = Check(wide, priming.side, (seed, 6, 1, origin))
         self.operator: Any = Passengers(data, self.check)
         self.exhausted = self.hopeless = False
         self._settled, self._tried, self._attempts = 0, -3, 0
-        self._failure, self._seed = failure_probability, seed
+        self._failure, self._seed, self._origin = failure_probability, seed, origin
         self._riders: Riders | None = None
-        self._looking, self._looks, self._departures, self._spent = False, 0, 0, 0.0
+        self._looking, self._looks, self._departures = False, 0, 0
+        self.spent = 0.0
         self._best, self._blocks, self._restarted = math.inf, 0, False
         self._ceiling = np.zeros(0)
         self._changes: list[float] = []
@@ -187,7 +193,7 @@ class CheckedCertifier(NoCertifier):
     @property
     def sound(self) -> bool:
         """Whether the priming could use the mean and scale that float64 has found."""
-        return self.operator.shared
+        return bool(self.operator.shared)
 
     # -- what depends on the priming alone ---------------------------------------------------
 
@@ -250,12 +256,14 @@ class CheckedCertifier(NoCertifier):
         # The parts of all departures, the sum of 1 / (r (r + 1)), add up to at most 1.
         self._departures += 1
         share = self._failure / 2 / (self._departures * (self._departures + 1))
-        self._spent += share
+        self.spent += share
         self._riders = Riders(self.check, state, rho, share)
 
     def _ride_alone(self, state: KrylovState, k: int) -> None:
         """Multiply the random vectors in passes of their own until they show what is missed."""
         self._depart(state, 0.95 * self._guess(state, k))
+        # Whether they ride along may not depend on them, and from here it would.
+        self._looking = False
         data, riders = self.operator.data, self._riders
         assert riders is not None
         right = self.priming.side == "right"
@@ -352,8 +360,10 @@ class CheckedCertifier(NoCertifier):
         self._looks += 1
         # The parts of all looks together, the sum of 1 / (r (r + 1)), never exceed 1.
         share = self._failure / 2 / (self._looks * (self._looks + 1))
-        self._spent += share
-        findings = self.check.look(state, share / 2, (self._seed, 7, self._looks))
+        self.spent += share
+        # A half for the errors, a quarter for columns on either side.
+        seed = (self._seed, 7, self._looks, self._origin)
+        findings = self.check.look(state, share / 2, seed)
         evidence = self._evidence(state, findings, k, share, full)
         if evidence is None:
             return None
@@ -386,7 +396,7 @@ class CheckedCertifier(NoCertifier):
 
     def _certificate(self, found: Mapped, k: int) -> Certificate:
         certificate = certificate_of(
-            found.evidence, k, self.wide, "probabilistic", self._spent, found.up
+            found.evidence, k, self.wide, "probabilistic", self.spent, found.up
         )
         return certificate.rounded(2 * found.turned)
 
@@ -458,7 +468,7 @@ class CheckedCertifier(NoCertifier):
         """
         values, skew, data = evidence.values, findings.skew, self.wide
         k = min(k, values.size)
-        p = min(_enough(evidence, k), int((values > 1e-6 * values[0]).sum()))
+        p = _mapped_size(values, self._count(state))
         if p < k:
             return None
         like = replace(data.like, n_features=data.shape[0])
@@ -471,11 +481,13 @@ class CheckedCertifier(NoCertifier):
         turn = state.turn[:, :p] @ y
         w = state.coupling.shape[1]
         b = (1 + skew) * (state.coupling @ turn[turn.shape[0] - w :])
-        e = 2 * rounding_of(data, p, float(theta[0]) + spectral_norm(b))
-        each = e / math.sqrt(p)  # the error of a single column
+        m = values.size
+        slip = UNIT * (p * data.shape[0] + m * math.sqrt(m * p))  # of the left vectors
+        e = 2 * rounding_of(data, p, float(theta[0]) + spectral_norm(b), slip)
+        each = 2 * rounding_of(data, 1, float(theta[0]) + spectral_norm(b), slip)
         phi = self.check.columns(findings, turn, share / 4) + each
         alpha = _left_out(evidence, p)
-        found = self._right(theta, b, e, phi, evidence.negligible, alpha)
+        found = self._right(theta, b, (e, each), phi, evidence.negligible, alpha)
         scale = data.like.asarray(y / np.sqrt(data.weight * theta))
         turned = 4 * each / float(theta[k - 1])
         mapped = Mapped(*found, images @ scale, turned)
@@ -485,7 +497,8 @@ class CheckedCertifier(NoCertifier):
             rest = data.forward(images @ rotation) / data.weight
             rest -= (left @ rotation) * data.like.asarray(theta)
             b = np.asarray(np.linalg.qr(to_numpy(rest), mode="r"))
-            found = self._right(theta, b, e, np.full(p, each), evidence.negligible, alpha)
+            phi = np.full(p, each)
+            found = self._right(theta, b, (e, each), phi, evidence.negligible, alpha)
             mapped = mapped._replace(evidence=found[0], up=found[1])
         return mapped._replace(vectors=orthonormalise(mapped.vectors)[0])
 
@@ -493,7 +506,7 @@ class CheckedCertifier(NoCertifier):
         self,
         theta: np.ndarray,
         b: np.ndarray,
-        e: float,
+        rounding: tuple[float, float],
         phi: np.ndarray,
         floor: float,
         alpha: float,
@@ -504,8 +517,8 @@ class CheckedCertifier(NoCertifier):
         ----------
         theta, b : ndarray of shape (p,) and (q, p)
             Ritz values and residuals of the left vectors.
-        e : float
-            Bound on the rounding errors of float64.
+        rounding : tuple of float
+            Bounds on the rounding errors of float64, of all columns together and of each.
         phi : ndarray of shape (p,)
             Bounds on the part of each residual that is not in ``b``.
         floor : float
@@ -514,6 +527,7 @@ class CheckedCertifier(NoCertifier):
             Bound on the variance outside the span of the left vectors.  It bounds that outside
             the right vectors, too: ``M (I - W W^T) = (I - U' U'^T) M (I - W W^T)``.
         """
+        e, each = rounding
         # Young's inequality separates the unknown part of the residual from the known one.
         ahead = theta - alpha
         eta = 0.2 * float(ahead[ahead > 0].min(initial=theta[0]))
@@ -522,8 +536,9 @@ class CheckedCertifier(NoCertifier):
         root = np.sqrt(alpha / theta)
         rest = np.linalg.norm(phi / np.sqrt(theta))
         cross = (spectral_norm(b / np.sqrt(theta)) + float(rest)) / math.sqrt(alpha)
-        errors = phi * root + e / math.sqrt(theta.size)
-        found = Evidence(theta, b * root, alpha, e, floor, errors, cross=cross, outside=True)
+        errors = phi * root + each
+        skew = 2 * e / float(theta[-1])
+        found = Evidence(theta, b * root, alpha, e, floor, errors, skew, cross, outside=True)
         sizes = np.linalg.norm(b * root, axis=0) + errors
         return replace(found, crosses=np.minimum(sizes / alpha, cross)), up
 
@@ -551,6 +566,16 @@ def _enough(evidence: Evidence, k: int) -> int:
     """Return the number of Ritz vectors above what may have been missed: ``k`` and a few more."""
     above = int((evidence.values > evidence.above).sum())
     return min(max(above, k), k + MORE, evidence.values.size)
+
+
+def _mapped_size(values: np.ndarray, k: int) -> int:
+    """Return how many left vectors are mapped for the first ``k``, by their variances alone.
+
+    Bounds on the errors of columns hold for columns that do not depend on the random vectors.
+    """
+    low = np.flatnonzero(values < FALLEN * values[min(k, values.size) - 1])
+    p = min(int(low[0]) if low.size else values.size, k + MORE, values.size)
+    return min(max(p, k), int((values > 1e-6 * values[0]).sum()))
 
 
 def _left_out(evidence: Evidence, p: int) -> float:

@@ -222,14 +222,15 @@ class Riders:
         like, xp = self.check.wide.like, self.check.wide.like.xp
         image = self.images[-1]
         image = image - combine(self.basis, inner_products(self.basis, image), like)
-        peak = float(xp.max(xp.abs(image)))
-        # A power of two: neither overflow nor rounding.
-        self.scale = 2.0 ** -math.frexp(peak)[1] if 0 < peak < math.inf else 1.0
+        peaks = to_numpy(xp.max(xp.abs(image), axis=0))
+        # Powers of two: neither overflow nor rounding.  Columns must not depend on each other.
+        self.scale = like.asarray(2.0 ** -np.clip(np.frexp(peaks)[1], -1000, 1000))
         cast = xp.astype(image * self.scale, dtype)
         back = xp.astype(cast, xp.float64) / self.scale
         self.slips[-1] = self.slips[-1] + _norms(back - image) + 64 * self.at * UNIT * _norms(image)
         inside = np.linalg.norm(inner_products(self.basis, back), axis=0)
-        self.inside.append(inside + 4 * back.shape[0] * UNIT * _norms(back))
+        blur = 4 * math.sqrt(self.at) * back.shape[0] * UNIT
+        self.inside.append(inside + blur * _norms(back))
         self.images[-1] = back
         return cast
 
@@ -238,11 +239,12 @@ class Riders:
         check, xp, now = self.check, self.check.wide.like.xp, self.images[-1]
         product = xp.astype(product, xp.float64) / self.scale
         self.tests.append(to_numpy(check.omega.T @ product) - to_numpy(check.z.T @ now))
-        self.heights.append(float(_norms(product).max()))
+        whole = _norms(product)
+        self.heights.append(float(whole.max()))
         # V^T C Y lies along the last block of V, up to rounding: C maps the others into V.
         last = (self.basis[-1],)
         product -= combine(last, inner_products(last, product), check.wide.like)
-        sizes = _norms(product) / self.rho + _norms(now)
+        sizes = whole / self.rho + _norms(now)
         if len(self.images) == 1:
             following = 2 / self.rho * product - now
         else:
@@ -301,7 +303,7 @@ class Riders:
     def _by_others(self, tests: np.ndarray, noise: float, share: float) -> np.ndarray:
         """Sizes of columns of which each is tested by all random vectors but its own."""
         s = self.check.s
-        sizes = np.sqrt(np.maximum((tests**2).sum(axis=0) - np.diag(tests) ** 2, 0.0))  # (RIDERS,)
+        sizes = np.linalg.norm(tests * (1 - np.eye(s)[:, :RIDERS]), axis=0)
         found: np.ndarray = (sizes + noise) / tau(s - 1, share / ((RIDES + 1) * s))
         return found
 

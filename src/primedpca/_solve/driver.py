@@ -42,6 +42,10 @@ __all__ = ["Goal", "Stage", "Step", "exact_stage", "follow", "solve"]
 
 #: Tolerance down to which a full decomposition whose only shortfall is ties counts as exact.
 COARSE = math.pi / 1024
+#: Angle in radians below which float32 products are too coarse for a proof.
+FINE = 1e-5
+#: Failure probability below which quantiles of the random vectors that check could underflow.
+RARE = 1e-100
 
 
 @dataclass(frozen=True)
@@ -242,7 +246,7 @@ class _Fit:
     def _checked(self, priming: BlockKrylov, start: Array | None) -> Stage:
         """Block Krylov as without a certificate, and a few columns in float64 that check it."""
         plan, goal = self.plan, self.goal
-        if goal.failure_probability == 0:
+        if goal.failure_probability < RARE or (self.cast and self.reach < FINE):
             return self._krylov(replace(priming, side="right"), goal.max_passes, start)
         priming = replace(priming, keep_images=False)  # right vectors are made in float64
         certifier = CheckedCertifier(
@@ -264,11 +268,16 @@ class _Fit:
         start: Array | None,
         before: dict[str, Any] | None = None,
         missed: Any = None,
+        spent: float = 0.0,
     ) -> Stage:
         plan, goal = self.plan, self.goal
-        failure, seed = goal.failure_probability, goal.seed
+        failure, seed = max(0.0, goal.failure_probability - spent), goal.seed
         wanted = plan.n_components
-        certifier = ProbeCertifier(self.wide, priming, wanted, failure, seed, start, missed)
+        n, d = self.data.shape
+        small = plan.patience is not None and d <= n  # a full decomposition was an alternative
+        certifier = ProbeCertifier(
+            self.wide, priming, wanted, failure, seed, start, missed, small=small
+        )
         stage = Stage(priming, plan.n_directions, max_passes, seed, certifier, start)
         return stage if before is None else _behind(stage, before)
 
@@ -287,13 +296,14 @@ class _Fit:
             missed = None
             if isinstance(stage.certifier, SketchCertifier):
                 missed = stage.certifier.missed
+            spent = stage.certifier.spent if isinstance(stage.certifier, CheckedCertifier) else 0.0
             krylov = BlockKrylov(max_basis=plan.max_basis)
             if isinstance(stage.priming, BlockKrylov):
                 krylov = replace(stage.priming, side="right", keep_images=False)
             # If float32 cannot hold the scale of the data, there are no directions to go on from.
             known = not isinstance(stage.certifier, CheckedCertifier) or stage.certifier.sound
             start = step.snapshot.directions if known else None
-            return self._krylov(krylov, limit, start, step.row, missed)
+            return self._krylov(krylov, limit, start, step.row, missed, spent)
         done = self.settled or self.met or self.stopped or stage.certifier.hopeless
         done = done or (goal.proven and self.floor)
         if done or not self._spent(step):

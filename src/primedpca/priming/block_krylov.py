@@ -316,6 +316,7 @@ def _cut_back(state: KrylovState, like: Like, keep: int) -> KrylovState:
         images=images,
         # Ritz vectors diagonalise C within their span.
         projected=np.diag(state.variances[:keep]),
+        coupling=state.residual[:, :keep],
         variances=state.variances[:keep],
         turn=np.eye(keep),
         residual=state.residual[:, :keep],

@@ -54,6 +54,19 @@ def needed(library: str, what: str, extra: str) -> Any:
         raise ImportError(f"{what} needs {name}: pip install 'primedpca[{extra}]'.") from error
 
 
+class Later:
+    """An optional library that is imported when the first of its names is used.
+
+    Parameters are those of :func:`needed`.
+    """
+
+    def __init__(self, library: str, what: str, extra: str) -> None:
+        self._which = (library, what, extra)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(needed(*self._which), name)
+
+
 def tall_first(shape: tuple[int, int]) -> Literal[0, 1]:
     """The axis to cut where storage leaves the choice: rows of tall data, columns of wide ones.
 

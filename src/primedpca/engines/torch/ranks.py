@@ -29,12 +29,14 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import torch
-import torch.distributed as dist
 
 from primedpca._core.arrays import is_numpy_array, is_torch_array
 from primedpca._core.threads import processors
 from primedpca.protocols import Array
+from primedpca.sources.base import needed
+
+torch: Any = needed("torch", "`engine`='torch_distributed'", "torch")
+dist: Any = needed("torch.distributed", "`engine`='torch_distributed'", "torch")
 
 NOTE_BYTES = 4096
 BEAT = 1.0  # seconds between two heartbeats

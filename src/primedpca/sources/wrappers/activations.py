@@ -19,10 +19,10 @@ import numpy as np
 from primedpca._core.arrays import describe, dtype_name
 from primedpca._core.units import as_bytes
 from primedpca.protocols import Array, Block, DataSource
-from primedpca.sources.base import Batches, BlockSource, Subset, cut_evenly, needed, read_only
+from primedpca.sources.base import Batches, BlockSource, Later, Subset, cut_evenly, read_only
 from primedpca.sources.files.images import pillow
 
-torch = needed("torch", "`Activations`", "torch")
+torch: Any = Later("torch", "`Activations`", "torch")
 
 __all__ = ["Activations", "BlockColumns", "imagenet", "load_weights", "residual"]
 

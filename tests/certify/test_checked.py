@@ -1,0 +1,362 @@
+"""The proof of block Krylov in any arithmetic: its parts, and a search for false claims."""
+
+import math
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from unittest import mock
+
+import numpy as np
+import pytest
+from checked_fuzz import Problem, examine, problem, run, summary
+
+from primedpca import PrimedPCA
+from primedpca._certify import bounds, checked, checks
+from primedpca._certify.bounds import Evidence, carried, clusters
+from primedpca._operator.operator import Centred
+from primedpca._solve import driver
+from primedpca._solve.driver import Stage
+from primedpca.priming import BlockKrylov
+from primedpca.priming.block_krylov import looked
+
+
+def spread(rng, n=60, d=30, ratio=0.8, dtype="f4"):
+    """Rows of a falling spectrum."""
+    X = rng.normal(size=(n, d)) * ratio ** np.arange(d)
+    return (X @ np.linalg.qr(rng.normal(size=(d, d)))[0]).astype(dtype)
+
+
+def certifier_of(X, priming, k=3, failure=1e-6, seed=0, tol=1.5, start=None):
+    data = Centred(X)
+    return checked.CheckedCertifier(data, data.in_float64(), priming, k, failure, seed, tol, start)
+
+
+def steps_of(certifier, width, count):
+    """Look at each of the first steps; yield the snapshots."""
+    stage = Stage(certifier.priming, width, count, certifier._seed, certifier)
+    for snapshot in stage.snapshots():
+        certifier.look(snapshot)
+        yield snapshot
+        certifier.go_on()
+
+
+# -- no claim is false -----------------------------------------------------------------------
+
+
+def test_no_claim_of_any_look_is_false():
+    results = run(range(120))
+    assert not any(r.violated for r in results), summary(results)
+    assert sum(r.claims for r in results) > 2500
+    assert sum(r.met for r in results) > 45  # the search is not empty
+
+
+@contextmanager
+def variant(changes):
+    """A tempting change of the proof that is wrong."""
+    with ExitStack() as stack:
+        for where, what, wrong in changes():
+            stack.enter_context(mock.patch.object(where, what, wrong))
+        yield
+
+
+def trusted_products():
+    look = checks.Check.look
+
+    def trusting(self, state, share, seed):
+        found = look(self, state, share, seed)
+        return found._replace(error=0.0, tests=0 * found.tests, noise=0.0)
+
+    return [(checks.Check, "look", trusting)]
+
+
+def ritz_gaps():
+    return [(checked, "upper", lambda evidence: np.append(evidence.values, 0.0))]
+
+
+def missed_by_ritz_values():
+    whole = checked.CheckedCertifier._evidence
+
+    def of_ritz_values(self, state, *others):
+        found = whole(self, state, *others)
+        return None if found is None else replace(found, missed=max(0.0, state.rest))
+
+    return [(checked.CheckedCertifier, "_evidence", of_ritz_values)]
+
+
+def expected_length():
+    return [(checks, "tau", lambda s, failure: math.sqrt(s))]
+
+
+def exact_rides():
+    errors = checks.Riders._errors
+    return [(checks.Riders, "_errors", lambda *args: [0 * part for part in errors(*args)])]
+
+
+VARIANTS = {
+    "trusted products": trusted_products,
+    "gaps between Ritz values": ritz_gaps,
+    "missed variance from Ritz values": missed_by_ritz_values,
+    "the expected length of a Gaussian vector": expected_length,
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_tempting_variants_are_found_false_on_the_same_problems(name):
+    with variant(VARIANTS[name]):
+        assert sum(bool(r.violated) for r in run(range(40))) >= 4
+
+
+def blind(seed):
+    """Products in which the top component is missing, and a start that misses it as well."""
+    rng = np.random.default_rng(seed)
+    X = spread(rng, ratio=0.9)
+    vectors = np.linalg.svd(X - X.mean(axis=0))[2]
+    top = vectors[0]
+    liar = X - np.outer((X - X.mean(axis=0)) @ top, top)
+    start = np.ascontiguousarray(vectors[1:5].T)
+    return Problem(X, 3, BlockKrylov(4), 1e-6, 1.5, 6, seed, start, liar.astype("f4"))
+
+
+def test_products_that_hide_a_component_are_found_out_unless_their_errors_count_as_zero():
+    assert not any(examine(blind(seed)).violated for seed in range(6))
+    with variant(exact_rides):
+        assert sum(bool(examine(blind(seed)).violated) for seed in range(6)) >= 4
+
+
+def test_a_start_at_the_random_vectors_is_found_false(monkeypatch):
+    monkeypatch.setattr(checked.zlib, "crc32", lambda start: 0)
+    X, falses = spread(np.random.default_rng(0), ratio=0.95), 0
+    for seed in range(6):
+        p = Problem(X, 3, BlockKrylov(8), 1e-6, 1.5, 3, seed)
+        assert not examine(p).violated
+        # The same vectors, as a start that a checksum does not tell from none.
+        p.start = certifier_of(X, p.priming, seed=seed).check.omega
+        falses += bool(examine(p).violated)
+    assert falses == 6
+
+
+def test_undivided_failure_probability_is_found_false(monkeypatch):
+    # A new departure at every look, and one eigenvalue ahead of all others: independent events.
+    monkeypatch.setattr(checks, "RIDES", 0)
+    rng, failure, runs = np.random.default_rng(0), 0.3, 60
+    left = np.linalg.qr(rng.normal(size=(40, 16)) - 0.5)[0]
+    left = np.linalg.qr(left - left.mean(axis=0))[0]
+    X = (left * 0.45 ** np.arange(16)) @ np.linalg.qr(rng.normal(size=(16, 16)))[0]
+
+    def false_fits():
+        problems = (Problem(X, 1, BlockKrylov(1), failure, 1.5, 14, seed) for seed in range(runs))
+        return sum(bool(examine(p).violated) for p in problems)
+
+    assert false_fits() <= 0.5 * failure * runs
+    looks = property(lambda self: 1, lambda self, value: None)
+    with mock.patch.object(checked.CheckedCertifier, "_looks", looks, create=True):
+        assert false_fits() > failure * runs
+
+
+# -- what depends on the random vectors ------------------------------------------------------
+
+
+def test_the_random_vectors_are_none_that_block_krylov_draws():
+    X = np.random.default_rng(0).normal(size=(30, 20))
+    for seed in range(3):
+        omega = certifier_of(X, BlockKrylov(8), seed=seed).check.omega
+        drawn = [np.random.default_rng((seed, step)).standard_normal(20) for step in range(30)]
+        assert not np.isin(np.stack(drawn), omega).any()
+
+
+def test_random_vectors_of_another_start_are_others():
+    X = spread(np.random.default_rng(0))
+    starts = [None, np.eye(30, 3), np.eye(30, 4)]
+    first = [certifier_of(X, BlockKrylov(), start=s).check.omega[0, 0] for s in starts]
+    assert len(set(first)) == 3
+
+
+def test_the_priming_does_not_depend_on_the_random_vectors():
+    X, bases = spread(np.random.default_rng(1), ratio=0.95), []
+    for draw in (0, 1):
+        certifier = certifier_of(X, BlockKrylov(2))
+        certifier.check.omega = np.random.default_rng(draw).standard_normal((30, 8))
+        *_, last = steps_of(certifier, 4, 8)
+        assert certifier._riders is not None
+        bases.append(np.concatenate(last.state.basis, axis=1))
+    np.testing.assert_array_equal(*bases)
+
+
+def test_riders_do_not_depend_on_each_other():
+    X = spread(np.random.default_rng(2), ratio=0.95)
+    certifier = certifier_of(X, BlockKrylov(2))
+    for _ in steps_of(certifier, 4, 4):
+        pass
+    riders, cast = certifier._riders, []
+    image = riders.images[-1].copy()
+    for factor in (1.0, 2.0**150):
+        riders.images[-1] = image * np.append(factor, np.ones(7))
+        cast.append(riders.board(np.float32)[:, 1:])
+        riders.images[-1] = image
+    np.testing.assert_array_equal(*cast)
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_the_parts_of_a_look_add_up_to_its_share(monkeypatch, side):
+    parts = []
+
+    def counted(owner, name, at):
+        method = getattr(owner, name)
+
+        def wrapper(self, *args):
+            parts.append(args[at])
+            return method(self, *args)
+
+        monkeypatch.setattr(owner, name, wrapper)
+
+    counted(checks.Check, "look", 1)
+    counted(checks.Check, "columns", 2)
+    counted(checks.Riders, "missed", 1)
+    failure = 1e-3
+    certifier = certifier_of(
+        spread(np.random.default_rng(3), ratio=0.7), BlockKrylov(6, side=side), failure=failure
+    )
+    for snapshot in steps_of(certifier, 5, 6):
+        last, looks = snapshot, certifier._looks
+        if looks:
+            assert sum(parts) <= failure / looks / (looks + 1) * (1 + 1e-12)
+            assert len(parts) == (4 if side == "left" else 3)
+        parts.clear()
+    conclusion = certifier.conclude(last)
+    assert certifier.spent <= failure
+    assert conclusion.certificate.failure_probability == certifier.spent
+
+
+def test_a_second_stage_has_only_what_the_first_left_of_the_failure_probability(monkeypatch):
+    given = []
+    original = driver.ProbeCertifier.__init__
+
+    def recorded(self, data, priming, wanted, failure, *others):
+        given.append(failure)
+        original(self, data, priming, wanted, failure, *others)
+
+    monkeypatch.setattr(driver.ProbeCertifier, "__init__", recorded)
+    X = spread(np.random.default_rng(4), n=300, d=60, ratio=0.9) + np.float32(30)
+    options = {"tol": 1e-6, "failure_probability": 0.01, "random_state": 0}
+    assert PrimedPCA(4, priming=BlockKrylov(4), **options).fit(X).converged_
+    assert len(given) == 1
+    assert 0 < given[0] <= 0.005
+
+
+def test_the_vectors_that_are_mapped_do_not_depend_on_a_proven_number(monkeypatch):
+    X, seen = spread(np.random.default_rng(5), n=200, ratio=0.985), []
+    columns = checks.Check.columns
+
+    def recorded(self, findings, turn, share):
+        seen[-1].append(turn)
+        return columns(self, findings, turn, share)
+
+    monkeypatch.setattr(checks.Check, "columns", recorded)
+    for more in (0, 2):
+        monkeypatch.setattr(
+            checked, "fewest", lambda *args, more=more: (bounds.fewest(*args)[1] + more,) * 2
+        )
+        seen.append([])
+        for _ in steps_of(certifier_of(X, BlockKrylov(6, side="left"), k=0.2), 5, 5):
+            pass
+    assert len(seen[0]) > 3
+    for one, other in zip(*seen, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+# -- parts of the proof ----------------------------------------------------------------------
+
+
+def test_quantiles_of_lengths_and_sums():
+    rng = np.random.default_rng(6)
+    squares = rng.standard_normal((20000, 8, 3)) ** 2
+    for failure in (0.3, 0.05, 0.01):
+        short = np.sqrt(squares[:, :, 0].sum(axis=1)) < checks.tau(8, failure)
+        assert abs(short.mean() - failure) < 5 * math.sqrt(failure / 20000)
+        for weights in ([1, 0, 0], [0.5, 0.3, 0.2], [0.9, 0.05, 0.05]):
+            sums = (squares * weights).sum(axis=(1, 2))
+            assert (sums < checks.tau_of_sum(8, failure) ** 2).mean() <= failure
+
+
+def test_a_column_is_tested_by_all_others_however_large_its_own_test_is():
+    X = spread(np.random.default_rng(2), ratio=0.95)
+    certifier = certifier_of(X, BlockKrylov(2))
+    for _ in steps_of(certifier, 4, 4):
+        pass
+    tests = 1e-9 * np.ones((8, 8)) + np.eye(8)
+    sizes = certifier._riders._by_others(tests, 0.0, 0.1)
+    expected = math.sqrt(7) * 1e-9 / checks.tau(7, 0.1 / ((checks.RIDES + 1) * 8))
+    np.testing.assert_allclose(sizes, expected)
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("max_basis", [None, 12])
+def test_the_relation_of_a_basis_holds_after_every_step_and_restart(side, max_basis):
+    X = spread(np.random.default_rng(7), ratio=0.95, dtype="f8")
+    rows = (X - X.mean(axis=0)) / math.sqrt(len(X))
+    square = rows.T @ rows if side == "right" else rows @ rows.T
+    data, priming, smallest = Centred(X), BlockKrylov(3, max_basis, side), 99
+    for snapshot in Stage(priming, 4, 9, 0, checked.NoCertifier(data)).snapshots():
+        state = looked(snapshot.state)
+        v, w = np.concatenate(state.basis, axis=1), state.coupling.shape[1]
+        error = square @ v - v @ state.projected
+        error[:, v.shape[1] - w :] -= state.newest @ state.coupling
+        assert np.linalg.norm(error) < 1e-12
+        turned = state.coupling @ state.turn[v.shape[1] - w :]
+        np.testing.assert_allclose(turned, state.residual, atol=1e-12)
+        smallest = min(smallest, v.shape[1]) if snapshot.step > 4 else 99
+    assert (smallest < 12) == (max_basis is not None)
+
+
+def test_errors_outside_the_span_count_for_clusters():
+    # A pair of equal variances whose residuals are not known, only their sizes.
+    theta, sizes, rest = np.array([1.0, 0.999, 0.3]), np.array([0.05, 0.05, 0.01]), 0.1
+    square = np.diag([*theta, rest, rest, rest])
+    square[3, 0] = square[0, 3] = sizes[0]
+    square[4, 1] = square[1, 4] = sizes[1]
+    vectors = np.linalg.eigh(square)[1][:, :-3:-1]
+    true = math.asin(np.linalg.norm(vectors[2:], ord=2))
+    evidence = Evidence(theta, np.zeros((1, 3)), rest, 1e-12, columns=sizes, outside=True)
+    up = np.linalg.eigvalsh(square)[::-1][:4] + 1e-9
+    up[3] = rest
+    ((start, stop, bound),) = clusters(evidence, 2, up)
+    assert (start, stop) == (0, 2)
+    assert true <= bound < 0.2
+
+
+def test_carried_bounds_hold_for_vectors_that_are_not_orthonormal():
+    rng = np.random.default_rng(8)
+    for _ in range(200):
+        d, p = 12, 4
+        values = np.sort(10.0 ** -rng.uniform(0, 4, d))[::-1]
+        square = np.diag(values)
+        skew = 10.0 ** -rng.uniform(2, 6)
+        basis = np.eye(d, p) + skew * rng.normal(size=(d, p)) / 20
+        small = basis.T @ square @ basis
+        theta, turn = np.linalg.eigh((small + small.T) / 2)
+        theta, vectors = theta[::-1], basis @ turn[:, ::-1]
+        residual = square @ vectors - vectors * theta
+        off = np.linalg.norm(vectors.T @ vectors - np.eye(p), ord=2)
+        inside = np.linalg.qr(vectors)[0]
+        outside = np.eye(d) - inside @ inside.T
+        top = np.linalg.eigvalsh(outside @ square @ outside)[-1]
+        e = 1.1 * np.linalg.norm(residual)
+        sizes = np.linalg.norm(residual, axis=0)
+        evidence = Evidence(theta, np.zeros((0, p)), 0.0, e, columns=sizes, skew=off)
+        assert top <= carried(evidence, values[: p + 1]) * (1 + 1e-9)
+
+
+def test_a_change_of_zero_and_tiny_probabilities_are_no_errors():
+    X = np.zeros((30, 12), "f4")
+    X[:, :3] = np.random.default_rng(9).integers(-3, 4, (30, 3))
+    for options in ({}, {"failure_probability": 5e-324}):
+        for side in ("right", "left"):
+            pca = PrimedPCA(3, priming=BlockKrylov(1, side=side), random_state=0, **options).fit(X)
+            assert pca.converged_
+
+
+def test_problems_of_the_search_are_of_every_kind():
+    kinds = [problem(seed) for seed in range(160)]
+    assert {p.priming.side for p in kinds} == {"right", "left"}
+    assert any(p.start is not None for p in kinds)
+    assert any(p.liar is not None for p in kinds)
+    assert any(isinstance(p.k, float) for p in kinds)
