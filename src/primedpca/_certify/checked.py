@@ -15,17 +15,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from primedpca._certify.bounds import (
+    NEGLIGIBLE,
+    UNIT,
     Evidence,
     angle_bounds,
     carried,
     certificate_of,
     fewest,
+    rounding_of,
     spectral_norm,
     upper,
 )
 from primedpca._certify.certifiers import NoCertifier, Proof
 from primedpca._certify.checks import RIDES, Check, Findings, Riders
-from primedpca._certify.rounding import NEGLIGIBLE, UNIT, rounding_of
 from primedpca._core.arrays import to_numpy
 from primedpca._core.orthonormal import combine, complete, orthonormalise
 from primedpca._operator.operator import Centred

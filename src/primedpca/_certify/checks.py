@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.polynomial import Polynomial
 
-from primedpca._certify.bounds import spectral_norm
-from primedpca._certify.rounding import UNIT, rounding_of
+from primedpca._certify.bounds import UNIT, rounding_of, spectral_norm
 from primedpca._core.arrays import to_numpy
 from primedpca._core.orthonormal import combine, inner_products
 from primedpca._operator.operator import Centred
