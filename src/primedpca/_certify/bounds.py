@@ -189,17 +189,17 @@ def _block_sines(evidence: Evidence, k: int, up: np.ndarray) -> np.ndarray:
         s = (np.sqrt(s) + evidence.error_of(np.sqrt(later))) ** 2
         whole += float(evidence.error_of(np.ones(theta.size)))
     # Along the span, the residuals meet u_i itself and, in second order, the other Ritz vectors.
-    along = np.full(fine.size, cross)
+    along, second = np.full(fine.size, cross), np.zeros(fine.size)
     if evidence.crosses is not None:
-        along = evidence.crosses[fine] + cross * np.minimum(kappa * cross + psi, 1.0)
-    ahead = low[fine] - evidence.above - s - e * kappa
+        along = evidence.crosses[fine] / math.sqrt(1 - evidence.skew)
+        along += cross * (np.minimum(kappa * cross + psi, 1.0) + delta)
+        second = cross * kappa
+    ahead = low[fine] - evidence.above - s - e * kappa - kappa * whole * second
     z = _sizes(evidence)[fine] * (1 + 2 * delta) + kappa * (whole * along + (1 + cross) * e)
     z += whole * delta + e * (psi + delta)
     with np.errstate(divide="ignore", invalid="ignore"):
         z = np.where(ahead > 0, z / ahead, np.inf)
-        if evidence.crosses is not None:
-            along = along + cross * kappa * z
-        inside = (kappa * (z + along) + psi + delta) * math.sqrt(1 + evidence.skew)
+        inside = (kappa * (z + along + second * z) + psi + delta) * math.sqrt(1 + evidence.skew)
         sines = np.hypot(inside, z)
     found[fine] = np.where(np.isfinite(sines), np.minimum(sines, 1.0), 1.0)
     return found
