@@ -183,6 +183,7 @@ class CheckedCertifier(NoCertifier):
         self.exhausted = self.hopeless = False
         self._settled, self._tried, self._attempts = 0, -3, 0
         self._failure, self._seed, self._origin = failure_probability, seed, origin
+        self._warm = start is not None
         self._riders: Riders | None = None
         self._looking, self._looks, self._departures = False, 0, 0
         self.spent = 0.0
@@ -218,7 +219,10 @@ class CheckedCertifier(NoCertifier):
         if state.variances.size <= k or not change < READY:
             return None
         if change <= self.tol:
-            self._settled = self._settled or state.step
+            # From a good start components settle at once, but the basis is too small for a proof.
+            width = max(1, state.basis[0].shape[1])
+            least = 4 + 3 * k // width if self._warm else 0
+            self._settled = self._settled or max(state.step, least)
         rides = self._rides(state, k)
         if self._settled and state.step > 1.3 * self._settled + PATIENCE:
             self._attempts = ATTEMPTS  # the proof would cost more than the fit
