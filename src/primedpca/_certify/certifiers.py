@@ -32,7 +32,7 @@ from primedpca._certify.inertia import ceiling
 from primedpca._certify.probes import Probes, Riding, unevenness
 from primedpca._certify.sketch_bounds import missed_by, refined_certificate, sketch_certificate
 from primedpca._core.arrays import to_numpy
-from primedpca._core.orthonormal import combine, complete
+from primedpca._core.orthonormal import basis_of, combine, complete
 from primedpca._operator.operator import Centred
 from primedpca._operator.scaling import decomposition
 from primedpca.priming import BlockKrylov, Exact
@@ -53,6 +53,8 @@ __all__ = [
 READY = 0.3
 #: Residual of a Ritz vector, in its Ritz value, from which it counts as settled.
 SETTLED = 1e-3
+#: Departure from orthonormality at which components are orthonormalised again.
+SKEW = 1e-6
 
 
 class Proof(NamedTuple):
@@ -163,6 +165,11 @@ def refined(data: Centred, priming: Priming, snapshot: Snapshot, k: int) -> Deco
     zero.
     """
     basis, variances = priming.refined(snapshot.state._replace(n_directions=k), data)
+    square = to_numpy(basis.T @ basis)
+    if np.abs(square - np.eye(square.shape[0])).max(initial=0.0) > SKEW:
+        basis = basis_of(
+            basis
+        )  # data lost in rounding: nothing is proven, but this much is promised
     basis = complete(basis, data.like, k, 0)
     variances = np.concatenate([variances, np.zeros(max(0, k - variances.size))])
     return decomposition(data, basis[:, :k], variances)
