@@ -182,7 +182,7 @@ class CheckedCertifier(NoCertifier):
         self._settled, self._tried, self._attempts = 0, -3, 0
         self._failure, self._seed, self._origin = failure_probability, seed, origin
         self._riders: Riders | None = None
-        self._looking, self._looks, self._departures = False, 0, 0
+        self._looking, self._looks, self._counted, self._departures = False, 0, 0, 0
         self.spent = 0.0
         self._best, self._blocks, self._restarted = math.inf, 0, False
         self._ceiling = np.zeros(0)
@@ -226,6 +226,8 @@ class CheckedCertifier(NoCertifier):
             missed = min(1.17 * self._guess(state, k), 0.98 * float(state.variances[k - 1]))
             early = self._attempts > 0 and state.step < self._tried + 5
             if early or change > self.tol or self._within(state, k, missed) > 0.7 * self.tol:
+                if self._attempts:
+                    self._share()
                 return None
             self._ride_alone(state, k)
             return self._last(state, k, full)
@@ -237,6 +239,7 @@ class CheckedCertifier(NoCertifier):
         if state.step > self._settled + PATIENCE:
             self._ride_alone(state, k)
             return self._last(state, k, full)
+        self._share()  # whether or not the look is made
         return self._prove(state, k, full, False) if self._may_prove(state, k) else None
 
     def _last(self, state: KrylovState, k: int, full: bool) -> Proof | None:
@@ -355,10 +358,7 @@ class CheckedCertifier(NoCertifier):
 
     def _prove(self, state: KrylovState, k: int, full: bool, last: bool) -> Proof | None:
         """Return the proof of a basis, or None if none is near and this is not the last look."""
-        self._looks += 1
-        # The parts of all looks together, the sum of 1 / (r (r + 1)), never exceed 1.
-        share = self._failure / 2 / (self._looks * (self._looks + 1))
-        self.spent += share
+        share = self._share()
         # A half for the errors, a quarter for columns on either side.
         seed = (self._seed, 7, self._looks, self._origin)
         findings = self.check.look(state, share / 2, seed)
@@ -391,6 +391,19 @@ class CheckedCertifier(NoCertifier):
         vectors = complete(found.vectors, self.wide.like, k, 0)[:, :k]
         find = partial(decomposition, self.wide, vectors, variances)
         return Proof(certificate, find, counted, found.evidence)
+
+    def _share(self) -> float:
+        """Return the part of the failure probability that a look at this step has.
+
+        Where the random vectors decide whether a look is made or the fit ends, every step counts:
+        they may not choose the step that has a share.  A second look at a step repeats the first.
+        """
+        step = len(self._changes)
+        if step > self._counted:
+            self._counted, self._looks = step, self._looks + 1
+            self.spent += self._failure / 2 / (self._looks * (self._looks + 1))
+        # The parts of all looks together, the sum of 1 / (r (r + 1)), never exceed 1.
+        return self._failure / 2 / (self._looks * (self._looks + 1))
 
     def _certificate(self, found: Mapped, k: int) -> Certificate:
         certificate = certificate_of(
