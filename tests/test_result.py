@@ -5,9 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from primedpca._solve.solution import Solution
 from primedpca.report import certificate_words
-from primedpca.result import Certificate, Cluster, Decomposition, Status
+from primedpca.result import Certificate, Cluster, Decomposition, Solution, Status
 
 RIGHT = math.pi / 2
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
+from contextlib import nullcontext
 from copy import copy
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,18 +20,12 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from primedpca._core.allocator import reusing_memory
 from primedpca._core.arrays import check_python_numbers, is_dense, is_sparse, namespace, to_numpy
 from primedpca._core.orthonormal import orthonormalise
-from primedpca._core.parameters import (
-    DEFAULT,
-    DEFAULTS,
-    as_bytes,
-    as_seed,
-    check_options,
-    is_proven,
-)
+from primedpca._core.parameters import DEFAULT, DEFAULTS, as_seed, check_options, is_proven
 from primedpca._core.threads import lock_of
-from primedpca._core.units import check_square
+from primedpca._core.units import as_bytes, check_square
 from primedpca._io.lazy_scores import Seen, lazy_scores
 from primedpca._io.model_file import read_model, write_model
 from primedpca._io.score_file import check_path, write_scores_file
@@ -57,11 +54,10 @@ from primedpca._operator.operator import Centred
 from primedpca._planning.plan import all_for_mle, likeliest_dimension, make_plan
 from primedpca._session.session import fit_session
 from primedpca._solve.driver import Goal, solve
-from primedpca._solve.refine import check_rows
-from primedpca._solve.solution import Solution
 from primedpca.engines import together
 from primedpca.priming.sketch import Stream
 from primedpca.protocols import DataSource
+from primedpca.result import Solution
 from primedpca.sources import as_source
 from primedpca.sources.memory.dask_array import is_dask
 from primedpca.sources.memory.frames import is_frame
@@ -277,14 +273,19 @@ class PrimedPCA(
             scale=self.scale,
             missing=self.missing,
         )
-        check_rows(data)
+        data.check_rows()
         self.history_: list[dict[str, Any]] = []
         shown = None if sample_weight is None else {"sample_weight": sample_weight}
+        proven, traits = is_proven(options), data.engine.traits
+        alone, speaks = traits.ranks == 1 and self.checkpoint is None, traits.rank == 0
+        opened = None if alone else fit_session(data, options, sample_weight, start)
         with (
-            fit_session(data, options, sample_weight, start) as session,
-            watched(self, data.shape[0], session.speaks, X=X, y=y, metadata=shown) as tell,
+            # With `max_memory` set, freed blocks are not kept for reuse.
+            reusing_memory(self.max_memory is None),
+            opened or nullcontext() as session,
+            watched(self, data.shape[0], speaks, X=X, y=y, metadata=shown) as tell,
         ):
-            data = data.view(engine=session.engine)
+            data = data if session is None else data.view(engine=session.engine)
             guess = isinstance(self.n_components, str) and self.n_components == "mle"
             plan = make_plan(
                 data,
@@ -292,11 +293,12 @@ class PrimedPCA(
                 self.priming,
                 self.extra_components,
                 tol=self.tol,
-                proven=is_proven(options),
-                max_memory=as_bytes(self.max_memory),
+                proven=proven,
+                max_memory=math.inf if self.max_memory is None else as_bytes(self.max_memory),
                 batch_size=self.batch_size,
             )
-            self.plan_, seed = session.begin(plan, as_seed(self.random_state))
+            seed = as_seed(self.random_state)
+            self.plan_, seed = (plan, seed) if session is None else session.begin(plan, seed)
             deterministic = self.certificate == "deterministic"
             goal = Goal(
                 tol=self.tol,
@@ -305,14 +307,12 @@ class PrimedPCA(
                 refine_share=self.refine_share,
                 failure_probability=0.0 if deterministic else self.failure_probability,
                 seed=seed,
-                proven=is_proven(options),
+                proven=proven,
             )
-            told = session.agreed(tell)
-            solution = session.solution(
-                lambda: solve(data, self.plan_, goal, start=start, progress=told)
-            )
-            self._keep(solution, data, guess)
-        if self.verbose and not callable(self.verbose) and session.speaks:
+            told = tell if session is None else session.agreed(tell)
+            fit = partial(solve, data, self.plan_, goal, start=start, progress=told)
+            self._keep(fit() if session is None else session.solution(fit), data, guess)
+        if self.verbose and not callable(self.verbose) and speaks:
             print(f"primedpca: {self.certificate_ or self.status_}")
         return self
 
@@ -334,8 +334,8 @@ class PrimedPCA(
         k = found.explained_variance.size
         if guess:
             k = likeliest_dimension(found.explained_variance, found.n_samples)
+            solution = solution.first(k)
         self.__dict__.update(attributes(found, k, data.shape), **circumstances(data))
-        solution = solution.first(k)
         self.status_, self.n_passes_ = solution.status, solution.passes
         self.converged_, proof = solution.converged, solution.certificate
         self.history_, self.certificate_ = solution.history, proof
@@ -541,7 +541,7 @@ class PrimedPCA(
             check_unchanged(known, k, options)
             weights = as_weights(sample_weight, source.shape[0])
             self._set_stream(taken_in(known, source, weights, self.center))
-            self.map_ = map_of(source)
+            self.map_ = map_of(source, source.traits)
         return self
 
     def merge(self, other: Any) -> PrimedPCA:
@@ -643,7 +643,13 @@ class PrimedPCA(
 
     def _source(self, X: Any, reset: bool) -> DataSource:  # noqa: N803
         """``X`` as a source; scikit-learn validates the types that it knows."""
-        if isinstance(X, (np.memmap, np.ma.MaskedArray)) or not (
+        array = type(X) is np.ndarray and X.ndim == 2 and X.size and X.dtype.kind in "biuf"
+        if reset and array:
+            # Such an array passes all of scikit-learn's checks, which take as long as a small fit.
+            self.__dict__.pop("feature_names_in_", None)
+            self.n_features_in_ = X.shape[1]
+            source = as_source(X)
+        elif isinstance(X, (np.memmap, np.ma.MaskedArray)) or not (
             isinstance(X, (list, tuple, np.ndarray)) or is_sparse(X)
         ):
             source = as_source(X)
@@ -655,17 +661,10 @@ class PrimedPCA(
                 self.n_features_in_ = source.shape[1]
             else:
                 _check_n_features(self, np.broadcast_to(0, source.shape), reset=False)
-            return source if self.device is None else on_device(source, self.device)
-        check_python_numbers(X, "`X`")
-        checked = validate_data(
-            self,
-            X,
-            reset=reset,
-            accept_sparse=True,
-            dtype="numeric",
-            ensure_all_finite=False,
-        )
-        source = as_source(checked)
+        else:
+            check_python_numbers(X, "`X`")
+            options = {"accept_sparse": True, "dtype": "numeric", "ensure_all_finite": False}
+            source = as_source(validate_data(self, X, reset=reset, **options))
         return source if self.device is None else on_device(source, self.device)
 
     def _seen(self, X: Any) -> Centred:  # noqa: N803

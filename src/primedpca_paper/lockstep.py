@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from primedpca._core.arrays import is_torch_array
-from primedpca._core.blas import one_blas_thread
 from primedpca._core.orthonormal import random_basis
+from primedpca._core.threads import one_blas_thread
 from primedpca.priming.stochastic import Stochastic
 from primedpca.protocols import Array, Like
 from primedpca.sources.base import cut_evenly

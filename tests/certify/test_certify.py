@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
 
 from primedpca import PrimedPCA, certify
-from primedpca._core.blas import one_blas_thread
+from primedpca._core.threads import one_blas_thread
 from primedpca._operator.operator import Centred
 from primedpca._solve.audit import audit
 from primedpca.metrics import angles

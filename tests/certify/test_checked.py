@@ -184,7 +184,7 @@ def test_the_priming_does_not_depend_on_the_random_vectors():
     X, found = spread(np.random.default_rng(1), 200, 60, 0.95), []
     original = checked.CheckedCertifier._ride_alone
     for draw in (0, 1):
-        certifier, widths = certifier_of(X, BlockKrylov(2), tol=0.1), []
+        certifier, widths = certifier_of(X, BlockKrylov(3), tol=0.1), []
         # Neither very short nor very long ones may change what the priming does.
         omega = np.random.default_rng(draw).standard_normal((60, 8)) * 20.0**draw
         certifier.check.omega = omega

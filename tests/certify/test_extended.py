@@ -8,8 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from extended import BITS, truth
-from extended_fuzz import Findings, certificate_claims, complaints, run, table
-from extended_problems import CATEGORIES
+from extended_fuzz import Findings, certificate_claims, complaints, examine, run, table
+from extended_problems import CATEGORIES, problem
 
 from primedpca import PrimedPCA
 
@@ -92,3 +92,11 @@ def test_no_claim_is_false():
 def test_no_claim_of_twenty_thousand_problems_is_false():
     seeds = range(FIRST_SEED, FIRST_SEED + SLOW)
     assert_nothing_false(run(seeds, os.cpu_count() or 1))
+
+
+@pytest.mark.parametrize("seed", [4001743])
+def test_problems_that_once_had_a_false_claim(seed):
+    found = examine(problem(seed))
+    assert found.claims
+    assert not found.violated
+    assert not found.raw

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
+from primedpca._certify.bounds import UNIT, rounding_of
 from primedpca._certify.probes import COUNT, PASSES, Probes, Riding, _inverse, unevenness
-from primedpca._certify.rounding import UNIT, rounding_of
 from primedpca._core.arrays import like_block
 from primedpca._operator.operator import Centred
 from primedpca.priming import BlockKrylov

@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from primedpca import PrimedPCA, as_source
 from primedpca._core.arrays import to_numpy
-from primedpca._core.blas import one_blas_thread
+from primedpca._core.threads import one_blas_thread
 from primedpca._operator.operator import Centred
 from primedpca.engines import LocalEngine, as_engine
 from primedpca.engines.base import CountedEngine, RecordedEngine

@@ -11,11 +11,10 @@ import threading
 import numpy as np
 import pytest
 from sklearn.base import clone
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from primedpca import PrimedPCA, as_source, certify, prime, refine
-from primedpca._core.blas import one_blas_thread
-from primedpca._core.threads import lock_of
+from primedpca._core.threads import lock_of, one_blas_thread
 from primedpca.sources.files.common import InOrder
 
 X = np.random.default_rng(0).normal(size=(3200, 300)) * np.arange(1, 301) ** -0.5
@@ -46,6 +45,19 @@ def test_the_bits_do_not_hang_on_the_threads_of_blas(way):
         with threadpool_limits(count, user_api="blas"):
             found.append([part.tobytes() for part in WAYS[way]()])
     assert found[0] == found[1] == found[2]
+
+
+def test_another_thread_cannot_lift_the_limit_of_a_fit():
+    libraries = ThreadpoolController().select(user_api="blas").lib_controllers
+    if not all(hasattr(library, "clear_controlling_thread") for library in libraries):
+        pytest.skip("threadpoolctl before 3.8, or a BLAS other than OpenBLAS")
+    before = [library.num_threads for library in libraries]
+    with one_blas_thread():
+        other = threading.Thread(target=lambda: [lib.set_num_threads(2) for lib in libraries])
+        other.start()
+        other.join()
+        assert {library.num_threads for library in libraries} == {1}
+    assert [library.num_threads for library in libraries] == before
 
 
 def in_parallel(*calls):

@@ -17,22 +17,21 @@ from typing import Any
 import numpy as np
 
 from primedpca._core.outward_rounding import arcsin_up
+from primedpca._operator.operator import Centred
 from primedpca._operator.scaling import bounds_in_unit_of_data
 from primedpca.result import Certificate, Cluster
 
 __all__ = [
-    "Evidence",
-    "angle_bounds",
-    "carried",
-    "certificate_of",
-    "clusters",
-    "fewest",
-    "lower",
-    "spectral_norm",
-    "stream_bounds",
-    "upper",
+    *("NEGLIGIBLE", "UNIT", "Evidence", "angle_bounds", "carried", "certificate_of", "clusters"),
+    *("fewest", "lower", "preparation_error", "rounding_of", "spectral_norm", "stream_bounds"),
+    *("upper"),
 ]
 
+#: Unit roundoff of float64, in which all proofs are made.
+UNIT = 2.0**-53
+#: Fraction of the total variance up to which a variance may count as zero.  If rounding errors are
+#: larger than this, it is not proven whether a variance is zero, and none counts as zero.
+NEGLIGIBLE = 1e-9
 #: Explained variance ratios that differ by less than this count as equal.
 LITTLE = 1e-7
 
@@ -134,8 +133,8 @@ def angle_bounds(evidence: Evidence, k: int, up: np.ndarray) -> np.ndarray:
     proven) where neither applies.  ``up`` is the result of :func:`upper`.
     """
     theta, e = evidence.values, evidence.rounding
-    before = np.append(np.inf, theta[: k - 1] - e - theta[1:k])
-    gap = np.minimum(before, theta[:k] - up[1 : k + 1])
+    gap = theta[:k] - up[1 : k + 1]
+    gap[1:] = np.minimum(theta[: k - 1] - e - theta[1:k], gap[1:])
     sizes = _sizes(evidence)[:k] / math.sqrt(max(0.0, 1 - evidence.skew) or math.nan)
     with np.errstate(divide="ignore", invalid="ignore"):
         sine = np.where(gap > sizes, sizes / gap, 1.0)
@@ -149,6 +148,8 @@ def _arcsin_up(sines: np.ndarray) -> np.ndarray:
 
 def _sizes(evidence: Evidence) -> np.ndarray:
     """Bounds on the norms of the residuals, ``(p,)``."""
+    if not evidence.residual.size:
+        return evidence.errors()
     found: np.ndarray = np.linalg.norm(evidence.residual, axis=0) + evidence.errors()
     return found
 
@@ -169,6 +170,14 @@ def _block_sines(evidence: Evidence, k: int, up: np.ndarray) -> np.ndarray:
     if fine.size == 0 or evidence.skew > 0.5:
         return found
     g, cross = g[fine], evidence.cross / math.sqrt(1 - evidence.skew)
+    plain = evidence.columns is None and not evidence.outside
+    if plain and not b.size and evidence.skew == cross == 0.0:
+        # A full decomposition: all terms but these vanish, and the way to them is long.
+        psi, ahead = e * (1 / g).max(axis=1), low[fine] - evidence.above
+        with np.errstate(divide="ignore", invalid="ignore"):
+            z = np.where(ahead > 0, (e + e * psi) / ahead, np.inf)
+        found[fine] = np.minimum(np.hypot(psi, z), 1.0)
+        return found
     delta = evidence.skew * math.sqrt(1 + evidence.skew) / (1 - evidence.skew)
     g = np.maximum(g, 1e-150)  # so that squares do not overflow
     kappa, psi, whole = np.sqrt(_tops(b, g**-2)), evidence.error_of(1 / g), spectral_norm(b)
@@ -180,17 +189,17 @@ def _block_sines(evidence: Evidence, k: int, up: np.ndarray) -> np.ndarray:
         s = (np.sqrt(s) + evidence.error_of(np.sqrt(later))) ** 2
         whole += float(evidence.error_of(np.ones(theta.size)))
     # Along the span, the residuals meet u_i itself and, in second order, the other Ritz vectors.
-    along = np.full(fine.size, cross)
+    along, second = np.full(fine.size, cross), np.zeros(fine.size)
     if evidence.crosses is not None:
-        along = evidence.crosses[fine] + cross * np.minimum(kappa * cross + psi, 1.0)
-    ahead = low[fine] - evidence.above - s - e * kappa
+        along = evidence.crosses[fine] / math.sqrt(1 - evidence.skew)
+        along += cross * (np.minimum(kappa * cross + psi, 1.0) + delta)
+        second = cross * kappa
+    ahead = low[fine] - evidence.above - s - e * kappa - kappa * whole * second
     z = _sizes(evidence)[fine] * (1 + 2 * delta) + kappa * (whole * along + (1 + cross) * e)
     z += whole * delta + e * (psi + delta)
     with np.errstate(divide="ignore", invalid="ignore"):
         z = np.where(ahead > 0, z / ahead, np.inf)
-        if evidence.crosses is not None:
-            along = along + cross * kappa * z
-        inside = (kappa * (z + along) + psi + delta) * math.sqrt(1 + evidence.skew)
+        inside = (kappa * (z + along + second * z) + psi + delta) * math.sqrt(1 + evidence.skew)
         sines = np.hypot(inside, z)
     found[fine] = np.where(np.isfinite(sines), np.minimum(sines, 1.0), 1.0)
     return found
@@ -412,16 +421,15 @@ def certificate_of(
     """
     up, size = upper(evidence) if up is None else up, min(k, evidence.values.size)
     runs = [Cluster(*run) for run in clusters(evidence, size, up)]
-    angles = np.full(k, np.pi / 2)
+    angles, bounds = np.full(k, np.pi / 2), np.zeros((k, 2))
     angles[:size] = angle_bounds(evidence, size, up)
-    low = np.zeros(k)
-    low[:size] = lower(evidence)[:size]
-    up = np.concatenate([up[:size], np.full(k - size, evidence.above)])
+    bounds[:size, 0], bounds[:, 1] = lower(evidence)[:size], evidence.above
+    bounds[:size, 1] = up[:size]
+    low, high = bounds.T
     # A variance counts as zero if rounding errors alone explain its upper bound.  The trace bound
     # is off by (sqrt(p) + 2) e, and upper() adds a few e to it.
     few = 4.0 if kind == "exact" else 2 * math.sqrt(evidence.values.size) + 12
-    zero = (up <= min(few * evidence.rounding, evidence.negligible)) & (low == 0)
-    bounds = np.stack([low, up], axis=1)
+    zero = (high <= min(few * evidence.rounding, evidence.negligible)) & (low == 0)
     if data is not None:
         bounds = bounds_in_unit_of_data(data, bounds)
     return Certificate(
@@ -432,3 +440,60 @@ def certificate_of(
         failure_probability=failure,
         zero=zero,
     )
+
+
+# -- rounding errors of products with the data (docs/certificates.md, section 8) --------------
+
+
+def rounding_of(data: Centred, width: int, largest: float, skew: float = 0.0) -> float:
+    """Bound ``e`` on the error of ``C U`` for ``width`` orthonormal columns, in float64.
+
+    ``4 sqrt(p) (d + n_b + log2(blocks) + 10) u T + 2 theta_1 |U^T U - I| + (10 p + 64 sqrt(p))
+    u theta_1`` with ``p`` the width, ``n_b`` the rows of a block, ``u`` the unit roundoff, and
+    ``T`` the mean squared norm of the rows as they are multiplied.  For sparse rows, ``T`` is taken
+    before the mean is subtracted; in the first pass, it is relative to a guess of the mean.  The
+    factor 4 covers the products that orthogonalise a block against the basis, the 64 the parts
+    of each block that are dropped as rounding errors.  :func:`preparation_error` adds the errors
+    of mean, scale and filled values.
+
+    Parameters
+    ----------
+    data : Centred
+    width : int
+        Number of columns of ``U``.
+    largest : float
+        Upper bound on ``|C U|``.
+    skew : float, default=0.0
+        Upper bound on ``|U^T U - I|``.
+    """
+    n, d = data.shape
+    blocks = data.source.blocks
+    longest = max(stop - start for start, stop in blocks)
+    along, across = (longest, d) if data.source.axis == 0 else (n, longest)
+    rows = _rows_as_multiplied(data)
+    steps = along + across + d * (data.source.axis == 1) + math.log2(len(blocks)) + 10
+    products = 4 * math.sqrt(width) * steps * UNIT * rows
+    small = (10 * width + 64 * math.sqrt(width)) * UNIT * largest
+    return products + 2 * largest * skew + small + preparation_error(data, largest)
+
+
+def _rows_as_multiplied(data: Centred) -> float:
+    """Mean squared norm of the rows in the products, before the offset is subtracted."""
+    offset = data.frame.offset
+    shifted = 0.0 if offset is None else float(data.wide(offset) @ data.wide(offset))
+    return max(data.total + shifted, data.frame.first)
+
+
+def preparation_error(data: Centred, largest: float) -> float:
+    """Bound on the error of ``C`` from the rounding of mean, scale and filled values.
+
+    An error ``delta`` of the mean in all rows adds ``delta delta^T`` to ``C``.  Factors of the
+    columns with a relative error ``s`` turn ``C`` into ``D C D`` with ``|D - I| <= s``.  Values
+    filled with a rounded mean are off by ``delta`` in some rows only, so there ``delta`` enters in
+    first order.
+    """
+    delta, slip = data.frame.astray, data.frame.slip
+    error = 2 * delta**2 + (2 + slip) * slip * largest
+    if data.missing == "mean":
+        error += 2 * math.sqrt(_rows_as_multiplied(data)) * delta
+    return error

@@ -17,17 +17,19 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from primedpca._certify.bounds import (
+    NEGLIGIBLE,
+    UNIT,
     Evidence,
     carried,
     certificate_of,
     fewest,
     lower,
+    rounding_of,
     spectral_norm,
     upper,
 )
 from primedpca._certify.inertia import ceiling
 from primedpca._certify.probes import Probes, Riding, unevenness
-from primedpca._certify.rounding import NEGLIGIBLE, UNIT, rounding_of
 from primedpca._certify.sketch_bounds import missed_by, refined_certificate, sketch_certificate
 from primedpca._core.arrays import to_numpy
 from primedpca._core.orthonormal import combine, complete
@@ -171,7 +173,7 @@ class ExactCertifier(NoCertifier):
 
     Forming the matrix has an error of at most ``(n_b + log2(blocks) + 10) u T``, and decomposing
     it one of at most ``10 m u theta_1``, with ``m = min(n, d)`` and the other names as in
-    :func:`~primedpca._certify.rounding.rounding_of`.
+    :func:`~primedpca._certify.bounds.rounding_of`.
 
     Parameters
     ----------

@@ -15,17 +15,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from primedpca._certify.bounds import (
+    NEGLIGIBLE,
+    UNIT,
     Evidence,
     angle_bounds,
     carried,
     certificate_of,
     fewest,
+    rounding_of,
     spectral_norm,
     upper,
 )
 from primedpca._certify.certifiers import NoCertifier, Proof
 from primedpca._certify.checks import RIDES, Check, Findings, Riders
-from primedpca._certify.rounding import NEGLIGIBLE, UNIT, rounding_of
 from primedpca._core.arrays import to_numpy
 from primedpca._core.orthonormal import combine, complete, orthonormalise
 from primedpca._operator.operator import Centred
@@ -44,7 +46,7 @@ FALLEN = 0.88
 #: Estimated error of the components, in radians, below which the random vectors may depart.
 READY = 0.3
 #: The random vectors ride along with the priming if they need no more rides than this.
-ALONG = 4
+ALONG, FLAT = 4, 6
 #: Steps that the priming goes on after it has settled, before they ride alone.
 PATIENCE = 2
 #: Smallest variance that is looked for, in the largest.
@@ -181,6 +183,7 @@ class CheckedCertifier(NoCertifier):
         self.exhausted = self.hopeless = False
         self._settled, self._tried, self._attempts = 0, -3, 0
         self._failure, self._seed, self._origin = failure_probability, seed, origin
+        self._warm = start is not None
         self._riders: Riders | None = None
         self._looking, self._looks, self._counted, self._departures = False, 0, 0, 0
         self.spent = 0.0
@@ -191,7 +194,7 @@ class CheckedCertifier(NoCertifier):
     @property
     def sound(self) -> bool:
         """Whether the priming could use the mean and scale that float64 has found."""
-        return self.operator.shared
+        return bool(self.operator.shared)
 
     # -- what depends on the priming alone ---------------------------------------------------
 
@@ -216,7 +219,10 @@ class CheckedCertifier(NoCertifier):
         if state.variances.size <= k or not change < READY:
             return None
         if change <= self.tol:
-            self._settled = self._settled or state.step
+            # From a good start components settle at once, but the basis is too small for a proof.
+            width = max(1, state.basis[0].shape[1])
+            least = 4 + 3 * k // width if self._warm else 0
+            self._settled = self._settled or max(state.step, least)
         rides = self._rides(state, k)
         if self._settled and state.step > 1.3 * self._settled + PATIENCE:
             self._attempts = ATTEMPTS  # the proof would cost more than the fit
@@ -225,7 +231,9 @@ class CheckedCertifier(NoCertifier):
             # Many rides: cheaper without the priming, once that is as good as the proof needs.
             missed = min(1.17 * self._guess(state, k), 0.98 * float(state.variances[k - 1]))
             early = self._attempts > 0 and state.step < self._tried + 5
-            if early or change > self.tol or self._within(state, k, missed) > 0.7 * self.tol:
+            # On a very flat spectrum, the neighbours of the last component must settle, too.
+            enough = self.tol if rides < FLAT else self.tol / 1000
+            if early or change > enough or self._within(state, k, missed) > 0.7 * self.tol:
                 if self._attempts:
                     self._share()
                 return None
@@ -236,7 +244,7 @@ class CheckedCertifier(NoCertifier):
             self._depart(state, self._edge(state, k))
         if change > self.tol:
             return None
-        if state.step > self._settled + PATIENCE:
+        if state.step > self._settled + PATIENCE and change <= self.tol / 1000:
             self._ride_alone(state, k)
             return self._last(state, k, full)
         self._share()  # whether or not the look is made
@@ -279,7 +287,11 @@ class CheckedCertifier(NoCertifier):
         """Return the angle that could be proven if at most ``missed`` was missed."""
         if missed >= float(state.variances[k - 1]):
             return math.pi / 2
-        evidence = _sharpest(Evidence(state.variances, state.residual, missed, 0.0), k)
+        whole = Evidence(state.variances, state.residual, missed, 0.0)
+        left = self.priming.side == "left"
+        # Of the left vectors, and where float32 is too coarse, only the leading ones are refined.
+        p = _mapped_size(whole.values, k) if left else _enough(whole, k)
+        evidence = _cut(whole, p)
         return float(certificate_of(evidence, k, None, "", 0.0).counted_bounds().max())
 
     def _may_prove(self, state: KrylovState, k: int) -> bool:
@@ -314,7 +326,8 @@ class CheckedCertifier(NoCertifier):
         left = max(0.0, self.wide.total - float(state.variances.sum()))
         if smallest <= 0:
             return 1
-        height = math.sqrt(1 + left * state.rest / smallest**2 / 2) / 0.4
+        rest = max(0.0, state.rest) / smallest
+        height = math.sqrt(1 + left / smallest * rest / 2) / 0.4
         y = 1 / min(max(self._guess(state, k) / smallest, 1e-3), 0.97)
         return min(
             RIDES, max(1, math.ceil(math.acosh(max(1.0, height / y)) / math.acosh(2 * y - 1)))
@@ -462,7 +475,8 @@ class CheckedCertifier(NoCertifier):
         vectors = basis @ turn
         rest = images @ turn - vectors * data.like.asarray(theta)
         b = np.asarray(np.linalg.qr(to_numpy(rest), mode="r"))
-        e = rounding_of(data, p, float(theta[0]) + spectral_norm(b))
+        slip = UNIT * p * data.shape[1]  # of the vectors from orthonormal ones
+        e = rounding_of(data, p, float(theta[0]) + spectral_norm(b), slip)
         found = Evidence(theta, b, _left_out(evidence, p), e, evidence.negligible)
         up = np.minimum(upper(found), self._ceiling[: p + 1])
         return Mapped(found, up, vectors, 4 * UNIT * data.shape[1])
@@ -560,17 +574,20 @@ def _sharpest(evidence: Evidence, k: int) -> Evidence:
     Where other variances are close to the k-th, unconverged Ritz vectors among them spoil the
     bounds of all: better count them as a part of the rest.
     """
-    p = _enough(evidence, k)
-    cut = replace(
+    cut, size = _cut(evidence, _enough(evidence, k)), min(k, evidence.values.size)
+    whole, some = (angle_bounds(part, size, upper(part)).max() for part in (evidence, cut))
+    return cut if some < whole else evidence
+
+
+def _cut(evidence: Evidence, p: int) -> Evidence:
+    """Return the evidence of the first ``p`` Ritz vectors, the others as a part of the rest."""
+    return replace(
         evidence,
         values=evidence.values[:p],
         residual=evidence.residual[:, :p],
         missed=_left_out(evidence, p),
         columns=None if evidence.columns is None else evidence.columns[:p],
     )
-    size = min(k, evidence.values.size)
-    whole, some = (angle_bounds(part, size, upper(part)).max() for part in (evidence, cut))
-    return cut if some < whole else evidence
 
 
 def _enough(evidence: Evidence, k: int) -> int:

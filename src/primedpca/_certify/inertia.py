@@ -15,7 +15,7 @@ import math
 
 import numpy as np
 
-from primedpca._certify.rounding import UNIT
+from primedpca._certify.bounds import UNIT
 
 __all__ = ["ceiling"]
 
@@ -39,7 +39,7 @@ def ceiling(
     ``theta_j - theta_{j+1}`` is chosen, and the result bounds ``lambda_{j+1}`` and the eigenvalues
     after it by one number below ``theta_j``.  A factorisation that fails is repeated once with a
     larger ``sigma``.  Costs ``m^3 / 3 + m^2 j`` flops each time; with two BLAS threads these may
-    wait for each other, so hold :func:`~primedpca._core.blas.one_blas_thread`.
+    wait for each other, so hold :func:`~primedpca._core.threads.one_blas_thread`.
 
     Parameters
     ----------

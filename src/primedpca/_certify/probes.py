@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from primedpca._certify.rounding import UNIT
+from primedpca._certify.bounds import UNIT
 from primedpca._core.arrays import to_numpy
 from primedpca._core.orthonormal import continued
 from primedpca._operator.operator import Centred

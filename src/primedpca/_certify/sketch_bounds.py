@@ -7,8 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from primedpca._certify.bounds import Evidence, certificate_of, spectral_norm, stream_bounds
-from primedpca._certify.rounding import NEGLIGIBLE, UNIT, preparation_error, rounding_of
+from primedpca._certify.bounds import (
+    NEGLIGIBLE,
+    UNIT,
+    Evidence,
+    certificate_of,
+    preparation_error,
+    rounding_of,
+    spectral_norm,
+    stream_bounds,
+)
 from primedpca._core.arrays import dtype_name, namespace, to_numpy
 from primedpca._core.orthonormal import complete, small_eigh
 from primedpca._operator.scaling import grown, widened

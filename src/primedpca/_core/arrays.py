@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -48,6 +49,7 @@ Block: TypeAlias = Any
 EXACT = 2.0**53
 _FLOAT32 = {"bool", "uint8", "int8", "uint16", "int16", "float16", "bfloat16", "float32"}
 _FLOAT64 = {"uint32", "int32", "uint64", "int64", "float64", "longdouble", "float96", "float128"}
+_NUMPY = array_namespace(np.empty(0))
 
 
 @dataclass(frozen=True)
@@ -66,12 +68,20 @@ class Like:
 
 def is_sparse(x: Any) -> bool:
     """Whether ``x`` is a SciPy sparse matrix or array (SciPy is not imported to find out)."""
-    kinds = type(x).__mro__  # AnnData has classes of its own for views, which are SciPy's below
-    return any(k.__module__.startswith("scipy.sparse") for k in kinds) and hasattr(x, "nnz")
+    kind: Any = type(x)
+    return _is_sparse_kind(kind)
+
+
+@cache  # asked of every block several times, so that small fits would notice
+def _is_sparse_kind(kind: Any) -> bool:
+    kinds = kind.__mro__  # AnnData has classes of its own for views, which are SciPy's below
+    return any(k.__module__.startswith("scipy.sparse") for k in kinds) and hasattr(kind, "nnz")
 
 
 def is_dense(x: Any) -> bool:
     """Whether ``x`` is a dense array of NumPy, PyTorch, CuPy or another array library."""
+    if type(x) is np.ndarray:
+        return True
     try:
         array_namespace(x)
     except TypeError:
@@ -81,9 +91,10 @@ def is_dense(x: Any) -> bool:
 
 def namespace(x: Array) -> Any:
     """The array API namespace of ``x``; NumPy's for SciPy sparse arrays."""
-    return array_namespace(np.empty(0) if is_sparse(x) else x)
+    return _NUMPY if type(x) is np.ndarray or is_sparse(x) else array_namespace(x)
 
 
+@cache
 def dtype_name(dtype: Any) -> str:
     """``"float32"`` for ``np.dtype("f4")``, ``torch.float32`` and their like."""
     return dtype.name if isinstance(dtype, np.dtype) else str(dtype).rsplit(".", 1)[-1]
@@ -134,6 +145,8 @@ def like_block(block: Any, n_features: int, float64: bool = False) -> Like:
 
 def to_numpy(x: Array) -> np.ndarray:
     """``x`` in host memory."""
+    if type(x) is np.ndarray:
+        return x
     if is_torch_array(x):
         return np.asarray(x.detach().cpu())
     return np.asarray(x.get() if is_cupy_array(x) else x)

@@ -1,4 +1,4 @@
-"""Parameters of the estimator: their defaults, and checks of their values."""
+"""Parameters of the estimator: their defaults, and checks of their values and of other options."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ import numpy as np
 
 from primedpca._core.units import as_bytes
 
-__all__ = ["DEFAULT", "DEFAULTS", "as_bytes", "as_seed", "check_options", "is_proven"]
+__all__ = [
+    *("DEFAULT", "DEFAULTS", "as_seed", "check_choice", "check_count", "check_options"),
+    *("is_proven", "is_real", "is_whole"),
+]
 
 
 class Parameters(NamedTuple):
@@ -48,18 +51,17 @@ CERTIFICATES = ("auto", "none", "deterministic", "probabilistic")
 def check_options(options: dict[str, Any]) -> None:
     """Validate the values of the estimator's parameters; raise ValueError for an invalid one."""
     tol, share = options["tol"], options["refine_share"]
-    if not (_is_number(tol) and 0 < tol < math.pi / 2):
+    if not (is_real(tol) and 0 < tol < math.pi / 2):
         raise ValueError(f"`tol`={tol!r} must be an angle in radians, above 0 and below pi/2.")
-    if not (_is_number(share) and 0 < share <= 1):
+    if not (is_real(share) and 0 < share <= 1):
         raise ValueError(f"`refine_share`={share!r} must be a number above 0 and at most 1.")
     for name in ("max_passes", "batch_size"):
-        value = options[name]
-        if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"`{name}`={value!r} must be an integer of at least 1.")
+        if not is_whole(options[name]) or options[name] < 1:
+            raise ValueError(f"`{name}`={options[name]!r} must be an integer of at least 1.")
     kind, failure = options["certificate"], options["failure_probability"]
     if kind not in CERTIFICATES:
         raise ValueError(f"`certificate`={kind!r} must be one of {', '.join(CERTIFICATES)}.")
-    if not (_is_number(failure) and 0 < failure < 1):
+    if not (is_real(failure) and 0 < failure < 1):
         raise ValueError(f"`failure_probability`={failure!r} must be a number above 0 and below 1.")
     if kind in ("deterministic", "probabilistic") and share < 1:
         raise ValueError(
@@ -110,6 +112,36 @@ def is_proven(options: dict[str, Any]) -> bool:
     return bool(options["certificate"] != "none" and options["refine_share"] == 1)
 
 
-def _is_number(value: Any) -> bool:
-    # Python and NumPy booleans pass as numbers elsewhere; here they are mistakes.
+def is_real(value: Any) -> bool:
+    """Whether ``value`` is a real number and not a boolean, which Python counts as one."""
     return isinstance(value, Real) and not isinstance(value, (bool, np.bool_))
+
+
+def is_whole(value: Any) -> bool:
+    """Whether ``value`` is an integer and not a boolean."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def check_count(name: str, value: Any, *, optional: bool = False) -> None:
+    """Raise ValueError unless ``value`` is an integer from 1 to ``2**63 - 1``.
+
+    Parameters
+    ----------
+    name : str
+        Name of the field, for the message.
+    value : object
+    optional : bool, default=False
+        Whether ``None`` is valid as well.
+    """
+    if optional and value is None:
+        return
+    if not is_whole(value) or not 1 <= int(value) < 2**63:
+        none = ", or None" if optional else ""
+        raise ValueError(f"`{name}`={value!r} must be an integer of at least 1{none}.")
+
+
+def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
+    """Raise ValueError unless ``value`` is one of ``choices``."""
+    if not isinstance(value, (str, bool, np.bool_)) or value not in choices:
+        known = " or ".join(map(repr, choices))
+        raise ValueError(f"`{name}`={value!r} must be {known}.")

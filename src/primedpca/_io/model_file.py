@@ -10,17 +10,15 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from primedpca._core.arrays import to_numpy
-from primedpca._core.parameters import DEFAULTS, check_options
+from primedpca._core.parameters import DEFAULTS, check_options, is_real, is_whole
 from primedpca._io.tensor_file import read_file, write_file
 from primedpca.priming import REGISTRY, Given
-from primedpca.priming.checks import is_real
 from primedpca.priming.sketch import ROOM, SketchState, Stream
 from primedpca.result import Certificate, Cluster, Plan, Status, Way
 from primedpca.sources import maps
@@ -315,18 +313,14 @@ def _one_of(name: str, value: Any, choices: tuple[Any, ...]) -> None:
         raise ValueError(f"`{name}` holds {_short(value)}, not one of {known}.")
 
 
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, (bool, np.bool_))
-
-
 def _whole(name: str, value: Any, least: int, below: float = 2**63) -> None:
-    if not _is_whole(value) or not least <= value < below:
+    if not is_whole(value) or not least <= value < below:
         raise ValueError(f"`{name}` holds {_short(value)}, not an integer of at least {least}.")
 
 
 def _count(name: str, value: Any, least: int) -> None:
     """Check a number of components or a fraction of the variance."""
-    if _is_whole(value):
+    if is_whole(value):
         _whole(name, value, least)
     else:
         _number(name, value, 0.0, 1.0)
@@ -336,7 +330,7 @@ def _number(
     name: str, value: Any, least: float, most: float = math.inf, infinite: bool = False
 ) -> None:
     fits = is_real(value) and least <= value <= most
-    sized = not _is_whole(value) or abs(value) < 2**63  # NumPy overflows beyond
+    sized = not is_whole(value) or abs(value) < 2**63  # NumPy overflows beyond
     if not (fits and sized) or not (infinite or -math.inf < value < math.inf):
         raise ValueError(f"`{name}` holds {_short(value)}, not a number of at least {least:g}.")
 

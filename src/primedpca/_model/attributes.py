@@ -8,6 +8,7 @@ import numpy as np
 
 from primedpca._core.arrays import to_numpy
 from primedpca._operator.operator import Centred
+from primedpca.protocols import Traits
 from primedpca.result import Decomposition
 from primedpca.sources import maps
 from primedpca.sources.wrappers.mapped import Mapped
@@ -54,13 +55,12 @@ def circumstances(data: Centred) -> dict[str, Any]:
     """Return the fitted attributes ``map_`` and ``where_``: row function and place of the fit."""
     device = data.source.device
     on = "" if device in (None, "cpu") else f", on {device}"
-    return {"map_": map_of(data.source), "where_": data.engine.traits.where + on}
+    return {"map_": map_of(data.source, data.traits), "where_": data.engine.traits.where + on}
 
 
-def map_of(source: Any) -> str | None:
+def map_of(source: Any, traits: Traits) -> str | None:
     """Return the name of the function that a source applies to its rows, or None."""
-    shared = source.traits.shared
-    own = source if shared is None else shared.own
+    own: Any = source if traits.shared is None else traits.shared.own
     if not isinstance(own, Mapped):
         return None
     function = own.function

@@ -59,7 +59,7 @@ def watched(
         ``X``, ``y`` and ``metadata``, which are passed to the callbacks.
     """
     context: Any = None
-    if hasattr(model, "_skl_callbacks") or hasattr(model, "_parent_callback_ctx"):
+    if {"_skl_callbacks", "_parent_callback_ctx"} & vars(model).keys():
         # The number of passes is not known in advance.
         context = model._init_callback_context(max_subtasks=None)
         context.call_on_fit_task_begin(estimator=model, **about)

@@ -12,7 +12,7 @@ import numpy as np
 from primedpca._certify.sketch_bounds import sketch_certificate
 from primedpca._core.allocator import keep_freed
 from primedpca._core.arrays import check_whole_numbers, is_sparse, to_numpy, work_dtype
-from primedpca._core.blas import one_blas_thread
+from primedpca._core.threads import one_blas_thread
 from primedpca._core.units import as_bytes
 from primedpca._model.attributes import attributes
 from primedpca._operator import statistics

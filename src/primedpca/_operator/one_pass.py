@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -132,7 +131,7 @@ class _View:
         data, columns = self.data, self.frame.columns
         shift = shift if data.center else shift * 0
         columns = Columns(shift if data.center else None, columns.fill, columns.factor)
-        self.frame = replace(self.frame, columns=columns, offset=None, mean=data.wide(shift))
+        self.frame = self.frame.changed(columns=columns, offset=None, mean=data.wide(shift))
 
     def _part(self, index: np.ndarray, block: Block) -> Centred:
         """Return these rows as an operator in the provisional frame."""
@@ -169,7 +168,7 @@ class _View:
         if self.peak == 0.0 and (raw == 0.0 or low <= raw <= high):
             return False
         if not math.isfinite(raw):
-            statistics.refuse_non_finite(data, replace(self.frame, mean=None))
+            statistics.refuse_non_finite(data, self.frame.changed(mean=None))
         # Identical rows are zero after the shift, so their peak says nothing about the distance
         # to other rows: the unit is then chosen by the stored values.
         known = self.peak > 0.0 and math.isfinite(self.peak)
@@ -181,7 +180,7 @@ class _View:
         self.norm *= ratio  # twice: the square of the ratio itself may overflow
         self.norm *= ratio
         unit = self.frame.unit * ratio
-        self.frame = replace(self.frame, unit=unit, gain=unit)
+        self.frame = self.frame.changed(unit=unit, gain=unit)
         seen_from: Array = part.frame.mean
         self._look_from(data.narrow(seen_from * ratio))
         return True
@@ -199,19 +198,19 @@ class _View:
         mean = frame.mean + (away if factor is None else away / factor)
         total = self.norm / data.weight
         if not data.center:
-            data.learned(replace(frame, mean=mean, total=total))
+            data.learned(frame.changed(mean=mean, total=total))
             return
         first, total = total, max(0.0, total - float(away @ away))
         if first > statistics.POOR * total:
             return  # the provisional mean was too far off: the total has lost too many digits
         distance = away if factor is None else away / factor
         lost = statistics.astray_by(data, frame.mean, distance, first, factor)
-        known = replace(frame, mean=mean, total=total, astray=lost)
+        known = frame.changed(mean=mean, total=total, astray=lost)
         if not data.sparse:
             data.learned(statistics.settle(data, known, frame.columns.shift, away))
             return
         # Sparse blocks keep their zeros: they are not shifted, and the whole mean is left as the
         # offset that every product is corrected by.
-        known = replace(known, columns=known.columns._replace(shift=None))
+        known = known.changed(columns=known.columns._replace(shift=None))
         left = mean if factor is None else mean * factor
         data.learned(statistics.settle(data, known, None, left))

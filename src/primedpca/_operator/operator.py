@@ -9,12 +9,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from copy import copy
 from typing import Any
 
 import numpy as np
 
-from primedpca._core.arrays import is_sparse, like_block, subtract_outer, to_numpy, wide_dot
+from primedpca._core.arrays import (
+    dtype_name,
+    is_sparse,
+    like_block,
+    subtract_outer,
+    to_numpy,
+    wide_dot,
+)
 from primedpca._operator import kernels, statistics
 from primedpca._operator.preparation import Columns, prepare
 from primedpca._operator.statistics import Frame
@@ -26,7 +32,7 @@ from primedpca._operator.wide_rows import (
     gram_of_rows,
 )
 from primedpca.engines import LocalEngine, as_engine
-from primedpca.protocols import Array, Block, DataSource, Engine, Like, Parts
+from primedpca.protocols import Array, Block, DataSource, Engine, Like, Parts, Traits
 from primedpca.sources import as_source
 from primedpca.sources.base import OneBlock
 
@@ -100,9 +106,12 @@ class Centred:
         Number of passes over the data so far.
     room : float
         Maximum number of bytes of rows held in memory at a time, for wide data read by rows.
+    traits : Traits
+        Those of the data as they were given; a source gathers them anew whenever it is asked.
     """
 
     source: DataSource
+    traits: Traits
     engine: Engine
     center: bool
     missing: str
@@ -132,17 +141,20 @@ class Centred:
     ) -> None:
         if missing not in ("error", "mean"):
             raise ValueError(f"`missing`={missing!r} must be 'error' or 'mean'.")
-        source = as_source(x)
-        engine = as_engine(engine, source)
-        source = engine.view(source)
-        if missing == "error" and source.traits.missing == "mean":
+        given = as_source(x)
+        traits = given.traits
+        engine = as_engine(traits.client() if engine is None else engine)
+        source = engine.view(given)
+        traits = traits if source is given else source.traits
+        if missing == "error" and traits.missing == "mean":
             missing = "mean"  # the convention of this kind of data
-        scale = source.traits.scale if scale is None else scale
+        scale = traits.scale if scale is None else scale
         block = next(iter(source.scan()))[1]  # for its type; the ledger keeps it for the first pass
         like = like_block(block, source.shape[1], float64)
         root, weight, unit = statistics.roots_of(sample_weight, source.shape[0], like)
         vars(self).update(
             source=source,
+            traits=traits,
             engine=engine,
             center=center,
             missing=missing,
@@ -193,10 +205,10 @@ class Centred:
 
     def view(self, *, frame: Frame | None = None, **changes: Any) -> Centred:
         """Return a copy with other fields; with a ``frame``, the copy has a ledger of its own."""
-        other = copy(self)
-        vars(other).update(changes)
         if frame is not None:
-            vars(other)["_ledger"] = Ledger(frame, Meter())
+            changes["_ledger"] = Ledger(frame, Meter())
+        other = object.__new__(Centred)
+        vars(other).update(vars(self), **changes)
         return other
 
     def in_float64(self) -> Centred:
@@ -205,9 +217,9 @@ class Centred:
         Both operators count their passes together.  Mean and scale are computed again, because
         those of float32 passes are not accurate enough for proofs.
         """
-        like, ledger = self._wide_like(), self._ledger
-        if like == self.like:
+        if dtype_name(self.like.dtype) == "float64":
             return self
+        like, ledger = self._wide_like(), self._ledger
         root, _, _ = statistics.roots_of(self._weights, self.shape[0], like)
         fresh = Ledger(statistics.before_any_pass(like, self._scale), ledger.meter, ledger.first)
         return self.view(like=like, root=root, _ledger=fresh)
@@ -402,7 +414,7 @@ class Centred:
         return self.view(
             like=self._wide_like(),
             root=self.wide(self.root),
-            frame=dataclasses.replace(frame, columns=columns, offset=offset),
+            frame=frame.changed(columns=columns, offset=offset),
         )
 
     def rows(self) -> Array:
@@ -466,6 +478,14 @@ class Centred:
         """Total variance: the mean squared norm of the rows of ``M``, with divisor ``n``."""
         return self.learn().total
 
+    def check_rows(self) -> None:
+        """Raise ValueError if the data have fewer than two rows."""
+        if self.shape[0] < 2:
+            raise ValueError(
+                f"Found {self.shape[0]} sample in `X` while a minimum of 2 is required: one row "
+                "has no variance. Add rows."
+            )
+
     def check_finite(self, result: Array) -> None:
         """Raise ValueError that names the cause if ``result`` has non-finite values."""
         if not bool(self.like.xp.all(self.like.xp.isfinite(result))):
@@ -518,11 +538,13 @@ class Centred:
 
     def narrow(self, x: Array) -> Array:
         """Return ``x`` in the dtype in which blocks are multiplied."""
+        if x.dtype == self.like.dtype:
+            return x
         return self.like.xp.astype(x, self.like.dtype, copy=False)
 
     def wide(self, x: Array) -> Array:
         """Return ``x`` in float64; ``None`` and bools are returned unchanged."""
-        if x is None or isinstance(x, bool):
+        if x is None or isinstance(x, bool) or dtype_name(x.dtype) == "float64":
             return x
         return self.like.xp.astype(x, self.like.xp.float64, copy=False)
 

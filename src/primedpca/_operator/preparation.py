@@ -8,6 +8,7 @@ zeros, and the caller subtracts ``a offset^T`` from the product.
 
 from __future__ import annotations
 
+import math
 import threading
 from copy import copy
 from typing import Any, NamedTuple
@@ -65,13 +66,13 @@ def _buffer(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
 
     Reuse keeps the prepared block in cache.
     """
-    size = int(np.prod(shape))
+    size = math.prod(shape)
     if size * dtype.itemsize > _KEPT_BYTES:
         return np.empty(shape, dtype)
-    flat: np.ndarray | None = getattr(_scratch, dtype.name, None)
+    flat: np.ndarray | None = getattr(_scratch, dtype.char, None)
     if flat is None or flat.size < size:
         flat = np.empty(size, dtype)
-        setattr(_scratch, dtype.name, flat)
+        setattr(_scratch, dtype.char, flat)
     return flat[:size].reshape(shape)
 
 
@@ -117,30 +118,31 @@ def _prepare_numpy(
     block: Block, dtype: np.dtype[Any], columns: Columns, root: Array | None, unit: float
 ) -> Block:
     """Return a dense NumPy block, prepared in this thread's buffer; itself if nothing is to do."""
-    asked = any(value is not None for value in (*columns[:3], root)) or unit != 1.0
-    if not asked and block.dtype == dtype and block.flags.c_contiguous:  # no copy is needed
+    shift, fill, factor, _ = columns
+    plain = shift is None and fill is None and factor is None and root is None and unit == 1.0
+    if plain and block.dtype == dtype and block.flags.c_contiguous:  # no copy is needed
         return np.asarray(block)
     out = _buffer(block.shape, dtype)
     if block.dtype.itemsize > 8:  # wider than float64: subtract the shift before rounding
         wide = block * block.dtype.type(unit)
-        wide = wide if columns.fill is None else np.where(np.isnan(wide), columns.fill, wide)
-        out[...] = wide if columns.shift is None else wide - columns.shift
-    elif unit == 1.0 and _is_far(block, columns.shift):
-        out[...] = whole_difference(block, columns.shift)
-    elif unit == 1.0 and columns.shift is not None and columns.fill is None:
+        wide = wide if fill is None else np.where(np.isnan(wide), fill, wide)
+        out[...] = wide if shift is None else wide - shift
+    elif unit == 1.0 and _is_far(block, shift):
+        out[...] = whole_difference(block, shift)
+    elif unit == 1.0 and shift is not None and fill is None:
         # One operation from the block's dtype into the buffer: one read and one write of memory.
-        np.subtract(block, columns.shift, out=out, dtype=dtype, casting="unsafe")
+        np.subtract(block, shift, out=out, dtype=dtype, casting="unsafe")
     else:
         if unit == 1.0:
             np.copyto(out, block, casting="unsafe")
         else:
             np.multiply(block, unit, out=out, dtype=dtype, casting="unsafe")
-        if columns.fill is not None:
-            np.copyto(out, columns.fill, where=np.isnan(out))
-        if columns.shift is not None:
-            out -= columns.shift
-    if columns.factor is not None:
-        out *= columns.factor
+        if fill is not None:
+            np.copyto(out, fill, where=np.isnan(out))
+        if shift is not None:
+            out -= shift
+    if factor is not None:
+        out *= factor
     if root is not None:
         out *= root[:, None]
         absent = np.flatnonzero(root == 0)
@@ -283,7 +285,7 @@ def _dense_means(block: Block, unit: float, root: Array | None) -> Array:
     else:
         means, some = (weight @ wide) / xp.sum(weight), wide[int(xp.argmax(weight)), :]
     there = None if weight is None else (weight > 0)[:, None]
-    if not bool(xp.all(xp.isfinite(means))):
+    if not bool(xp.isfinite(means).all()):
         there = xp.isfinite(wide) if there is None else xp.isfinite(wide) & there
         kept = xp.where(there, wide, xp.zeros_like(wide))
         some = kept[xp.argmax(xp.astype(there, xp.int8), axis=0), xp.arange(kept.shape[1])]
@@ -294,7 +296,9 @@ def _dense_means(block: Block, unit: float, root: Array | None) -> Array:
     # The rounded mean of a constant column may differ from the constant.  Comparing all entries
     # is expensive, so only columns whose mean is this near to one entry are compared.
     near = xp.abs(means - some) <= 2.0**-40 * xp.abs(some)
-    if bool(xp.any(near)):
-        same = wide == some if there is None else (wide == some) | ~there
-        means = xp.where(near & xp.all(same, axis=0), some, means)
+    if bool(near.any()):
+        same = wide[:, near] == some[near]
+        if there is not None:
+            same = same | ~(there if there.shape[1] == 1 else there[:, near])
+        means[near] = xp.where(xp.all(same, axis=0), some[near], means[near])
     return means

@@ -7,6 +7,7 @@ are in the unit of the operator.  Only this module converts them.
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,10 @@ from primedpca.protocols import Array
 from primedpca.result import Decomposition
 
 __all__ = ["bounds_in_unit_of_data", "decomposition", "grown", "in_unit_of_data", "widened"]
+
+
+#: Half the smallest positive number, four times, down and up.
+FOUR_HALVES = np.array([-2, 2]) * np.finfo(np.float64).smallest_subnormal
 
 
 def in_unit_of_data(data: Centred, variances: Any) -> Any:
@@ -40,8 +45,8 @@ def widened(weight: float, steps: float) -> np.ndarray:
         Number of roundings to cover.
     """
     slip = steps * 2.0**-53 * weight / (weight - 1)
-    largest = np.finfo(np.float64).max  # not infinity, which times a bound of 0 would be NaN
-    return np.array([max(0.0, 1 - slip), 1 + 2 * slip if slip < 0.5 else largest])
+    # Not infinity, which times a bound of 0 would be NaN.
+    return np.array([max(0.0, 1 - slip), 1 + 2 * slip if slip < 0.5 else sys.float_info.max])
 
 
 def bounds_in_unit_of_data(data: Centred, bounds: np.ndarray) -> np.ndarray:
@@ -63,8 +68,7 @@ def grown(scaled: np.ndarray, bounds: np.ndarray) -> np.ndarray:
     bounds : ndarray of shape (k, 2)
         The same intervals before it.  Bounds of exactly 0 are not widened.
     """
-    steps = np.array([-2, 2]) * np.finfo(np.float64).smallest_subnormal
-    return np.where(bounds > 0, np.maximum(scaled + steps, 0.0), scaled)
+    return np.where(bounds > 0, np.maximum(scaled + FOUR_HALVES, 0.0), scaled)
 
 
 def decomposition(data: Centred, basis: Array, variances: np.ndarray) -> Decomposition:
@@ -78,10 +82,9 @@ def decomposition(data: Centred, basis: Array, variances: np.ndarray) -> Decompo
     variances : ndarray of shape (>= k,)
         Variances with divisor ``n`` in the unit of the operator, largest first.
     """
-    with np.errstate(over="ignore"):
-        scaled = in_unit_of_data(data, variances[: basis.shape[1]])
-        total = in_unit_of_data(data, np.float64(data.total))
-    if not (np.isfinite(scaled).all() and (math.isnan(total) or np.isfinite(total))):
+    both = in_unit_of_data(data, np.append(variances[: basis.shape[1]], data.total))
+    scaled, total = both[:-1], float(both[-1])
+    if not np.isfinite(scaled).all() or math.isinf(total):
         raise ValueError(
             "The variances of `X` exceed the range of float64. Divide `X` by a large number."
         )
@@ -90,6 +93,6 @@ def decomposition(data: Centred, basis: Array, variances: np.ndarray) -> Decompo
         explained_variance=scaled,
         mean=data.mean,
         scale=data.frame.scale,
-        total_variance=float(total),
+        total_variance=total,
         n_samples=data.weight * data.weight_unit,
     )

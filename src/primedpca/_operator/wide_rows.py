@@ -8,7 +8,6 @@ part of a result is longer than a strip.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -95,7 +94,7 @@ def _adjoint_by_groups(data: Operator, left: Array) -> Array:
         held = _held(data, *group)
         for start, stop in cut_evenly(d, max(1, PIECE_BYTES // (8 * max(p, 1)))):
             part, rows = _part(data, [held[:, start:stop]], [group])
-            here = replace(frame, columns=cut(frame.columns, start, stop))
+            here = frame.changed(columns=cut(frame.columns, start, stop))
             operands = {"left": left[rows[0] : rows[-1] + 1], "axis": 1}
             total[start:stop] += part.run(kernels.adjoint, operands, here).stacks[0]
         del held, part  # release the rows before the next ones are read

@@ -93,7 +93,7 @@ class Load:
         workers : int, default=2
             Workers that the seconds are estimated for.
         """
-        source, traits = data.source, data.source.traits
+        source, traits = data.source, data.traits
         n, d = data.shape
         counted = traits.nnz() if data.sparse else None
         entries = n * d if counted is None else int(counted)
@@ -124,7 +124,7 @@ class Load:
 
     def in_float64(self) -> Load:
         """Return the load of the same data multiplied in float64, as exact proofs are made."""
-        return replace(self, item=8)
+        return self if self.item == 8 else replace(self, item=8)
 
     @property
     def buffers(self) -> float:

@@ -7,6 +7,8 @@ expensive and fewer passes necessary.  ``docs/extra_components.md`` has the meas
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from primedpca.protocols import Array
@@ -65,12 +67,13 @@ def best_extra(
     >>> best_extra(None, 16, "block_krylov"), best_extra(None, 16, "oja")
     (4, 16)
     """
-    if not (np.isfinite(overhead) and overhead >= 0):
+    if not (math.isfinite(overhead) and overhead >= 0):
         raise ValueError(f"`overhead`={overhead} must be a finite number of at least 0.")
     limit = max(64, k) if limit is None else limit
-    values = np.zeros(0) if spectrum is None else np.asarray(spectrum, dtype=np.float64)
-    if priming == "subspace_iteration" and values.size > k and values[k - 1] > 0:
-        return by_rate(values, k, overhead=overhead, limit=limit)
+    if priming == "subspace_iteration" and spectrum is not None:
+        values = np.asarray(spectrum, dtype=np.float64)
+        if values.size > k and values[k - 1] > 0:
+            return by_rate(values, k, overhead=overhead, limit=limit)
     return by_count(k, priming, overhead=overhead, limit=limit)
 
 

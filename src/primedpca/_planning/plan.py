@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from primedpca._core.parameters import DEFAULTS, as_bytes, check_options, is_proven
+from primedpca._core.parameters import DEFAULTS, check_options, is_proven, is_whole
+from primedpca._core.units import as_bytes
 from primedpca._operator.operator import Centred
 from primedpca._planning.costs import REFERENCE_WORKERS, Load, ways
 from primedpca._planning.extra_directions import best_extra
@@ -23,6 +24,7 @@ __all__ = ["all_for_mle", "likeliest_dimension", "make_plan", "plan"]
 
 SHARES_EXACT_TO = 2048  # up to this order, a fractional `n_components` uses a full decomposition
 SHARES_BLOCK = 32  # columns of a block for a fractional `n_components`
+NAMES = {kind: name for name, kind in REGISTRY.items()}
 
 
 def plan(
@@ -166,9 +168,10 @@ def make_plan(
         return _plan_for_share(data, k, priming)
     reason, considered, shown = "as requested", list[Way](), list[Way]()
     m, load = min(data.shape), Load.of(data)
+    overhead = load.overhead
     if not asked:
-        p = min(k + _extra(extra_components, BlockKrylov(), k, load), m)
-        p_exact = min(k + _extra(extra_components, Exact(), k, load), m)
+        p = min(k + _extra(extra_components, BlockKrylov, k, overhead), m)
+        p_exact = min(k + _extra(extra_components, Exact, k, overhead), m)
 
         def priced(load: Load) -> list[Way]:
             found = ways(load, p, tol, proven, max_memory, p_exact)
@@ -182,13 +185,12 @@ def make_plan(
         if workers != REFERENCE_WORKERS:
             here = {way.name: way for way in priced(Load.of(data, workers))}
             shown = [replace(way, seconds=here.get(way.name, way).seconds) for way in considered]
-        reason = _why(shown) + _absent(data.source)
+        reason = _why(shown) + _absent(data)
     priming = as_priming(priming) if asked else priming
-    extra = _extra(extra_components, priming, k, load)
+    extra = _extra(extra_components, type(priming), k, overhead)
     given = priming.width()
     if given is not None:  # the user's directions: use them all
         extra = max(0, given - k)
-    overhead = load.overhead if isinstance(extra_components, str) else None
     patience = None
     exact = [way for way in considered if way.priming.traits.certifier == "exact"]
     if exact and priming.traits.certifier == "probes":
@@ -196,12 +198,14 @@ def make_plan(
         # least twice the steps that were expected.
         each = considered[0].seconds / considered[0].steps
         patience = max(math.ceil(exact[0].seconds / each), 2 * considered[0].steps)
-    plan = Plan(priming, k, min(k + extra, m), reason, tuple(shown), overhead, patience)
+    room = exact[0].room if exact else None
+    fixed = overhead if isinstance(extra_components, str) else None
+    plan = Plan(priming, k, min(k + extra, m), reason, tuple(shown), fixed, patience, room)
     if asked:
         limits: dict[str, Any] = {"tol": tol, "proven": proven, "batch_size": batch_size}
         load = load.in_float64() if proven else load
         return within_budget(plan, load, max_memory, **limits)
-    return replace(plan, room=exact[0].room) if exact else plan
+    return plan
 
 
 def _plan_for_share(data: Centred, share: float, priming: Any) -> Plan:
@@ -243,9 +247,9 @@ def _why(considered: list[Way]) -> str:
     return words
 
 
-def _absent(source: Any) -> str:
+def _absent(data: Centred) -> str:
     """Return words about chunks that a store does not have."""
-    count = source.traits.missing_chunks
+    count = data.traits.missing_chunks
     return f"; {count} chunks are absent and read as the fill value" if count else ""
 
 
@@ -253,15 +257,14 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds >= 0.1 else f"{1000 * seconds:.0f} ms"
 
 
-def _extra(extra_components: int | str, priming: Any, k: int, load: Load) -> int:
+def _extra(extra_components: int | str, kind: type, k: int, overhead: float) -> int:
     if isinstance(extra_components, str):
         if extra_components != "auto":
             raise ValueError(
                 f"`extra_components`={extra_components!r} must be 'auto' or an integer."
             )
-        name = next((name for name, kind in REGISTRY.items() if type(priming) is kind), "")
-        return best_extra(None, k, name, overhead=load.overhead)
-    if not _is_whole(extra_components) or extra_components < 0:
+        return best_extra(None, k, NAMES.get(kind, ""), overhead=overhead)
+    if not is_whole(extra_components) or extra_components < 0:
         raise ValueError(
             f"`extra_components`={extra_components!r} must be 'auto' or an integer of at least 0."
         )
@@ -274,7 +277,7 @@ def _check_count(n_components: Any, data: Centred) -> int | float:
         return m
     if isinstance(n_components, (float, np.floating)) and 0 < n_components < 1:
         return float(n_components)
-    if not _is_whole(n_components):
+    if not is_whole(n_components):
         raise ValueError(
             f"`n_components`={n_components!r} must be an integer, a fraction of the variance "
             "between 0 and 1, 'mle' or None."
@@ -285,10 +288,6 @@ def _check_count(n_components: Any, data: Centred) -> int | float:
             f"{m}. " + ("Use a smaller value or more data." if n_components > m else "Raise it.")
         )
     return int(n_components)
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def all_for_mle(data: Centred) -> int:

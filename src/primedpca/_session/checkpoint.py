@@ -31,12 +31,11 @@ from primedpca._operator.preparation import Columns
 from primedpca._operator.statistics import Frame
 from primedpca._session.interrupts import Interrupts
 from primedpca._solve.history import Listener
-from primedpca._solve.solution import Solution
 from primedpca.engines import as_engine
 from primedpca.engines.base import RecordedEngine
 from primedpca.priming import REGISTRY, Given
 from primedpca.protocols import Engine, Like, Parts
-from primedpca.result import Certificate, Cluster, Decomposition, Plan, Status, Way
+from primedpca.result import Certificate, Cluster, Decomposition, Plan, Solution, Status, Way
 from primedpca.sources.files.common import check_regular
 
 __all__ = ["TYPES", "Checkpoint"]
@@ -71,11 +70,7 @@ class Checkpoint:
     history : list of dict
         Rows of the fit that is running.
     interrupts : Interrupts
-    speaks : bool
-        Whether this process reports progress.
     """
-
-    speaks = True
 
     def __init__(self, folder: str | os.PathLike[str], engine: Any = None) -> None:
         self.folder = Path(folder)

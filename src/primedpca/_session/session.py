@@ -8,44 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from primedpca._core.allocator import reusing_memory
 from primedpca._core.packing import pack, unpack
 from primedpca._operator.operator import Centred
 from primedpca._session.agreement import agreement
 from primedpca._session.checkpoint import TYPES, Checkpoint
 from primedpca._solve.history import Find, Listener, Row
-from primedpca._solve.solution import Solution
 from primedpca.engines.base import RecordedEngine
 from primedpca.protocols import Engine, Like
-from primedpca.result import Plan
+from primedpca.result import Plan, Solution
 
-__all__ = ["SharedFit", "Unkept", "fit_session"]
+__all__ = ["SharedFit", "fit_session"]
 
 #: Facts that may differ between ranks, each of which may have its own copy of a file.
 OWN = {"device", "file", "source"}
 #: Parameters that do not affect the components but must be equal on all ranks.
 SEEN = ("whiten", "warm_start")
-
-
-class Unkept:
-    """Session of a fit without checkpoint, with the methods of a :class:`Checkpoint`."""
-
-    speaks = True
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-
-    def agreed(self, listener: Listener) -> Listener:
-        """Return the listener unchanged."""
-        return listener
-
-    def begin(self, plan: Plan, seed: int) -> tuple[Plan, int]:
-        """Return plan and seed unchanged."""
-        return plan, seed
-
-    def solution(self, make: Callable[[], Solution]) -> Solution:
-        """Return the result of the fit, ``make()``."""
-        return make()
 
 
 class SharedFit:
@@ -67,7 +44,6 @@ class SharedFit:
         self._inner, self._kept, self._like = engine, kept, like
         self.history: list[dict[str, Any]] = [] if kept is None else kept.history
         self.engine: Engine = RecordedEngine(engine, self) if keeping else engine
-        self.speaks = engine.traits.rank == 0
 
     def _share(self, make: Callable[[Any], Any]) -> Any:
         """Return ``make(checkpoint)`` of rank 0, with arrays in the library of this rank."""
@@ -140,8 +116,8 @@ class SharedFit:
 @contextmanager
 def fit_session(
     data: Centred, options: Mapping[str, Any], sample_weight: Any = None, start: Any = None
-) -> Iterator[Checkpoint | SharedFit | Unkept]:
-    """Open the session of a fit, with a checkpoint in ``options["checkpoint"]`` if set.
+) -> Iterator[Checkpoint | SharedFit]:
+    """Open the session of a fit by several ranks or with a checkpoint.
 
     Parameters
     ----------
@@ -156,29 +132,22 @@ def fit_session(
 
     Yields
     ------
-    Checkpoint, SharedFit or Unkept
-        Depending on the number of ranks and on whether there is a checkpoint.
+    Checkpoint or SharedFit
+        Depending on the number of ranks.
     """
     engine, folder = data.engine, options["checkpoint"]
     traits = engine.traits
     alone = traits.ranks == 1
-    # With `max_memory` set, freed blocks are not kept for reuse.
-    memory = reusing_memory(options["max_memory"] is None)
-    if alone and folder is None:
-        with memory:
-            yield Unkept(engine)
-        return
     about = agreement(data.source, options, sample_weight, start)
     keeping = folder is not None
     if not alone:
         _compare(engine, about, options)
         keeping = engine.share(lambda: keeping)  # only rank 0 writes, so only its folder counts
     if not (alone or (keeping and traits.rank == 0)):
-        with memory:
-            yield SharedFit(engine, data.like, None, keeping)
+        yield SharedFit(engine, data.like, None, keeping)
         return
     kept = Checkpoint(folder, engine)
-    with memory, kept.opened(about, data.like):
+    with kept.opened(about, data.like):
         yield kept if alone else SharedFit(engine, data.like, kept, keeping)
 
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from primedpca._certify.certifiers import ProbeCertifier, Proof
 from primedpca._core.arrays import to_numpy
-from primedpca._core.blas import one_blas_thread
 from primedpca._core.orthonormal import complete
 from primedpca._core.parameters import DEFAULT, as_seed
+from primedpca._core.threads import one_blas_thread
 from primedpca._operator.operator import Centred
 from primedpca._planning.plan import make_plan
 from primedpca._solve.driver import Goal, Stage, follow, solve

@@ -26,18 +26,17 @@ from primedpca._certify.certifiers import (
 )
 from primedpca._certify.checked import CheckedCertifier
 from primedpca._core.arrays import work_dtype
-from primedpca._core.blas import one_blas_thread
 from primedpca._core.orthonormal import basis_of
+from primedpca._core.threads import one_blas_thread
 from primedpca._operator.operator import Centred
 from primedpca._operator.scaling import decomposition, in_unit_of_data
 from primedpca._planning.extra_directions import best_extra
-from primedpca._solve.history import Listener, Record, silent
+from primedpca._solve.history import Find, Listener, silent
 from primedpca._solve.prime import steps
 from primedpca._solve.refine import refine_span
-from primedpca._solve.solution import Solution
 from primedpca.priming import BlockKrylov, Exact
 from primedpca.protocols import Array, Priming
-from primedpca.result import Certificate, Decomposition, Plan, Snapshot, Status
+from primedpca.result import Certificate, Decomposition, Plan, Snapshot, Solution, Status
 
 __all__ = ["Goal", "Stage", "Step", "exact_stage", "follow", "solve"]
 
@@ -207,8 +206,7 @@ class _Fit:
         self.wide = data.in_float64() if goal.proven else data
         journal = data.engine.journal
         self.history: list[dict[str, Any]] = [] if journal is None else journal.history
-        rarely = plan.priming.visits == "batches"
-        self.record = Record(self.history, progress, rarely=rarely)
+        self._progress, self._told, self.stopped = progress, 0.0, False
         # Casting to float32 rotates a component by at most this.
         self.cast = 0.0 if work_dtype(data.source.dtype) == "float64" else 2.0**-23
         self.reach = max(goal.tol - self.cast, self.cast)
@@ -306,7 +304,7 @@ class _Fit:
             known = not isinstance(stage.certifier, CheckedCertifier) or stage.certifier.sound
             start = step.snapshot.directions if known else None
             return self._krylov(krylov, limit, start, step.row, missed, spent)
-        done = self.settled or self.met or self.record.stopped or stage.certifier.hopeless
+        done = self.settled or self.met or self.stopped or stage.certifier.hopeless
         done = done or (goal.proven and self.floor)
         if done or not self._spent(step):
             return None
@@ -342,18 +340,27 @@ class _Fit:
         proof, traits = step.proof, step.stage.priming.traits
         self.met = self.settled = False
         if proof is None:
-            stopped = self.record(step.row, partial(self._so_far, step))
+            self._record(step.row, partial(self._so_far, step))
             self.settled = step.row.get("change", np.inf) <= self.goal.tol
             self.settled &= not step.stage.certifier.needs_all
             self.floor = not self.settled and self._at_floor()
         else:
-            stopped = self.record(step.row, proof.find)
+            self._record(step.row, proof.find)
             self.met = proof.counted and bool(proof.certificate.met(self.reach).all())
             checked = isinstance(step.stage.certifier, CheckedCertifier)
             self.floor = not checked and (traits.certifier == "exact" or proof.at_floor(self.reach))
         certifier = step.stage.certifier
         done = self.settled or self.floor or self.met or certifier.exhausted or certifier.hopeless
-        return done or stopped or self._spent(step)
+        return done or self.stopped or self._spent(step)
+
+    def _record(self, row: dict[str, Any], find: Find) -> None:
+        """Append a row to the history and notify the listener, which may end the fit."""
+        self.history.append(row)
+        # Mini-batches at growing intervals: when the passes are 1.5 times those last reported.
+        rarely = self.plan.priming.visits == "batches" and "angle_bounds" not in row
+        if int(row["passes"]) > int((1.5 if rarely else 1.0) * self._told):
+            self._told = row["passes"]
+            self.stopped |= bool(self._progress(self.history, find))
 
     def _so_far(self, step: Step) -> Decomposition | None:
         """Return the components after a step, or None if they would cost a pass."""
@@ -395,14 +402,14 @@ class _Fit:
                 mean=data.narrow(found.mean),
                 scale=None if found.scale is None else data.narrow(found.scale),
             )
-        status = Status.STOPPED if self.record.stopped else Status.NOT_CERTIFIED
+        status = Status.STOPPED if self.stopped else Status.NOT_CERTIFIED
         status = Status.UNPROVEN if step.stage.certifier.hopeless else status
         status = Status.FLOOR if self.floor else status
-        exact = step.stage.priming.traits.certifier == "exact"
-        if exact and self.goal.tol >= COARSE and counted and _is_sharp(found, certificate):
-            status = Status.EXACT  # only ties, and variances that are lost in rounding
+        exact = step.stage.priming.traits.certifier == "exact" and self.goal.tol >= COARSE
         if counted and certificate.met(self.goal.tol).all():
             status = Status.CERTIFIED
+        elif counted and exact and _is_sharp(found, certificate):
+            status = Status.EXACT  # only ties, and variances that are lost in rounding
         return Solution(found, status, self.data.passes, self.history, certificate)
 
     def _proven(self, step: Step, proof: Proof) -> tuple[Decomposition, Certificate, bool]:
@@ -447,7 +454,7 @@ class _Fit:
             return Status.CONVERGED
         if self.floor:
             return Status.STALLED
-        return Status.STOPPED if self.record.stopped else Status.MAX_PASSES
+        return Status.STOPPED if self.stopped else Status.MAX_PASSES
 
 
 def exact_stage(wide: Centred, wanted: int | float) -> Stage:

@@ -1,4 +1,4 @@
-"""Fit history, with one row per step, and its listeners."""
+"""Rows of the history of a fit, one per step, and the functions that are told of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from primedpca._core.outward_rounding import round_up
 from primedpca.result import Decomposition
 
-__all__ = ["Find", "Listener", "Record", "Row", "counted_bounds", "line", "silent"]
+__all__ = ["Find", "Listener", "Row", "counted_bounds", "line", "silent"]
 
 #: A row has the keys ``step``, ``passes`` and ``seconds`` and, if known, ``change``, ``variances``,
 #: ``angle_bounds`` and ``counted_bounds``.  The last are the bounds that decide convergence: for a
@@ -25,39 +25,6 @@ Listener = Callable[[list[Row], Find], Any]
 def silent(history: list[Row], find: Find) -> bool:
     """Listener that does nothing."""
     return False
-
-
-class Record:
-    """Recorder of the history of a fit, which notifies a listener once per pass.
-
-    Parameters
-    ----------
-    history : list of dict
-        Every call appends a row.
-    listener : callable
-        Called with the history and a function that returns the components so far.
-    rarely : bool
-        Whether steps are mini-batches, which are reported at growing intervals.
-
-    Attributes
-    ----------
-    stopped : bool
-        Whether the listener has asked to end the fit.
-    """
-
-    def __init__(self, history: list[Row], listener: Listener, rarely: bool) -> None:
-        self.history, self.stopped = history, False
-        self._listener, self._rarely, self._told = listener, rarely, 0.0
-
-    def __call__(self, row: Row, find: Find = lambda: None) -> bool:
-        """Append a row, notify the listener if it is due, and return whether to end the fit."""
-        self.history.append(row)
-        # Growing intervals: at the earliest when the passes are 1.5 times those last reported.
-        often = 1.5 if self._rarely and "angle_bounds" not in row else 1.0
-        if int(row["passes"]) > int(often * self._told):
-            self._told = row["passes"]
-            self.stopped |= bool(self._listener(self.history, find))
-        return self.stopped
 
 
 def line(row: Row, tol: float) -> str:

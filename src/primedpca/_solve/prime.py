@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from primedpca._core.arrays import is_dense, namespace
-from primedpca._core.blas import one_blas_thread
 from primedpca._core.parameters import as_seed
+from primedpca._core.threads import one_blas_thread
 from primedpca._operator.one_pass import stream
 from primedpca._operator.operator import Centred
 from primedpca.priming import as_priming, check_directions
@@ -120,7 +120,10 @@ def steps(
     known, begun = len(keeper.history) if keeper is not None else 0, step
 
     def snapshot(state: State) -> Snapshot:
-        find = one_blas_thread()(lambda: priming.directions(state, data))
+        def find() -> Array:
+            with one_blas_thread():
+                return priming.directions(state, data)
+
         return Snapshot(step, data.passes, seconds, state, find)
 
     def keep(last: bool) -> None:
@@ -183,11 +186,9 @@ def _is_sound(state: State) -> bool:
     One-dimensional arrays, with one number per direction, may contain infinity: at first the
     estimated remaining change of a direction is not known.
     """
-    return all(_is_sound_array(value) for value in state if is_dense(value))
-
-
-def _is_sound_array(value: Array) -> bool:
-    """Whether one array of a state is valid; see :func:`_is_sound`."""
-    xp = namespace(value)
-    wrong = ~xp.isfinite(value) if value.ndim > 1 else xp.isnan(value)
-    return not bool(xp.any(wrong))
+    for value in state:
+        if hasattr(value, "ndim") and is_dense(value):
+            xp = namespace(value)
+            if not bool((xp.isfinite(value) if value.ndim > 1 else ~xp.isnan(value)).all()):
+                return False
+    return True

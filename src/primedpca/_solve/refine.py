@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from primedpca._core.arrays import describe
-from primedpca._core.blas import one_blas_thread
 from primedpca._core.orthonormal import basis_of, complete, small_eigh
 from primedpca._core.parameters import as_seed
+from primedpca._core.threads import one_blas_thread
 from primedpca._operator.operator import Centred
 from primedpca._operator.scaling import decomposition
 from primedpca.priming import check_directions
 from primedpca.protocols import Array
 from primedpca.result import Decomposition
 
-__all__ = ["check_rows", "refine", "refine_span"]
+__all__ = ["refine", "refine_span"]
 
 
 @one_blas_thread()
@@ -67,7 +67,7 @@ def refine(
     if not 0 < share <= 1:
         raise ValueError(f"`share`={share} must be above 0 and at most 1.")
     data = Centred.of(X, sample_weight=sample_weight, **preparation)
-    check_rows(data)
+    data.check_rows()
     basis = basis_of(check_directions(directions, data.like))
     rank = basis.shape[1]
     if rank == 0:
@@ -81,15 +81,6 @@ def refine(
             f"`directions` ({describe(directions)}) span. Use a smaller value or more directions."
         )
     return refine_span(data, basis, k, as_seed(random_state) if share < 1 else 0, share)
-
-
-def check_rows(data: Centred) -> None:
-    """Raise ValueError if the data have fewer than two rows."""
-    if data.shape[0] < 2:
-        raise ValueError(
-            f"Found {data.shape[0]} sample in `X` while a minimum of 2 is required: one row has "
-            "no variance. Add rows."
-        )
 
 
 def refine_span(

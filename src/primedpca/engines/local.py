@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from primedpca._core.blas import one_blas_thread
-from primedpca._core.threads import pool_of, processors
+from primedpca._core.threads import one_blas_thread, pool_of, processors
 from primedpca.engines.base import BaseEngine
 from primedpca.engines.tree import FixedTree, block_parts
 from primedpca.protocols import Block, DataSource, EngineTraits, Kernel, Operands, Parts

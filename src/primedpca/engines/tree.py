@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from primedpca._core.arrays import device, namespace
-from primedpca._core.blas import one_blas_thread
+from primedpca._core.threads import one_blas_thread
 from primedpca.protocols import Array, Block, DataSource, Kernel, Operands, Parts
 
 FAN_IN = 16

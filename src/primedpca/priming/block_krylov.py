@@ -18,8 +18,8 @@ from primedpca._core.orthonormal import (
     random_basis,
     small_eigh,
 )
+from primedpca._core.parameters import check_choice, check_count
 from primedpca.priming.base import BasePriming
-from primedpca.priming.checks import check_choice, check_count
 from primedpca.priming.exact import right_vectors
 from primedpca.protocols import Array, Like, Operator, PrimingTraits
 

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from primedpca._core.arrays import namespace
+from primedpca._core.parameters import check_count
 from primedpca.priming.base import BasePriming
-from primedpca.priming.checks import check_count
 from primedpca.priming.sketch import SketchState, decompose, take_in
 from primedpca.protocols import Array, Like, Operator, PrimingTraits
 

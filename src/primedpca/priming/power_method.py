@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from primedpca._core.arrays import namespace
 from primedpca._core.orthonormal import orthonormalise, random_basis
+from primedpca._core.parameters import check_count, is_real
 from primedpca.priming.base import BasePriming
-from primedpca.priming.checks import check_count, is_real
 from primedpca.protocols import Array, Like, Operator, PrimingTraits
 
 __all__ = ["PowerMethod"]

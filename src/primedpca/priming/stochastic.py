@@ -19,8 +19,8 @@ import numpy as np
 
 from primedpca._core.arrays import to_numpy
 from primedpca._core.orthonormal import orthonormalise, random_basis
+from primedpca._core.parameters import check_choice, check_count, is_real
 from primedpca.priming.base import BasePriming
-from primedpca.priming.checks import check_choice, check_count, is_real
 from primedpca.protocols import Array, Like, Operator, PrimingTraits
 
 __all__ = ["SGDState", "Stochastic", "fitting_rate"]

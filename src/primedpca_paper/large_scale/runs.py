@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from primedpca._core.arrays import dtype_name, to_numpy
-from primedpca._core.parameters import as_bytes
+from primedpca._core.units import as_bytes
 from primedpca._operator.operator import Centred
 from primedpca._planning.plan import make_plan
 from primedpca._solve.driver import Goal, solve
 from primedpca._solve.prime import prime
-from primedpca._solve.solution import Solution
 from primedpca.priming import EigenGame
 from primedpca.protocols import Array
+from primedpca.result import Solution
 from primedpca.sources import as_source
 from primedpca.sources.wrappers.on_device import held_on, torch_on
 from primedpca_paper.large_scale.measures import Measured, measure

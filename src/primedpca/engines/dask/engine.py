@@ -19,7 +19,7 @@ import numpy as np
 
 from primedpca._core import dask_cluster
 from primedpca._core.allocator import reusing_memory
-from primedpca._core.blas import one_blas_thread
+from primedpca._core.threads import one_blas_thread
 from primedpca.engines.base import BaseEngine, kernel_name
 from primedpca.engines.local import LocalEngine
 from primedpca.engines.tree import FAN_IN, FixedTree, block_parts
