@@ -8,6 +8,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from checked_fuzz import Problem, examine, problem, run, summary
+from scipy import special
 
 from primedpca import PrimedPCA
 from primedpca._certify import bounds, checked, checks
@@ -190,12 +191,13 @@ def test_the_priming_does_not_depend_on_the_random_vectors():
         certifier.check.omega = omega
         with mock.patch.object(checked.CheckedCertifier, "_ride_alone", autospec=True) as alone:
             alone.side_effect = original
-            for snapshot in steps_of(certifier, 4, 20):
+            for last in steps_of(certifier, 4, 20):
                 certifier.go_on()
                 riders = certifier.operator.riders
                 widths.append((0 if riders is None else riders.shape[1], certifier._departures))
+                basis = np.concatenate(last.state.basis, axis=1)
         assert alone.call_count > 0
-        found.append((np.concatenate(snapshot.state.basis, axis=1), widths, certifier.spent))
+        found.append((basis, widths, certifier.spent))
     np.testing.assert_array_equal(found[0][0], found[1][0])
     assert max(found[0][1])[0] == checks.RIDERS
     assert found[0][1:] == found[1][1:]
@@ -241,8 +243,9 @@ def test_the_parts_of_looks_and_departures_add_up_to_the_failure_probability(mon
             most = max(most, len(looks))
         total += sum(looks)
         looks.clear()
+        last = snapshot
     assert most == (3 if side == "left" else 2)
-    conclusion = certifier.conclude(snapshot)
+    conclusion = certifier.conclude(last)
     total += sum(looks) + sum(departures)
     assert len(departures) > 1
     assert sum(departures) <= failure / 2
@@ -253,8 +256,7 @@ def test_the_parts_of_looks_and_departures_add_up_to_the_failure_probability(mon
 def test_the_parts_of_a_departure_add_up_to_its_share(monkeypatch):
     X, parts = spread(np.random.default_rng(2), 200, 60, 0.9), []
     certifier = certifier_of(X, BlockKrylov(2), tol=0.1)
-    for snapshot in steps_of(certifier, 4, 8):
-        pass
+    *_, snapshot = steps_of(certifier, 4, 8)
     riders, tau, tau_of_sum = certifier._riders, checks.tau, checks.tau_of_sum
     findings = certifier.check.look(looked(snapshot.state), 1e-6, 0)
     monkeypatch.setattr(checks, "tau", lambda s, f: parts.append((s, f)) or tau(s, f))
@@ -282,8 +284,7 @@ def test_the_number_of_a_look_does_not_depend_on_the_random_vectors(monkeypatch)
 
 def test_the_end_of_a_fit_repeats_the_look_at_its_last_step():
     certifier = certifier_of(spread(np.random.default_rng(3), ratio=0.7), BlockKrylov(3), tol=0.1)
-    for snapshot in steps_of(certifier, 4, 6):
-        pass
+    *_, snapshot = steps_of(certifier, 4, 6)
     assert certifier._looks > 0
     spent = certifier.spent
     assert certifier.conclude(snapshot).certificate.failure_probability == spent
@@ -366,6 +367,57 @@ def test_a_column_is_tested_by_all_others_however_large_its_own_test_is():
     np.testing.assert_allclose(sizes, expected)
 
 
+def test_polynomials_of_the_rides_and_their_root():
+    x = np.linspace(1.0, 3.0, 5)
+    for n in range(checks.RIDES + 1):
+        first, *others = checks._chebyshev(n)
+        np.testing.assert_allclose(np.polyval(first[::-1], x - 1), special.eval_chebyt(n, x))
+        assert len(others) == n
+        for j, other in enumerate(others, start=1):
+            expected = special.eval_chebyu(n - j, x)
+            np.testing.assert_allclose(np.polyval(other[::-1], x - 1), expected)
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        f = 10.0 ** rng.uniform(-8, 8, rng.integers(2, 16))
+        f[0] *= -1
+        root = checks._root(f)
+        assert np.polyval(f[::-1], root) >= 0 > np.polyval(f[::-1], root * (1 - 1e-6))
+    assert checks._root(np.array([0.1, 1.0])) == 0.0
+    assert checks._root(np.array([-1.0, 2.0, 0.0])) == math.inf
+
+
+def test_what_rounding_changes_when_vectors_board_counts():
+    certifier = certifier_of(spread(np.random.default_rng(2), ratio=0.95), BlockKrylov(2))
+    for _ in steps_of(certifier, 4, 7):
+        pass
+    riders, rng = certifier._riders, np.random.default_rng(0)
+    basis = np.concatenate(riders.basis, axis=1).astype(np.longdouble)
+    # Nearly all of the image lies along the basis, and what is subtracted is rounded.
+    image = (basis @ rng.normal(size=(basis.shape[1], 8)) * 1e9).astype("f8")
+    image += rng.normal(size=image.shape)
+    riders.images[-1], riders.slips[-1] = image, np.zeros(8)
+    riders.board(np.float64)
+    change = riders.images[-1].astype(np.longdouble) - image
+    inside = np.linalg.qr(basis.astype("f8"))[0].astype(np.longdouble)
+    for _ in range(2):  # the factor of LAPACK is orthonormal in float64 only
+        gram = inside.T @ inside
+        inside = inside @ (1.5 * np.eye(len(gram)) - gram / 2)
+    for _ in range(2):
+        change -= inside @ (inside.T @ change)
+    moved = np.sqrt((change**2).sum(axis=0)).astype("f8")
+    assert moved.max() > 1e-9
+    assert (moved <= riders.slips[-1]).all()
+
+
+def test_the_number_of_rides_can_be_estimated_whatever_rounding_has_done():
+    certifier = certifier_of(spread(np.random.default_rng(2), ratio=0.95), BlockKrylov(2))
+    *_, snapshot = steps_of(certifier, 4, 3)
+    state = looked(snapshot.state)
+    tiny = state._replace(variances=state.variances * 1e-200)
+    for other in (state._replace(rest=-1e3), tiny):
+        assert 1 <= certifier._rides(other, 3) <= checks.RIDES
+
+
 @pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize("max_basis", [None, 12])
 def test_the_relation_of_a_basis_holds_after_every_step_and_restart(side, max_basis):
@@ -399,6 +451,34 @@ def test_errors_outside_the_span_count_for_clusters():
     ((start, stop, bound),) = clusters(evidence, 2, up)
     assert (start, stop) == (0, 2)
     assert true <= bound < 0.2
+
+
+def mapped_evidence(rng):
+    """Evidence of right vectors that are mapped from the left without any error, and the truth."""
+    n = int(rng.integers(3, 7))
+    p = int(rng.integers(2, n))
+    values = np.sort(10.0 ** -rng.uniform(0, 1.5, n))[::-1]
+    basis = np.eye(n, p) + rng.normal(size=(n, p)) * 10.0 ** -rng.uniform(0.3, 2)
+    basis = np.linalg.qr(basis)[0]
+    theta, turn = np.linalg.eigh(basis.T @ (values[:, None] * basis))
+    theta, left = theta[::-1], basis @ turn[:, ::-1]
+    residual = values[:, None] * left - left * theta
+    rest = np.eye(n) - left @ left.T
+    alpha = float(np.linalg.eigvalsh(rest @ np.diag(values) @ rest)[-1])
+    b = residual * np.sqrt(alpha / theta)
+    cross = np.linalg.norm(residual / np.sqrt(theta), ord=2) / math.sqrt(alpha)
+    crosses = np.minimum(np.linalg.norm(b, axis=0) / alpha, cross)
+    known = {"columns": np.full(p, 1e-15), "cross": cross, "crosses": crosses, "outside": True}
+    vectors = np.sqrt(values)[:, None] * left / np.sqrt(theta)
+    return Evidence(theta, b, alpha, 1e-15, **known), values, vectors
+
+
+@pytest.mark.parametrize("seed", [947, 7447, *range(200)])
+def test_bounds_on_single_vectors_from_the_left(seed):
+    evidence, values, vectors = mapped_evidence(np.random.default_rng(seed))
+    up = np.append(values[: evidence.values.size] + 1e-13, evidence.missed)
+    for i, angle in enumerate(bounds.angle_bounds(evidence, 2, up)):
+        assert math.asin(np.linalg.norm(np.delete(vectors[:, i], i))) <= angle * (1 + 1e-9)
 
 
 def test_carried_bounds_hold_for_vectors_that_are_not_orthonormal():

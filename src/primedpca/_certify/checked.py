@@ -327,7 +327,7 @@ class CheckedCertifier(NoCertifier):
         if smallest <= 0:
             return 1
         rest = max(0.0, state.rest) / smallest
-        height = math.sqrt(1 + left / smallest * rest / 2) / 0.4
+        height = math.sqrt(1 + min(left / smallest * rest / 2, 1e300)) / 0.4
         y = 1 / min(max(self._guess(state, k) / smallest, 1e-3), 0.97)
         return min(
             RIDES, max(1, math.ceil(math.acosh(max(1.0, height / y)) / math.acosh(2 * y - 1)))
