@@ -277,7 +277,8 @@ class CheckedCertifier(NoCertifier):
         assert riders is not None
         right = self.priming.side == "right"
         multiply = data.covariance_product if right else data.gram_product
-        while riders.riding:
+        # Far above rho the images grow without end, and the first of them show as much.
+        while riders.riding and max(riders.heights, default=0.0) < 1e100 * self.wide.total:
             riders.ride(multiply(riders.board(data.like.dtype)))
             missed = riders.missed(NOTHING_FOUND)
             if self._within(state, k, missed) < 0.7 * self.tol:
