@@ -8,6 +8,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from checked_fuzz import Problem, examine, problem, run, summary
+from scipy import special
 
 from primedpca import PrimedPCA
 from primedpca._certify import bounds, checked, checks
@@ -36,7 +37,8 @@ def steps_of(certifier, width, count):
     for snapshot in stage.snapshots():
         certifier.look(snapshot)
         yield snapshot
-        certifier.go_on()
+        if certifier.operator.riders is None:
+            certifier.go_on()
 
 
 # -- no claim is false -----------------------------------------------------------------------
@@ -69,7 +71,11 @@ def trusted_products():
 
 
 def ritz_gaps():
-    return [(checked, "upper", lambda evidence: np.append(evidence.values, 0.0))]
+    def between_values(evidence, k, data, kind, failure, up=None):
+        up = np.append(evidence.values, 0.0)
+        return bounds.certificate_of(evidence, k, data, kind, failure, up)
+
+    return [(checked, "certificate_of", between_values)]
 
 
 def missed_by_ritz_values():
@@ -102,7 +108,7 @@ VARIANTS = {
 @pytest.mark.parametrize("name", VARIANTS)
 def test_tempting_variants_are_found_false_on_the_same_problems(name):
     with variant(VARIANTS[name]):
-        assert sum(bool(r.violated) for r in run(range(40))) >= 4
+        assert sum(bool(r.violated) for r in run(range(80))) >= 4
 
 
 def blind(seed):
@@ -124,9 +130,11 @@ def test_products_that_hide_a_component_are_found_out_unless_their_errors_count_
 
 def test_a_start_at_the_random_vectors_is_found_false(monkeypatch):
     monkeypatch.setattr(checked.zlib, "crc32", lambda start: 0)
-    X, falses = spread(np.random.default_rng(0), ratio=0.95), 0
+    # Any rho will do; a low one does not hide what was missed.
+    monkeypatch.setattr(checked.CheckedCertifier, "_edge", lambda self, state, k: 1e-9)
+    X, falses = spread(np.random.default_rng(0), 150, 90, ratio=0.97), 0
     for seed in range(6):
-        p = Problem(X, 3, BlockKrylov(8), 1e-6, 1.5, 3, seed)
+        p = Problem(X, 3, BlockKrylov(8), 1e-6, 0.1, 8, seed)
         assert not examine(p).violated
         # The same vectors, as a start that a checksum does not tell from none.
         p.start = certifier_of(X, p.priming, seed=seed).check.omega
@@ -137,6 +145,8 @@ def test_a_start_at_the_random_vectors_is_found_false(monkeypatch):
 def test_undivided_failure_probability_is_found_false(monkeypatch):
     # A new departure at every look, and one eigenvalue ahead of all others: independent events.
     monkeypatch.setattr(checks, "RIDES", 0)
+    monkeypatch.setattr(checked, "PATIENCE", 99)
+    monkeypatch.setattr(checked.CheckedCertifier, "_edge", lambda self, state, k: 1e-9)
     rng, failure, runs = np.random.default_rng(0), 0.3, 60
     left = np.linalg.qr(rng.normal(size=(40, 16)) - 0.5)[0]
     left = np.linalg.qr(left - left.mean(axis=0))[0]
@@ -147,8 +157,9 @@ def test_undivided_failure_probability_is_found_false(monkeypatch):
         return sum(bool(examine(p).violated) for p in problems)
 
     assert false_fits() <= 0.5 * failure * runs
-    looks = property(lambda self: 1, lambda self, value: None)
-    with mock.patch.object(checked.CheckedCertifier, "_looks", looks, create=True):
+    # r (r + 1) = 1: every departure has all that there is for departures.
+    always = property(lambda self: (math.sqrt(5) - 1) / 2, lambda self, value: None)
+    with mock.patch.object(checked.CheckedCertifier, "_departures", always, create=True):
         assert false_fits() > failure * runs
 
 
@@ -171,20 +182,31 @@ def test_random_vectors_of_another_start_are_others():
 
 
 def test_the_priming_does_not_depend_on_the_random_vectors():
-    X, bases = spread(np.random.default_rng(1), ratio=0.95), []
+    X, found = spread(np.random.default_rng(1), 200, 60, 0.95), []
+    original = checked.CheckedCertifier._ride_alone
     for draw in (0, 1):
-        certifier = certifier_of(X, BlockKrylov(2))
-        certifier.check.omega = np.random.default_rng(draw).standard_normal((30, 8))
-        *_, last = steps_of(certifier, 4, 8)
-        assert certifier._riders is not None
-        bases.append(np.concatenate(last.state.basis, axis=1))
-    np.testing.assert_array_equal(*bases)
+        certifier, widths = certifier_of(X, BlockKrylov(3), tol=0.1), []
+        # Neither very short nor very long ones may change what the priming does.
+        omega = np.random.default_rng(draw).standard_normal((60, 8)) * 20.0**draw
+        certifier.check.omega = omega
+        with mock.patch.object(checked.CheckedCertifier, "_ride_alone", autospec=True) as alone:
+            alone.side_effect = original
+            for last in steps_of(certifier, 4, 20):
+                certifier.go_on()
+                riders = certifier.operator.riders
+                widths.append((0 if riders is None else riders.shape[1], certifier._departures))
+                basis = np.concatenate(last.state.basis, axis=1)
+        assert alone.call_count > 0
+        found.append((basis, widths, certifier.spent))
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    assert max(found[0][1])[0] == checks.RIDERS
+    assert found[0][1:] == found[1][1:]
 
 
 def test_riders_do_not_depend_on_each_other():
     X = spread(np.random.default_rng(2), ratio=0.95)
     certifier = certifier_of(X, BlockKrylov(2))
-    for _ in steps_of(certifier, 4, 4):
+    for _ in steps_of(certifier, 4, 7):
         pass
     riders, cast = certifier._riders, []
     image = riders.images[-1].copy()
@@ -196,10 +218,10 @@ def test_riders_do_not_depend_on_each_other():
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-def test_the_parts_of_a_look_add_up_to_its_share(monkeypatch, side):
-    parts = []
+def test_the_parts_of_looks_and_departures_add_up_to_the_failure_probability(monkeypatch, side):
+    looks, departures = [], []
 
-    def counted(owner, name, at):
+    def counted(owner, name, at, parts):
         method = getattr(owner, name)
 
         def wrapper(self, *args):
@@ -208,46 +230,100 @@ def test_the_parts_of_a_look_add_up_to_its_share(monkeypatch, side):
 
         monkeypatch.setattr(owner, name, wrapper)
 
-    counted(checks.Check, "look", 1)
-    counted(checks.Check, "columns", 2)
-    counted(checks.Riders, "missed", 1)
-    failure = 1e-3
-    certifier = certifier_of(
-        spread(np.random.default_rng(3), ratio=0.7), BlockKrylov(6, side=side), failure=failure
-    )
-    for snapshot in steps_of(certifier, 5, 6):
-        last, looks = snapshot, certifier._looks
+    counted(checks.Check, "look", 1, looks)
+    counted(checks.Check, "columns", 2, looks)
+    counted(checks.Riders, "__init__", 3, departures)
+    failure, most, total = 1e-3, 0, 0.0
+    X = spread(np.random.default_rng(2), 200, 60, 0.9)
+    certifier = certifier_of(X, BlockKrylov(2, side=side), failure=failure, tol=0.1)
+    for snapshot in steps_of(certifier, 4, 12):
+        r = certifier._looks
         if looks:
-            assert sum(parts) <= failure / looks / (looks + 1) * (1 + 1e-12)
-            assert len(parts) == (4 if side == "left" else 3)
-        parts.clear()
+            assert sum(looks) <= failure / 2 / r / (r + 1) * (1 + 1e-12)
+            most = max(most, len(looks))
+        total += sum(looks)
+        looks.clear()
+        last = snapshot
+    assert most == (3 if side == "left" else 2)
     conclusion = certifier.conclude(last)
-    assert certifier.spent <= failure
+    total += sum(looks) + sum(departures)
+    assert len(departures) > 1
+    assert sum(departures) <= failure / 2
+    assert total <= certifier.spent * (1 + 1e-12) <= failure
     assert conclusion.certificate.failure_probability == certifier.spent
 
 
-def test_a_second_stage_has_only_what_the_first_left_of_the_failure_probability(monkeypatch):
-    given = []
-    original = driver.ProbeCertifier.__init__
+def test_the_parts_of_a_departure_add_up_to_its_share(monkeypatch):
+    X, parts = spread(np.random.default_rng(2), 200, 60, 0.9), []
+    certifier = certifier_of(X, BlockKrylov(2), tol=0.1)
+    *_, snapshot = steps_of(certifier, 4, 8)
+    riders, tau, tau_of_sum = certifier._riders, checks.tau, checks.tau_of_sum
+    findings = certifier.check.look(looked(snapshot.state), 1e-6, 0)
+    monkeypatch.setattr(checks, "tau", lambda s, f: parts.append((s, f)) or tau(s, f))
+    monkeypatch.setattr(checks, "tau_of_sum", lambda s, f: parts.append((0, f)) or tau_of_sum(s, f))
+    riders.missed(findings)
+    # Every column of the first image and of each product is tested by the others.
+    each = {s: [f for t, f in parts if t == s] for s in (0, 7, 8)}
+    assert [len(each[s]) for s in (0, 8)] == [1, 1]
+    own, *products = each[7]
+    assert len(products) == len(riders.images) - 1 > 0
+    columns = checks.RIDERS * (own + checks.RIDES * max(products))
+    assert each[0][0] + each[8][0] + columns <= riders.share
 
-    def recorded(self, data, priming, wanted, failure, *others):
+
+def test_the_number_of_a_look_does_not_depend_on_the_random_vectors(monkeypatch):
+    # Otherwise the random vectors would choose the basis that is looked at with the first share.
+    X, numbers = spread(np.random.default_rng(3), 100, 40, 0.9), []
+    for may in (True, False):
+        monkeypatch.setattr(checked.CheckedCertifier, "_may_prove", lambda *args, may=may: may)
+        certifier = certifier_of(X, BlockKrylov(3), tol=0.1)
+        numbers.append([(certifier._looks, certifier.spent) for _ in steps_of(certifier, 4, 9)])
+    assert numbers[0] == numbers[1]
+    assert numbers[0][-1][0] > 2
+
+
+def test_the_end_of_a_fit_repeats_the_look_at_its_last_step():
+    certifier = certifier_of(spread(np.random.default_rng(3), ratio=0.7), BlockKrylov(3), tol=0.1)
+    *_, snapshot = steps_of(certifier, 4, 6)
+    assert certifier._looks > 0
+    spent = certifier.spent
+    assert certifier.conclude(snapshot).certificate.failure_probability == spent
+
+
+def test_a_second_stage_has_only_what_the_first_left_of_the_failure_probability(monkeypatch):
+    given, spent = [], []
+    original, look = driver.ProbeCertifier.__init__, checks.Check.look
+    depart = checks.Riders.__init__
+
+    def recorded(self, data, priming, wanted, failure, *others, **options):
         given.append(failure)
-        original(self, data, priming, wanted, failure, *others)
+        original(self, data, priming, wanted, failure, *others, **options)
+
+    def skew(self, state, share, seed):
+        spent.append(2 * share)
+        return look(self, state, share, seed)._replace(skew=1.0)
+
+    def departed(self, check, state, rho, share):
+        spent.append(share)
+        depart(self, check, state, rho, share)
 
     monkeypatch.setattr(driver.ProbeCertifier, "__init__", recorded)
-    X = spread(np.random.default_rng(4), n=300, d=60, ratio=0.9) + np.float32(30)
-    options = {"tol": 1e-6, "failure_probability": 0.01, "random_state": 0}
+    monkeypatch.setattr(checks.Check, "look", skew)
+    monkeypatch.setattr(checks.Riders, "__init__", departed)
+    X = spread(np.random.default_rng(4), n=300, d=60, ratio=0.9)
+    options = {"tol": 1e-3, "failure_probability": 0.01, "random_state": 0}
     assert PrimedPCA(4, priming=BlockKrylov(4), **options).fit(X).converged_
     assert len(given) == 1
-    assert 0 < given[0] <= 0.005
+    assert len(spent) > 2
+    assert 0 < given[0] <= 0.01 - sum(set(spent)) + 1e-15
 
 
 def test_the_vectors_that_are_mapped_do_not_depend_on_a_proven_number(monkeypatch):
-    X, seen = spread(np.random.default_rng(5), n=200, ratio=0.985), []
+    X, seen = spread(np.random.default_rng(5), n=2000, ratio=0.995), []
     columns = checks.Check.columns
 
     def recorded(self, findings, turn, share):
-        seen[-1].append(turn)
+        seen[-1][-1].append(turn)
         return columns(self, findings, turn, share)
 
     monkeypatch.setattr(checks.Check, "columns", recorded)
@@ -255,12 +331,15 @@ def test_the_vectors_that_are_mapped_do_not_depend_on_a_proven_number(monkeypatc
         monkeypatch.setattr(
             checked, "fewest", lambda *args, more=more: (bounds.fewest(*args)[1] + more,) * 2
         )
+        certifier = certifier_of(X, BlockKrylov(6, side="left"), k=0.2)
         seen.append([])
-        for _ in steps_of(certifier_of(X, BlockKrylov(6, side="left"), k=0.2), 5, 5):
-            pass
-    assert len(seen[0]) > 3
-    for one, other in zip(*seen, strict=True):
-        np.testing.assert_array_equal(one, other)
+        for snapshot in steps_of(certifier, 5, 5):
+            seen[-1].append([])
+            certifier.conclude(snapshot)
+    mapped = [pair for pair in zip(*seen, strict=True) if min(map(len, pair)) == 2]
+    assert len(mapped) > 2
+    for pair in mapped:
+        np.testing.assert_array_equal(*(turns[1] for turns in pair))
 
 
 # -- parts of the proof ----------------------------------------------------------------------
@@ -280,12 +359,63 @@ def test_quantiles_of_lengths_and_sums():
 def test_a_column_is_tested_by_all_others_however_large_its_own_test_is():
     X = spread(np.random.default_rng(2), ratio=0.95)
     certifier = certifier_of(X, BlockKrylov(2))
-    for _ in steps_of(certifier, 4, 4):
+    for _ in steps_of(certifier, 4, 7):
         pass
     tests = 1e-9 * np.ones((8, 8)) + np.eye(8)
     sizes = certifier._riders._by_others(tests, 0.0, 0.1)
     expected = math.sqrt(7) * 1e-9 / checks.tau(7, 0.1 / ((checks.RIDES + 1) * 8))
     np.testing.assert_allclose(sizes, expected)
+
+
+def test_polynomials_of_the_rides_and_their_root():
+    x = np.linspace(1.0, 3.0, 5)
+    for n in range(checks.RIDES + 1):
+        first, *others = checks._chebyshev(n)
+        np.testing.assert_allclose(np.polyval(first[::-1], x - 1), special.eval_chebyt(n, x))
+        assert len(others) == n
+        for j, other in enumerate(others, start=1):
+            expected = special.eval_chebyu(n - j, x)
+            np.testing.assert_allclose(np.polyval(other[::-1], x - 1), expected)
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        f = 10.0 ** rng.uniform(-8, 8, rng.integers(2, 16))
+        f[0] *= -1
+        root = checks._root(f)
+        assert np.polyval(f[::-1], root) >= 0 > np.polyval(f[::-1], root * (1 - 1e-6))
+    assert checks._root(np.array([0.1, 1.0])) == 0.0
+    assert checks._root(np.array([-1.0, 2.0, 0.0])) == math.inf
+
+
+def test_what_rounding_changes_when_vectors_board_counts():
+    certifier = certifier_of(spread(np.random.default_rng(2), ratio=0.95), BlockKrylov(2))
+    for _ in steps_of(certifier, 4, 7):
+        pass
+    riders, rng = certifier._riders, np.random.default_rng(0)
+    basis = np.concatenate(riders.basis, axis=1).astype(np.longdouble)
+    # Nearly all of the image lies along the basis, and what is subtracted is rounded.
+    image = (basis @ rng.normal(size=(basis.shape[1], 8)) * 1e9).astype("f8")
+    image += rng.normal(size=image.shape)
+    riders.images[-1], riders.slips[-1] = image, np.zeros(8)
+    riders.board(np.float64)
+    change = riders.images[-1].astype(np.longdouble) - image
+    inside = np.linalg.qr(basis.astype("f8"))[0].astype(np.longdouble)
+    for _ in range(2):  # the factor of LAPACK is orthonormal in float64 only
+        gram = inside.T @ inside
+        inside = inside @ (1.5 * np.eye(len(gram)) - gram / 2)
+    for _ in range(2):
+        change -= inside @ (inside.T @ change)
+    moved = np.sqrt((change**2).sum(axis=0)).astype("f8")
+    assert moved.max() > 1e-9
+    assert (moved <= riders.slips[-1]).all()
+
+
+def test_the_number_of_rides_can_be_estimated_whatever_rounding_has_done():
+    certifier = certifier_of(spread(np.random.default_rng(2), ratio=0.95), BlockKrylov(2))
+    *_, snapshot = steps_of(certifier, 4, 3)
+    state = looked(snapshot.state)
+    tiny = state._replace(variances=state.variances * 1e-200)
+    for other in (state._replace(rest=-1e3), tiny):
+        assert 1 <= certifier._rides(other, 3) <= checks.RIDES
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
@@ -321,6 +451,34 @@ def test_errors_outside_the_span_count_for_clusters():
     ((start, stop, bound),) = clusters(evidence, 2, up)
     assert (start, stop) == (0, 2)
     assert true <= bound < 0.2
+
+
+def mapped_evidence(rng):
+    """Evidence of right vectors that are mapped from the left without any error, and the truth."""
+    n = int(rng.integers(3, 7))
+    p = int(rng.integers(2, n))
+    values = np.sort(10.0 ** -rng.uniform(0, 1.5, n))[::-1]
+    basis = np.eye(n, p) + rng.normal(size=(n, p)) * 10.0 ** -rng.uniform(0.3, 2)
+    basis = np.linalg.qr(basis)[0]
+    theta, turn = np.linalg.eigh(basis.T @ (values[:, None] * basis))
+    theta, left = theta[::-1], basis @ turn[:, ::-1]
+    residual = values[:, None] * left - left * theta
+    rest = np.eye(n) - left @ left.T
+    alpha = float(np.linalg.eigvalsh(rest @ np.diag(values) @ rest)[-1])
+    b = residual * np.sqrt(alpha / theta)
+    cross = np.linalg.norm(residual / np.sqrt(theta), ord=2) / math.sqrt(alpha)
+    crosses = np.minimum(np.linalg.norm(b, axis=0) / alpha, cross)
+    known = {"columns": np.full(p, 1e-15), "cross": cross, "crosses": crosses, "outside": True}
+    vectors = np.sqrt(values)[:, None] * left / np.sqrt(theta)
+    return Evidence(theta, b, alpha, 1e-15, **known), values, vectors
+
+
+@pytest.mark.parametrize("seed", [947, 7447, *range(200)])
+def test_bounds_on_single_vectors_from_the_left(seed):
+    evidence, values, vectors = mapped_evidence(np.random.default_rng(seed))
+    up = np.append(values[: evidence.values.size] + 1e-13, evidence.missed)
+    for i, angle in enumerate(bounds.angle_bounds(evidence, 2, up)):
+        assert math.asin(np.linalg.norm(np.delete(vectors[:, i], i))) <= angle * (1 + 1e-9)
 
 
 def test_carried_bounds_hold_for_vectors_that_are_not_orthonormal():

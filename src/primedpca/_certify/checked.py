@@ -185,7 +185,7 @@ class CheckedCertifier(NoCertifier):
         self._failure, self._seed, self._origin = failure_probability, seed, origin
         self._warm = start is not None
         self._riders: Riders | None = None
-        self._looking, self._looks, self._departures = False, 0, 0
+        self._looking, self._looks, self._counted, self._departures = False, 0, 0, 0
         self.spent = 0.0
         self._best, self._blocks, self._restarted = math.inf, 0, False
         self._ceiling = np.zeros(0)
@@ -234,6 +234,8 @@ class CheckedCertifier(NoCertifier):
             # On a very flat spectrum, the neighbours of the last component must settle, too.
             enough = self.tol if rides < FLAT else self.tol / 1000
             if early or change > enough or self._within(state, k, missed) > 0.7 * self.tol:
+                if self._attempts:
+                    self._share()
                 return None
             self._ride_alone(state, k)
             return self._last(state, k, full)
@@ -245,6 +247,7 @@ class CheckedCertifier(NoCertifier):
         if state.step > self._settled + PATIENCE and change <= self.tol / 1000:
             self._ride_alone(state, k)
             return self._last(state, k, full)
+        self._share()  # whether or not the look is made
         return self._prove(state, k, full, False) if self._may_prove(state, k) else None
 
     def _last(self, state: KrylovState, k: int, full: bool) -> Proof | None:
@@ -274,7 +277,8 @@ class CheckedCertifier(NoCertifier):
         assert riders is not None
         right = self.priming.side == "right"
         multiply = data.covariance_product if right else data.gram_product
-        while riders.riding:
+        # Far above rho the images grow without end, and the first of them show as much.
+        while riders.riding and max(riders.heights, default=0.0) < 1e100 * self.wide.total:
             riders.ride(multiply(riders.board(data.like.dtype)))
             missed = riders.missed(NOTHING_FOUND)
             if self._within(state, k, missed) < 0.7 * self.tol:
@@ -323,7 +327,8 @@ class CheckedCertifier(NoCertifier):
         left = max(0.0, self.wide.total - float(state.variances.sum()))
         if smallest <= 0:
             return 1
-        height = math.sqrt(1 + left * state.rest / smallest**2 / 2) / 0.4
+        rest = max(0.0, state.rest) / smallest
+        height = math.sqrt(1 + min(left / smallest * rest / 2, 1e300)) / 0.4
         y = 1 / min(max(self._guess(state, k) / smallest, 1e-3), 0.97)
         return min(
             RIDES, max(1, math.ceil(math.acosh(max(1.0, height / y)) / math.acosh(2 * y - 1)))
@@ -367,10 +372,7 @@ class CheckedCertifier(NoCertifier):
 
     def _prove(self, state: KrylovState, k: int, full: bool, last: bool) -> Proof | None:
         """Return the proof of a basis, or None if none is near and this is not the last look."""
-        self._looks += 1
-        # The parts of all looks together, the sum of 1 / (r (r + 1)), never exceed 1.
-        share = self._failure / 2 / (self._looks * (self._looks + 1))
-        self.spent += share
+        share = self._share()
         # A half for the errors, a quarter for columns on either side.
         seed = (self._seed, 7, self._looks, self._origin)
         findings = self.check.look(state, share / 2, seed)
@@ -403,6 +405,19 @@ class CheckedCertifier(NoCertifier):
         vectors = complete(found.vectors, self.wide.like, k, 0)[:, :k]
         find = partial(decomposition, self.wide, vectors, variances)
         return Proof(certificate, find, counted, found.evidence)
+
+    def _share(self) -> float:
+        """Return the part of the failure probability that a look at this step has.
+
+        Where the random vectors decide whether a look is made or the fit ends, every step counts:
+        they may not choose the step that has a share.  A second look at a step repeats the first.
+        """
+        step = len(self._changes)
+        if step > self._counted:
+            self._counted, self._looks = step, self._looks + 1
+            self.spent += self._failure / 2 / (self._looks * (self._looks + 1))
+        # The parts of all looks together, the sum of 1 / (r (r + 1)), never exceed 1.
+        return self._failure / 2 / (self._looks * (self._looks + 1))
 
     def _certificate(self, found: Mapped, k: int) -> Certificate:
         certificate = certificate_of(
@@ -461,7 +476,8 @@ class CheckedCertifier(NoCertifier):
         vectors = basis @ turn
         rest = images @ turn - vectors * data.like.asarray(theta)
         b = np.asarray(np.linalg.qr(to_numpy(rest), mode="r"))
-        e = rounding_of(data, p, float(theta[0]) + spectral_norm(b))
+        slip = UNIT * p * data.shape[1]  # of the vectors from orthonormal ones
+        e = rounding_of(data, p, float(theta[0]) + spectral_norm(b), slip)
         found = Evidence(theta, b, _left_out(evidence, p), e, evidence.negligible)
         up = np.minimum(upper(found), self._ceiling[: p + 1])
         return Mapped(found, up, vectors, 4 * UNIT * data.shape[1])

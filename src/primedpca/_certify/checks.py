@@ -204,9 +204,11 @@ class Riders:
             image -= combine((state.newest,), lift, like)
         norms = _norms(check.z) + check.lengths * spectral_norm(state.coupling)
         norms = norms[:RIDERS]
+        #: Rounding errors of a combination of the basis, relative to the length of its columns.
+        self.blur = (16 + 2 * math.sqrt(m)) * m * UNIT
         #: The images, and of each the errors that are known, ``(s,)``.
         self.images: list[Array] = [image / rho]
-        self.slips: list[np.ndarray] = [16 * m * UNIT * norms / rho]
+        self.slips: list[np.ndarray] = [self.blur * norms / rho]
         #: Of each image that was multiplied: ``|V^T Y|``, the test of its product and its length.
         self.inside: list[np.ndarray] = []
         self.tests: list[np.ndarray] = []
@@ -221,13 +223,14 @@ class Riders:
         """Return the vectors to multiply next, in this dtype; they lie outside the basis."""
         like, xp = self.check.wide.like, self.check.wide.like.xp
         image = self.images[-1]
+        before = _norms(image)
         image = image - combine(self.basis, inner_products(self.basis, image), like)
         peaks = to_numpy(xp.max(xp.abs(image), axis=0))
         # Powers of two: neither overflow nor rounding.  Columns must not depend on each other.
         self.scale = like.asarray(2.0 ** -np.clip(np.frexp(peaks)[1], -1000, 1000))
         cast = xp.astype(image * self.scale, dtype)
         back = xp.astype(cast, xp.float64) / self.scale
-        self.slips[-1] = self.slips[-1] + _norms(back - image) + 64 * self.at * UNIT * _norms(image)
+        self.slips[-1] = self.slips[-1] + _norms(back - image) + 4 * self.blur * before
         inside = np.linalg.norm(inner_products(self.basis, back), axis=0)
         blur = 4 * math.sqrt(self.at) * back.shape[0] * UNIT
         self.inside.append(inside + blur * _norms(back))
@@ -251,7 +254,7 @@ class Riders:
             following = 4 / self.rho * product - 2 * now - self.images[-2]
             sizes = 2 * sizes + _norms(self.images[-2])
         self.images.append(following)
-        self.slips.append(128 * self.at * UNIT * sizes)
+        self.slips.append(8 * self.blur * sizes)
 
     def missed(self, findings: Findings) -> float:
         """Bound on what the basis at departure has missed, and so every later one that has it.
