@@ -183,7 +183,6 @@ class CheckedCertifier(NoCertifier):
         self.exhausted = self.hopeless = False
         self._settled, self._tried, self._attempts = 0, -3, 0
         self._failure, self._seed, self._origin = failure_probability, seed, origin
-        self._warm = start is not None
         self._riders: Riders | None = None
         self._looking, self._looks, self._counted, self._departures = False, 0, 0, 0
         self.spent = 0.0
@@ -219,12 +218,13 @@ class CheckedCertifier(NoCertifier):
         if state.variances.size <= k or not change < READY:
             return None
         if change <= self.tol:
-            # From a good start components settle at once, but the basis is too small for a proof.
-            width = max(1, state.basis[0].shape[1])
-            least = 4 + 3 * k // width if self._warm else 0
+            # From a good start, or to a coarse angle, components settle at once, but the basis is
+            # too small for a proof.
+            least = 8 + 3 * k // max(1, state.basis[0].shape[1])
             self._settled = self._settled or max(state.step, least)
         rides = self._rides(state, k)
-        if self._settled and state.step > 1.3 * self._settled + PATIENCE:
+        small = 3 * state.projected.shape[0] > self.check.z.shape[0]  # soon a basis of everything
+        if self._settled and state.step > 1.3 * self._settled + PATIENCE and not small:
             self._attempts = ATTEMPTS  # the proof would cost more than the fit
             return self._last(state, k, full)
         if rides > ALONG or self._attempts:
@@ -257,7 +257,8 @@ class CheckedCertifier(NoCertifier):
         self._attempts += 1
         self._tried = state.step
         self.exhausted = not met and full
-        self.hopeless = not (met or full) and self._attempts >= ATTEMPTS
+        small = 3 * state.projected.shape[0] > self.check.z.shape[0]
+        self.hopeless = not (met or full or small) and self._attempts >= ATTEMPTS
         return proof
 
     def _depart(self, state: KrylovState, rho: float) -> None:
