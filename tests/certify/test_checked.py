@@ -233,6 +233,7 @@ def test_the_parts_of_looks_and_departures_add_up_to_the_failure_probability(mon
     counted(checks.Check, "look", 1, looks)
     counted(checks.Check, "columns", 2, looks)
     counted(checks.Riders, "__init__", 3, departures)
+    monkeypatch.setattr(checks, "RIDES", 2)  # so that they depart more than once
     failure, most, total = 1e-3, 0, 0.0
     X = spread(np.random.default_rng(2), 200, 60, 0.9)
     certifier = certifier_of(X, BlockKrylov(2, side=side), failure=failure, tol=0.1)
