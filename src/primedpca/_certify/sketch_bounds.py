@@ -56,6 +56,7 @@ def sketch_certificate(
     # Not from the Gram matrix: squaring would make vectors of small singular values inaccurate.
     _, singular, rows = np.linalg.svd(wide, full_matrices=False)
     squares = singular**2
+    data.learn()  # the stream may not have settled the unit of the data
     ratio = state.unit / data.frame.gain
     top = (float(squares[:1].sum()) + state.loss) / ratio / ratio / state.weight
     prepared = preparation_error(data, top) * state.weight * ratio * ratio
