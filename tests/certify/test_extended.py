@@ -94,7 +94,7 @@ def test_no_claim_of_twenty_thousand_problems_is_false():
     assert_nothing_false(run(seeds, os.cpu_count() or 1))
 
 
-@pytest.mark.parametrize("seed", [4001743, 5006224])
+@pytest.mark.parametrize("seed", [4001743, 5006224, 6091919])
 def test_problems_that_once_had_a_false_claim(seed):
     found = examine(problem(seed))
     assert found.claims

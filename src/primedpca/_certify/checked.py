@@ -108,7 +108,8 @@ class Passengers:
         if self.check.z is None:
             product = self.check.multiply(vectors)
             self.shared = self.data.share(self.check.wide)
-            return self.data.narrow(product)
+            # If not, nothing comes of this priming, and float32 may not hold the product.
+            return self.data.narrow(product if self.shared else 0 * product)
         if self.riders is None:
             return multiply(vectors)
         xp, width = self.like.xp, vectors.shape[1]

@@ -341,6 +341,9 @@ def narrowed(data: Operator, frame: Frame) -> Frame | None:
     """Return a frame of float64 products for products in float32; None if it is out of range."""
     if dtype_name(data.like.dtype) == "float64":
         return frame
+    low, high, _ = range_of(data)
+    if frame.total and not low**2 <= frame.total / data.shape[1] <= high**2:
+        return None  # a large constant column that is neither centred nor scaled
     shift, fill, factor, _ = frame.columns
     parts = [None if part is None else data.narrow(part) for part in (shift, fill, factor)]
     xp, columns = data.like.xp, Columns(parts[0], parts[1], parts[2])
