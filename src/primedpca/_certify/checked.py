@@ -153,6 +153,8 @@ class CheckedCertifier(NoCertifier):
         Angle to prove, in radians.
     start : array of shape (d, q), optional
         Directions that block Krylov starts from.
+    max_passes : int, default=60
+        Maximum number of steps of the priming and of rides without it, together.
 
     Attributes
     ----------
@@ -174,6 +176,7 @@ class CheckedCertifier(NoCertifier):
         seed: int,
         tol: float,
         start: Array | None = None,
+        max_passes: int = 60,
     ) -> None:
         # A start may depend on the random vectors of an earlier fit, so it is part of the seed.
         origin = 0 if start is None else zlib.crc32(np.ascontiguousarray(to_numpy(start)).tobytes())
@@ -183,6 +186,7 @@ class CheckedCertifier(NoCertifier):
         self.operator: Any = Passengers(data, self.check)
         self.exhausted = self.hopeless = False
         self._settled, self._tried, self._attempts = 0, -3, 0
+        self._max_passes, self._alone = max_passes, 0
         self._failure, self._seed, self._origin = failure_probability, seed, origin
         self._riders: Riders | None = None
         self._looking, self._looks, self._counted, self._departures = False, 0, 0, 0
@@ -281,6 +285,9 @@ class CheckedCertifier(NoCertifier):
         multiply = data.covariance_product if right else data.gram_product
         # Far above rho the images grow without end, and the first of them show as much.
         while riders.riding and max(riders.heights, default=0.0) < 1e100 * self.wide.total:
+            if len(self._changes) + self._alone >= self._max_passes:
+                break
+            self._alone += 1
             riders.ride(multiply(riders.board(data.like.dtype)))
             missed = riders.missed(NOTHING_FOUND)
             if self._within(state, k, missed) < 0.7 * self.tol:

@@ -187,8 +187,9 @@ def solve(
 ) -> Solution:
     """Find the components that the plan asks for and, if ``goal.proven``, prove their accuracy.
 
-    Proofs are made in float64: a full decomposition, block Krylov and Frequent Directions run in
-    it from the start, any other priming is followed by block Krylov in float64.
+    Block Krylov runs in the arithmetic of the data, and a few float64 columns check it.  A full
+    decomposition and Frequent Directions run in float64, and so does block Krylov after any other
+    priming, or where float32 is too coarse for ``goal.tol``.
     """
     fit = _Fit(data if plan.room is None else data.view(room=plan.room), plan, goal, progress)
     with one_blas_thread():
@@ -258,6 +259,7 @@ class _Fit:
             goal.seed,
             self.reach,
             start,
+            goal.max_passes,
         )
         return Stage(priming, plan.n_directions, goal.max_passes, goal.seed, certifier, start)
 
