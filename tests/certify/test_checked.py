@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from checked_fuzz import Problem, examine, problem, run, summary
 from scipy import special
+from sklearn.exceptions import ConvergenceWarning
 
 from primedpca import PrimedPCA
 from primedpca._certify import bounds, checked, checks
@@ -519,3 +520,12 @@ def test_problems_of_the_search_are_of_every_kind():
     assert any(p.start is not None for p in kinds)
     assert any(p.liar is not None for p in kinds)
     assert any(isinstance(p.k, float) for p in kinds)
+
+
+@pytest.mark.parametrize("max_passes", [6, 12])
+def test_rides_without_the_priming_count_among_the_passes(max_passes):
+    X = np.random.default_rng(0).standard_normal((1500, 800), dtype="f4")
+    pca = PrimedPCA(3, priming=BlockKrylov(16), tol=1.0, max_passes=max_passes, random_state=0)
+    with pytest.warns(ConvergenceWarning):
+        pca.fit(X)
+    assert pca.n_passes_ <= max_passes + 1  # one more refines the leading vectors
