@@ -522,10 +522,11 @@ def test_problems_of_the_search_are_of_every_kind():
     assert any(isinstance(p.k, float) for p in kinds)
 
 
-@pytest.mark.parametrize("max_passes", [6, 12])
+@pytest.mark.parametrize("max_passes", [12, 16])
 def test_rides_without_the_priming_count_among_the_passes(max_passes):
-    X = np.random.default_rng(0).standard_normal((1500, 800), dtype="f4")
-    pca = PrimedPCA(3, priming=BlockKrylov(16), tol=1.0, max_passes=max_passes, random_state=0)
+    spread = np.r_[2.0, 1.6, 1.3, np.full(597, 0.95)]
+    X = (np.random.default_rng(0).standard_normal((6000, 600)) * spread).astype("f4")
+    pca = PrimedPCA(3, priming=BlockKrylov(16), tol=0.05, max_passes=max_passes, random_state=0)
     with pytest.warns(ConvergenceWarning):
         pca.fit(X)
     assert pca.n_passes_ <= max_passes + 1  # one more refines the leading vectors

@@ -229,7 +229,9 @@ class CheckedCertifier(NoCertifier):
             self._settled = self._settled or max(state.step, least)
         rides = self._rides(state, k)
         small = 3 * state.projected.shape[0] > self.check.z.shape[0]  # soon a basis of everything
-        if self._settled and state.step > 1.3 * self._settled + PATIENCE and not small:
+        spent = self._alone > 0 and len(self._changes) + self._alone >= self._max_passes
+        late = self._settled and state.step > 1.3 * self._settled + PATIENCE and not small
+        if spent or late:
             self._attempts = ATTEMPTS  # the proof would cost more than the fit
             return self._last(state, k, full)
         if rides > ALONG or self._attempts:
@@ -263,7 +265,8 @@ class CheckedCertifier(NoCertifier):
         self._tried = state.step
         self.exhausted = not met and full
         small = 3 * state.projected.shape[0] > self.check.z.shape[0]
-        self.hopeless = not (met or full or small) and self._attempts >= ATTEMPTS
+        spent = len(self._changes) + self._alone >= self._max_passes
+        self.hopeless = not (met or full) and (spent or (self._attempts >= ATTEMPTS and not small))
         return proof
 
     def _depart(self, state: KrylovState, rho: float) -> None:
