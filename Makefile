@@ -3,12 +3,15 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
 
-.PHONY: demo test test-integration test-slow test-browser test-all bench docs lint types coverage clean
+.PHONY: demo test test-integration test-slow test-browser test-all trust mutants bench docs lint types coverage clean
 
 demo: $(VENV)/.installed
 	$(BIN)/primedpca demo
 	@echo
-	@echo "The command is in an environment of its own: . $(BIN)/activate"
+	@echo "A report about a table of your own, in an environment of its own:"
+	@echo "  . $(BIN)/activate"
+	@echo "  primedpca fit data.csv -k 8 --scale std --missing mean --report page.html"
+	@echo "Columns of text: name them with --id, --label or --exclude."
 
 test: $(VENV)/.installed-test lint types
 	$(BIN)/pytest -n 2
@@ -26,6 +29,14 @@ test-browser: $(VENV)/.installed-browser
 	$(BIN)/pytest -m browser tests/browser
 
 test-all: test test-integration test-slow docs test-browser
+
+# Every proof of the claims, an hour or less; writes docs/trust.md. `make trust ARGS=--quick` in minutes.
+trust: $(VENV)/.installed-test
+	$(BIN)/python tests/trust/run.py $(ARGS)
+
+# 1,000 mutants of every kind of file; a kind that failed is repeated with `ARGS=--lf`.
+mutants: $(VENV)/.installed-test
+	$(BIN)/pytest -n 2 -m slow tests/sources/test_mutants.py $(ARGS)
 
 # Half an hour or more on a quiet machine, and the same data; `make bench ARGS=--quick` in a minute.
 bench: $(VENV)/.installed-bench

@@ -72,7 +72,8 @@ def main() -> None:
     """Nothing that starts threads may run in this process before it forks."""
     import sklearn.decomposition  # noqa: F401 once, not in every child
     from cases import CASES, TINY
-    from peers import CERTIFIED, OURS, PEERS, Setting
+
+    from primedpca_paper.peers import CERTIFIED, OURS, PEERS, Setting
 
     warnings.simplefilter("ignore")
     case = (CASES | TINY)[sys.argv[1]]

@@ -30,9 +30,9 @@ import tables
 import tune
 from panel_sets import PANEL, FileCase, cut
 from panel_worker import ROUND, Worker, clock
-from peers import PEERS, TOL, Peer, Setting, entries, orthonormal
 
 import primedpca
+from primedpca_paper.peers import PEERS, TOL, Peer, Setting, entries, orthonormal
 
 DEFAULT_TOL = math.pi / 1024
 #: Above this many bytes scikit-learn's exact solvers would need several copies of the data.

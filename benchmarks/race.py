@@ -24,8 +24,9 @@ import memory
 import numpy as np
 import tables
 import tune
-from peers import CERTIFIED, OURS, PEERS, Peer, Setting, audit, entries, orthonormal
 from threadpoolctl import threadpool_limits
+
+from primedpca_paper.peers import CERTIFIED, OURS, PEERS, Peer, Setting, audit, entries, orthonormal
 
 #: After the first round, entries this much slower than the fastest right one sit out.
 SLOW = 3.0

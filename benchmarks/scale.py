@@ -23,7 +23,7 @@ import scipy.sparse as sp
 from clusters import cluster, store
 from scipy.optimize import nnls
 
-from primedpca._core.threads import processors
+from primedpca._core.process import processors
 from primedpca._operator.operator import Centred
 from primedpca.engines import LocalEngine
 from primedpca.engines.dask.engine import DaskEngine, span_of

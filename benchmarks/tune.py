@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from peers import TOL, Peer, Setting
 
 from primedpca.metrics import angles
+from primedpca_paper.peers import TOL, Peer, Setting
 
 SEEDS = (0, 1, 2)
 #: A wrong setting that is this much slower than the best right one of anybody ends its walk.

@@ -17,17 +17,22 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx_gallery.gen_gallery",
-    "myst_parser",
+    "myst_nb",
     "numpydoc",
     "mathml",
     "pages_of_site",
 ]
-exclude_patterns = ["_build"]
+# Of an example the page is made from its .rst; its notebook is only there to download.
+exclude_patterns = ["_build", "auto_examples/*.ipynb"]
 templates_path = ["_templates"]
 # The gallery keeps functions in its settings, which cannot be compared with the last build.
 suppress_warnings = ["config.cache"]
 
 myst_enable_extensions = ["dollarmath"]
+# The tutorial is a notebook without outputs: the build runs it, and fails if a cell does.
+nb_execution_mode = "force"
+nb_execution_timeout = 300
+nb_execution_raise_on_error = True
 myst_heading_anchors = 3
 html_math_renderer = "mathml"
 
@@ -42,7 +47,7 @@ numpydoc_validation_exclude = {
     r"^sklearn\.",
     r"^primedpca\.(result|protocols|sources)\.",
     r"^primedpca(\.(priming|engines)|_paper)\.(\w+\.)*[A-Z]\w+\.",
-    r"^primedpca\.monitoring\.[A-Z]",
+    r"^primedpca\.(monitoring|choosing|rotation)\.[A-Z]",
     r"^primedpca\.(prime|plots\.style)$",
 }
 add_module_names = False

@@ -20,8 +20,9 @@ import resnet
 
 from primedpca._operator.operator import Centred
 from primedpca.sources import Activations
-from primedpca.sources.wrappers.activations import imagenet, load_weights
+from primedpca.sources.wrappers.activations import imagenet
 from primedpca_paper.large_scale import draw_figure_4, run_large_scale
+from primedpca_paper.large_scale.network import load_weights
 from primedpca_paper.large_scale.results import RunFolder
 from primedpca_paper.records import write_whole
 

@@ -13,12 +13,12 @@ import numpy as np
 from PIL import Image
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 
-from primedpca import PrimedPCA, plan, plots, prime
+from primedpca import PrimedPCA, choose_k, plan, plots, prime
 from primedpca.monitoring import limits
 
 
 def pictures():
-    """Yield the name of each picture and its axes."""
+    """Yield the name of each picture and its figure."""
     digits, wine = load_digits(), load_wine(as_frame=True)
     pixels = digits.data
     pca = PrimedPCA(16, priming="block_krylov", random_state=0).fit(pixels)
@@ -32,8 +32,13 @@ def pictures():
     yield "component_images", plots.component_images(pca, (8, 8), range(8))
 
     wines = PrimedPCA(5, scale="std", random_state=0).fit(wine.data)
-    yield "biplot", plots.biplot(wines, wines.transform(wine.data))
+    kinds = np.array(["cultivar 1", "cultivar 2", "cultivar 3"])[wine.target]
+    yield "biplot", plots.biplot(wines, wines.transform(wine.data), labels=kinds)
+    yield "correlation_circle", plots.correlation_circle(wines)
     yield "loadings", plots.loadings(wines, component=1, n_largest=8)
+    yield "contributions", plots.contributions(wines)
+    yield "outliers", plots.outliers(PrimedPCA(3, scale="std").fit(wine.data), wine.data, 0.001)
+    yield "choose_k", plots.choose_k(choose_k(wine.data, scale="std", random_state=0))
 
     cells = load_breast_cancer()
     benign, others = cells.data[cells.target == 1], cells.data[cells.target == 0]
@@ -57,9 +62,8 @@ def main():
     folder = parser.parse_args().out
     folder.mkdir(parents=True, exist_ok=True)
     with plots.style("white"):
-        for name, axes in pictures():
-            ax = axes.flat[0] if isinstance(axes, np.ndarray) else axes
-            write(ax.figure, folder / f"{name}.png")
+        for name, figure in pictures():
+            write(figure, folder / f"{name}.png")
             print(folder / f"{name}.png")
 
 

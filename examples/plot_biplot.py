@@ -12,12 +12,13 @@ from sklearn.datasets import load_wine
 
 from primedpca import PrimedPCA, plots
 
-wine = load_wine(as_frame=True).data
+data = load_wine(as_frame=True)
+wine, kinds = data.data, data.target_names[data.target]
 pca = PrimedPCA(2, scale="std").fit(wine)
 scores = pca.transform(wine)
 
-_, ax = plt.subplots(figsize=(7, 7), layout="constrained")
-plots.biplot(pca, scores, ax=ax)
+_, ax = plt.subplots(figsize=(7, 7.4), layout="constrained")
+plots.biplot(pca, scores, ax=ax, labels=kinds)
 
 # %%
 # What the picture says, in numbers: arrows side by side, and arrows at a right angle.

@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_digits
 
-from primedpca import PrimedPCA, plots
+from primedpca import PrimedPCA, choose_k, plots
 
 X = load_digits().data
 shares = [0.5, 0.8, 0.9, 0.95, 0.99]
@@ -34,3 +34,11 @@ for share, count in zip(shares, counts, strict=True):
 
 print("by evidence:", PrimedPCA("mle").fit(X[:, X.std(axis=0) > 0]).n_components_)
 print("kept by 29:", np.round(pca.explained_variance_ratio_[:29].sum(), 4))
+
+# %%
+# The usual rules side by side, and what each compares the variances with.
+
+found = choose_k(X, random_state=0)
+print(found)
+_, axes = plt.subplots(2, 1, figsize=(7, 6), layout="constrained", sharex=True)
+plots.choose_k(found, axes=axes)

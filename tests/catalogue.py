@@ -392,6 +392,8 @@ PRIMINGS = {
         BlockKrylov(block_size=3, max_basis=12, side="left", keep_images=True),
         True,
     ),
+    "block_krylov, explicit": (BlockKrylov(block_size=3, explicit=True), True),
+    "block_krylov, left, explicit": (BlockKrylov(side="left", explicit=True), True),
     "block_krylov, small blocks": (BlockKrylov(block_size=3, max_basis=12), True),
     "subspace_iteration": (SubspaceIteration(), True),
     "power_method": (PowerMethod(epsilon=1e-9, max_steps=400), True),

@@ -2,6 +2,8 @@
 
     python tests/checked_fuzz.py --problems 2000 --first-seed 0 --processes 1
     python tests/checked_fuzz.py --seed 123            # one of them, in words
+    python tests/checked_fuzz.py --explicit            # with an explicit matrix, factorised
+    python tests/checked_fuzz.py --given               # of components that were given
 
 Every problem is made from its seed: float32 data of a hard spectrum, a start that may miss the top
 component, and an arithmetic that may be wrong on purpose.  All looks are compared, also those
@@ -17,17 +19,20 @@ import os
 import sys
 import warnings
 from collections import Counter
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import scipy.sparse as sp
 from extended_problems import Cut
 
-from primedpca._certify import checked
+from primedpca._certify import checked, explicit, given
 from primedpca._operator.operator import Centred
-from primedpca._solve.driver import Stage
-from primedpca.priming import BlockKrylov
+from primedpca._solve.driver import Stage, follow
+from primedpca.priming import BlockKrylov, block_krylov
 from primedpca.priming.block_krylov import looked
 
 #: Relative error of variances of the reference, a singular value decomposition in float64.
@@ -131,10 +136,10 @@ SPECTRA = {
 }
 
 
-def problem(seed: int) -> Problem:
-    """The problem of this number."""
+def problem(seed: int, times: int = 1) -> Problem:
+    """The problem of this number, perhaps some times as large."""
     rng = np.random.default_rng((seed, 77))
-    n, d = int(rng.integers(20, 90)), int(rng.integers(12, 60))
+    n, d = times * int(rng.integers(20, 90)), times * int(rng.integers(12, 60))
     if rng.random() < 0.3:
         n, d = d, n
     k, r = int(rng.integers(1, 7)), min(n - 1, d)
@@ -269,6 +274,174 @@ def examine(p: Problem, number: int = 0, alone: bool = False) -> Result:
     return found
 
 
+class Liar:
+    """An operator whose matrix is made from other data; all else is true."""
+
+    def __init__(self, wide: Centred, other: Centred) -> None:
+        self.true, self.other = wide, other
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.true, name)
+
+    def checked_square(self, checks: Any) -> tuple[Any, Any]:
+        return self.other.checked_square(checks)[0], self.true.checked_square(checks)[1]
+
+    def covariance(self) -> Any:
+        return self.other.covariance()
+
+    def gram(self) -> Any:
+        return self.other.gram()
+
+
+def check_explicit(seed: int) -> Result:
+    """Compare all looks of the problem of this number with an explicit matrix."""
+    p, rng = problem(seed), np.random.default_rng((seed, 78))
+    if rng.random() < 0.8:  # otherwise blocks may run across the matrix
+        p.X = p.X.toarray() if sp.issparse(p.X) else p.X
+        p.liar = p.liar.toarray() if sp.issparse(p.liar) else p.liar
+        p.priming = replace(p.priming, side="right" if p.X.shape[1] <= p.X.shape[0] else "left")
+        p.cuts = p.cuts if p.priming.side == "left" else None
+    if rng.random() < 0.3 and not sp.issparse(p.X):
+        far = 10.0 ** rng.uniform(-1, 3) * np.nanstd(p.X)
+        if np.isfinite(far):
+            p.X = (p.X + far * rng.normal(size=p.X.shape[1])).astype("f4")
+    if rng.random() < 0.2 and not sp.issparse(p.X):
+        p.X, p.liar = p.X.astype("f8"), None if p.liar is None else p.liar.astype("f8")
+    p.priming = replace(p.priming, explicit=True, max_basis=None)
+    faults = {
+        # A basis of up to a third of the dimensions, or of all.
+        "PART": mock.patch.object(block_krylov, "PART", int(rng.choice([1, 1, 3]))),
+        "products": mock.patch.object(block_krylov, "multiplied", _coarse(rng)),
+        "factor": mock.patch.object(explicit, "factorised", _wrong(rng)),
+    }
+    chosen = ["PART"] if rng.random() < 0.5 else list(faults)
+    with ExitStack() as stack:
+        for name in chosen:
+            stack.enter_context(faults[name])
+        return examine_explicit(p, seed)
+
+
+def _coarse(rng: Any) -> Any:
+    """Products with errors of a random size."""
+    size = 10.0 ** -rng.uniform(1, 8)
+
+    def multiplied(square: Any, vectors: Any) -> Any:
+        found = square @ vectors
+        # Errors that do not depend on anything but the factors, as those of an arithmetic.
+        shift = np.random.default_rng(found.shape[1]).normal(size=found.shape)
+        return (found * (1 + size * shift)).astype(found.dtype)
+
+    return multiplied
+
+
+def _wrong(rng: Any) -> Any:
+    """Factors with errors, or of another matrix."""
+    right, size, kind = explicit.factorised, 10.0 ** -rng.uniform(0, 7), rng.choice(["a", "b", "c"])
+
+    def factorised(square: Any, factor: Any, sigma: float) -> Any:
+        if kind == "a":  # of a matrix without its top eigenvector
+            values, vectors = np.linalg.eigh(square.astype(np.float64))
+            rest = square - values[-1] * np.outer(vectors[:, -1], vectors[:, -1])
+            return right(rest.astype(square.dtype), factor, sigma)
+        if kind == "b":
+            return right(square, factor, sigma * (1 + size))
+        found = right(square, factor, sigma)
+        for tile in chain.from_iterable(found or []):
+            shift = np.random.default_rng(1).normal(size=tile.shape)
+            tile += (size * math.sqrt(sigma) * shift).astype(tile.dtype)
+        return found
+
+    return factorised
+
+
+def examine_explicit(p: Problem, number: int = 0) -> Result:
+    """Compare all looks at block Krylov with an explicit matrix."""
+    found = Result(number, p.kind)
+    data = Centred(p.source(p.X), **p.preparation)
+    wide = data.in_float64()
+    width = min((p.k if isinstance(p.k, int) else 4) + 2, *p.X.shape)
+    p.k = p.k if isinstance(p.k, float) else min(p.k, width)
+    options = (p.priming, p.k, p.failure, p.seed, p.tol, p.start)
+    certifier = explicit.ExplicitCertifier(data, wide, *options)
+    if p.liar is not None:
+        other = Centred(p.source(p.liar), **p.preparation).in_float64()
+        certifier.operator.wide = Liar(wide, other)
+    stage = Stage(p.priming, width, 40, p.seed, certifier, p.start)
+    rows = p.dense()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for snapshot in stage.snapshots():
+            proof = certifier.look(snapshot)
+            if proof is not None:
+                _compare(p, certifier, snapshot, proof, rows, found)
+            if certifier.exhausted or p.priming.finished(snapshot.state):
+                break
+            certifier.go_on()
+        proof = certifier.conclude(snapshot)
+        if proof is not None:
+            _compare(p, certifier, snapshot, proof, rows, found)
+    return found
+
+
+WAYS = ("right", "right", "right", "off", "off", "lower", "swapped", "rotated", "tilted")
+
+
+def given_components(p: Problem, rng: Any, vectors: np.ndarray) -> tuple[str, np.ndarray]:
+    """Components ``(k, d)`` that are right, nearly right or wrong, and how they were made."""
+    way, k = str(rng.choice(WAYS)), p.k
+    if k >= vectors.shape[0]:
+        way = "right"
+    made = vectors[:k].copy()
+    if way == "lower":  # one of them is a later one: the residuals show nothing
+        made[int(rng.integers(k))] = vectors[k + int(rng.integers(min(3, vectors.shape[0] - k)))]
+    elif way == "swapped":
+        made = made[rng.permutation(k)]
+    elif way == "rotated":
+        made = np.linalg.qr(rng.normal(size=(k, k)))[0] @ made
+    elif way == "tilted":  # towards the next one, as an iteration that has not converged
+        angle = 10.0 ** -rng.uniform(1, 6)
+        made[-1] = np.cos(angle) * made[-1] + np.sin(angle) * vectors[k]
+    elif way == "off":
+        noise = rng.normal(size=made.shape)
+        made += 10.0 ** -rng.uniform(1, 7) * noise / np.linalg.norm(noise, axis=1, keepdims=True)
+    made = np.linalg.qr(made.T)[0].T
+    return way, made.astype("f4") if rng.random() < 0.5 else made
+
+
+def check_given(seed: int) -> Result:
+    """Compare the certificate of given components of the problem of this number."""
+    p, rng = problem(seed, times=3), np.random.default_rng((seed, 80))
+    p.k = p.k if isinstance(p.k, int) else 3
+    p.k = min(p.k, 8)
+    p.tol = float(rng.choice([1.4, 0.1, 1e-2, 3e-3, 3e-4]))
+    return examine_given(p, rng, seed)
+
+
+def examine_given(p: Problem, rng: Any, number: int = 0) -> Result:
+    """Compare the certificate of given components, where there is one."""
+    rows = p.dense()
+    values, vectors = _truth(rows)
+    way, made = given_components(p, rng, vectors)
+    found = Result(number, f"{way} {p.kind}")
+    data = Centred(p.source(p.X), **p.preparation)
+    work = data if p.liar is None else Centred(p.source(p.liar), **p.preparation)
+    wide = data.in_float64()
+    columns = np.ascontiguousarray(made.T.astype(np.float64))
+    columns /= np.linalg.norm(columns, axis=0)
+    given.NARROW = int(rng.integers(1, 9))
+    side = str(rng.choice(["right", "left"]))
+    own = columns.T @ columns
+    certifier = given.GivenCertifier(work, wide, side, columns, own, p.failure, p.seed, p.tol, 60)
+    stage = Stage(certifier.priming, max(data.shape), 60, p.seed, certifier, columns)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        follow(stage, lambda _: certifier.exhausted or certifier.certificate is not None)
+    if certifier.certificate is not None:
+        found.looks, found.met = 1, True
+        _claims(certifier.certificate, columns.T, wide, values, vectors, found)
+    return found
+
+
 def _compare(p: Problem, certifier: Any, snapshot: Any, proof: Any, rows: Any, found: Any) -> None:
     """Compare all that one look claims."""
     found.looks += 1
@@ -276,6 +449,14 @@ def _compare(p: Problem, certifier: Any, snapshot: Any, proof: Any, rows: Any, f
     found.met |= bool(certificate.met(max(p.tol, 1e-2)).all())
     values, vectors = _truth(rows)
     components = np.asarray(made.components, dtype=np.float64)
+    _claims(certificate, components, certifier.wide, values, vectors, found)
+    if isinstance(p.k, float) and proof.counted:
+        _count(p.k, certificate.angle_bounds.size, values, found)
+    _missed(certifier, snapshot, values, vectors, found)
+
+
+def _claims(certificate, components, wide, values, vectors, found) -> None:
+    """Compare the angles and variances of a certificate."""
     angles = certificate.angle_bounds
     if not (np.isfinite(angles).all() and np.isfinite(certificate.eigenvalue_bounds).all()):
         found.violated.append(f"look {found.looks}: not finite: {angles}")
@@ -287,15 +468,12 @@ def _compare(p: Problem, certifier: Any, snapshot: Any, proof: Any, rows: Any, f
         if bound < np.pi / 2:
             for part in _parts(components, start, stop):
                 _angle(start, stop, bound, part, values, vectors, found)
-    weight = certifier.wide.weight * certifier.wide.weight_unit
+    weight = wide.weight * wide.weight_unit
     scale = weight / (weight - 1)
     for i, (low, high) in enumerate(certificate.eigenvalue_bounds):
         value, slip = values[i] * scale, SLIP * values[0] * scale
         words = f"variance {i} is {value:.9g}, not in [{low:.9g}, {high:.9g}]"
         found.claim(not low - slip <= value <= high + slip, words)
-    if isinstance(p.k, float) and proof.counted:
-        _count(p.k, len(angles), values, found)
-    _missed(certifier, snapshot, values, vectors, found)
 
 
 def _parts(components: np.ndarray, start: int, stop: int) -> list[np.ndarray]:
@@ -341,8 +519,9 @@ def _missed(certifier, snapshot, values, vectors, found) -> None:
     """Compare the bound on what the basis has missed."""
     if math.isinf(certifier._best):
         return
-    state = looked(snapshot.state)
-    basis = np.concatenate([np.asarray(b, dtype=np.float64) for b in state.basis], axis=1)
+    state = snapshot.state
+    blocks = [np.asarray(b, dtype=np.float64) for b in looked(state).basis]
+    basis = np.concatenate(blocks, axis=1)
     basis = np.linalg.qr(basis)[0]
     wide = certifier.wide
     product = wide.covariance_product if certifier.priming.side == "right" else wide.gram_product
@@ -357,14 +536,14 @@ def _missed(certifier, snapshot, values, vectors, found) -> None:
 # -- the command -----------------------------------------------------------------------------
 
 
-def run(seeds: range, processes: int = 1) -> list[Result]:
+def run(seeds: range, processes: int = 1, examiner: Any = check) -> list[Result]:
     """The results of all these problems, in order."""
     if processes == 1:
-        return [check(seed) for seed in seeds]
+        return [examiner(seed) for seed in seeds]
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        return list(pool.imap(check, seeds, chunksize=16))
+        return list(pool.imap(examiner, seeds, chunksize=16))
 
 
 def summary(results: list[Result]) -> str:
@@ -386,14 +565,17 @@ def main() -> int:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--seed", type=int, help="only this problem, in words")
+    parser.add_argument("--explicit", action="store_true", help="with an explicit matrix")
+    parser.add_argument("--given", action="store_true", help="components that were given")
     asked = parser.parse_args()
+    examiner = check_explicit if asked.explicit else check_given if asked.given else check
     if asked.seed is not None:
         print(problem(asked.seed))
-        results = [check(asked.seed)]
+        results = [examiner(asked.seed)]
         print(*results[0].violated, sep="\n")
     else:
         seeds = range(asked.first_seed, asked.first_seed + asked.problems)
-        results = run(seeds, asked.processes)
+        results = run(seeds, asked.processes, examiner)
         print(Counter(r.kind.split()[0] for r in results))
     print(summary(results))
     return int(any(r.violated for r in results))

@@ -223,7 +223,8 @@ def _covariance(X, weights, center, scale):
         about = np.where(there[:, j], mine * column - sums, 0)
         means.append(Rational(sums, mine, exp))
         squares = int((row * about * about).sum())
-        deviations.append(Rational(squares, mine**3, 2 * exp).root())
+        # Of the column with its missing values filled by the mean.
+        deviations.append(Rational(squares, mine**2 * total, 2 * exp).root())
         shown = about if center else np.where(there[:, j], mine * column, sums)
         columns.append((shown, mine, exp))
     whole = Rational(total, 1, low)

@@ -122,7 +122,7 @@ def _fit(p: Problem, true: Truth, found: Findings) -> None:
 
 
 def _stream(p: Problem, true: Truth, found: Findings) -> None:
-    rng, options = p.rng, {"center": p.center, "scale": p.scale, **p.options}
+    rng, options = p.rng, p.preparation | p.options
     models = [PrimedPCA(p.k, **options) for _ in range(1 + (rng.random() < 0.4))]
     cuts = np.sort(rng.integers(0, len(p.X) + 1, rng.integers(0, 8)))
     for i, rows in enumerate(np.split(np.arange(len(p.X)), cuts)):

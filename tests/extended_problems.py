@@ -235,6 +235,24 @@ def _stream(p: Problem, rng: Any) -> None:
     p.center = bool(rng.random() < 0.9)
 
 
+def _stream_columns(p: Problem, rng: Any) -> None:
+    """A stream whose columns are scaled by their deviations, or filled by their means."""
+    _stream(p, rng)
+    p.scale = None
+    if rng.random() < 0.7:
+        p.scale = "std"
+        p.X = p.X * 10.0 ** (rng.uniform(-1, 1, p.X.shape[1]) * rng.choice([1, 10, 50]))
+    if p.scale is None or rng.random() < 0.5:
+        holes = rng.random(p.X.shape) < rng.choice([0.01, 0.1, 0.4])
+        holes[:2] = False
+        p.X[holes] = np.nan
+        p.missing = "mean"
+    if p.weights is not None:
+        p.weights = np.clip(p.weights, 0, p.weights[p.weights > 0].min() * 1e60)
+        p.weights = p.weights / p.weights.max() * len(p.weights)
+        p.weights[:2] = np.maximum(p.weights[:2], 1.0)
+
+
 def _sketch(p: Problem, rng: Any) -> None:
     size = int(rng.integers(p.k, p.X.shape[1] + 5))
     p.options |= {"priming": FrequentDirections(size), "extra_components": 0}
@@ -533,6 +551,7 @@ CATEGORIES = {
     "certify": _certify,
     "share": _share,
     "stream": _stream,
+    "stream columns": _stream_columns,
     "sketch": _sketch,
     "weights": _weights,
     "scale": _scale,

@@ -218,6 +218,14 @@ def uses(path, model, whole, draw):
         "met": lambda: model.certificate_ and model.certificate_.met(model.tol),
         "streak": lambda: model.certificate_ and model.certificate_.streak(model.tol),
         "certify": lambda: certify(X, model.components_),
+        "transform csv": lambda: again().transform(X, out=f"results/{os.urandom(6).hex()}.csv"),
+        "loadings": lambda: again().loadings(scaled=True),
+        "varimax": lambda: again().loadings(rotation="varimax"),
+        "promax": lambda: again().loadings(rotation="promax"),
+        "contributions": lambda: again().contributions(),
+        "contributions of rows": lambda: again().contributions(X),
+        "loadings MODEL": lambda: command("loadings", path),
+        "outliers": lambda: monitoring.outliers(again(), X),
         "limits": lambda: monitoring.limits(again()),
         "statistics": lambda: monitoring.statistics(again(), X),
         "inspect": lambda: command("inspect", path),
@@ -228,11 +236,20 @@ def uses(path, model, whole, draw):
         yield "fit_transform", lambda: again().fit_transform(X)
     if draw:
         for name in plots.__all__:
-            if name in ("scree", "certificate", "convergence", "loadings", "plans"):
+            if name in (
+                "scree",
+                "certificate",
+                "convergence",
+                "contributions",
+                "loadings",
+                "plans",
+            ):
                 yield name, lambda name=name: drawn(getattr(plots, name)(again()))
         yield "scores", lambda: drawn(plots.scores(again().transform(X), model=again()))
         yield "biplot", lambda: drawn(plots.biplot(again(), again().transform(X)))
         yield "monitor", lambda: drawn(plots.monitor(again(), X))
+        yield "outliers plot", lambda: drawn(plots.outliers(again(), X))
+        yield "correlation_circle", lambda: drawn(plots.correlation_circle(again(), X))
         yield "report", lambda: write_report(again(), "results/page.html", data=X, model_path=path)
 
 

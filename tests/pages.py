@@ -40,7 +40,7 @@ RUN_BY = {
     "server": "paper/test_downloads.py",
 }
 #: Packages that no test needs but a block.
-OTHERS = {"mlflow", "scanpy"}
+OTHERS = {"mlflow", "pca", "prince", "scanpy", "skl2onnx", "xeofs"}
 SHELLS = {"bash", "console", "sh"}
 #: What CI runs by itself, and says so in .ci/run.
 IN_CI = {"make test", "make test-integration", "make docs", "make test-browser"}
@@ -62,7 +62,9 @@ SHORTER = {
     "reproduce NAME": "reproduce table-1 --quick --set linear --out table-1",
     "reproduce table-1 --out": "reproduce table-1 --quick --set linear --out",
     "reproduce headline": "reproduce headline --quick --out headline",
+    "--data mnist --budget 20s": "--data exponential --budget 1s --seeds 1 --force",
     "clusters.py cost": "clusters.py cost --size 2e7",
+    "latency.py": "latency.py --repeats 20",
     "disk.py --size 4GB": "disk.py --size 40MB",
     "planner.py": "planner.py --sets nips --repeats 1",
     "--sets nips,half --repeats 3": "--sets nips --repeats 1",

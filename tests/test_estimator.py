@@ -15,6 +15,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -153,6 +154,24 @@ def test_scale_std_is_a_standard_scaler_before():
     np.testing.assert_allclose(ours.get_precision(), precision, rtol=1e-5, atol=1e-9)
 
 
+@pytest.mark.parametrize("kind", ["dense", "sparse", "columns", "float32", "weights"])
+def test_missing_values_are_filled_before_the_scale_is_found(kind):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 9)) @ rng.normal(size=(9, 9)) * 10.0 ** rng.integers(-3, 4, 9) + 5
+    X[rng.random(X.shape) < 0.2] = np.nan
+    count = rng.integers(0, 4, 200) if kind == "weights" else np.ones(200, int)
+    pipeline = make_pipeline(SimpleImputer(), StandardScaler(), PCA(3, svd_solver="full"))
+    theirs = pipeline.fit(np.repeat(X, count, axis=0))
+    given = {"sparse": sp.csr_array, "columns": np.asfortranarray, "float32": np.float32}
+    pca = PrimedPCA(3, scale="std", missing="mean")
+    ours = pca.fit(given.get(kind, np.asarray)(X), sample_weight=count.astype(float))
+    rtol = 1e-5 if kind == "float32" else 1e-12
+    np.testing.assert_allclose(ours.scale_, theirs[1].scale_, rtol=rtol)
+    np.testing.assert_allclose(ours.explained_variance_, theirs[2].explained_variance_, rtol=rtol)
+    expected = abs(theirs.transform(X))
+    np.testing.assert_allclose(abs(ours.transform(X)), expected, rtol=100 * rtol, atol=100 * rtol)
+
+
 def test_constant_columns_survive_scaling():
     X = np.random.default_rng(0).standard_normal((50, 4))
     X[:, 2] = 3.5
@@ -223,13 +242,13 @@ def test_frames_keep_their_names():
     X = pd.DataFrame(load_iris().data, columns=["a", "b", "c", "d"])
     pca = PrimedPCA(2).fit(X)
     assert list(pca.feature_names_in_) == ["a", "b", "c", "d"]
-    assert list(pca.get_feature_names_out()) == ["primedpca0", "primedpca1"]
+    assert list(pca.get_feature_names_out()) == ["PC1", "PC2"]
     with pytest.raises(ValueError, match="feature names"):
         pca.transform(X[["b", "a", "c", "d"]])
     out = pca.set_output(transform="pandas").transform(X)
-    assert list(out.columns) == ["primedpca0", "primedpca1"]
+    assert list(out.columns) == ["PC1", "PC2"]
     out = PrimedPCA(2).set_output(transform="polars").fit_transform(pl.from_pandas(X))
-    assert out.columns == ["primedpca0", "primedpca1"]
+    assert out.columns == ["PC1", "PC2"]
 
 
 # -- scikit-learn's machinery ----------------------------------------------------------------

@@ -198,8 +198,196 @@ def test_activations_on_a_device():
     assert torch.equal(source.rows(np.array([5, 2])), rows[[5, 2]])
 
 
+def lowered(X):
+    """Data on their way to the card in small pieces, some of them kept."""
+    from primedpca import as_source
+    from primedpca.sources.wrappers import on_device as module
+
+    module.PIECE_BYTES, module.STREAM_BYTES = 2**14, 2**17
+    try:
+        for room in (0.0, 3e5, np.inf):
+            yield module.OnDevice(as_source(X), "cuda:0", room)
+    finally:
+        module.PIECE_BYTES, module.STREAM_BYTES = 2**25, 2**28
+
+
+def test_streamed_data():
+    from primedpca._core.arrays import to_numpy
+
+    for dtype in ("float32", "float64", "uint8", "int16"):
+        X = (40 + 10 * data(4000, 60, "float64")).astype(dtype)
+        with tempfile.TemporaryDirectory() as folder:
+            np.save(f"{folder}/x.npy", X)
+            np.save(f"{folder}/f.npy", np.asfortranarray(X))
+            for given in (X, np.asfortranarray(X), f"{folder}/x.npy", f"{folder}/f.npy"):
+                for source in lowered(given):
+                    for _ in range(2):
+                        parts = [to_numpy(block) for _, block in source.scan()]
+                        assert (np.concatenate(parts, axis=source.axis) == X).all(), source
+                    operator = Centred(source)
+                    vectors = operator.like.asarray(np.eye(60)[:, :5])
+                    found = to_numpy(operator.covariance_product(vectors))
+                    wide = X.astype("f8") - X.astype("f8").mean(axis=0)
+                    wanted = wide.T @ wide[:, :5] / len(X)
+                    assert np.abs(found - wanted).max() < 1e-4 * np.abs(wanted).max(), source
+
+
+def test_sparse_data():
+    import scipy.sparse as sp
+
+    from primedpca._core.device_sparse import DeviceSparse
+
+    rng = np.random.default_rng(0)
+    for form in ("csr", "csc"):
+        some = sp.random_array((3000, 700), density=0.03, rng=rng)
+        X = sp.vstack([some, sp.csr_array(rng.random((5, 700)))]).asformat(form)
+        for dtype, size in (("float32", 1e-5), ("float64", 1e-12)):
+            block = DeviceSparse.sent(X.astype(dtype), "cuda:0", dtype)
+            for p in (1, 20, 70):
+                v, u = rng.random((700, p)).astype(dtype), rng.random((3005, p)).astype(dtype)
+                V, U = torch.tensor(v, device="cuda"), torch.tensor(u, device="cuda")
+                for found, wanted in ((block @ V, X @ v), (block.T @ U, X.T @ u)):
+                    worst = np.abs(found.cpu().numpy() - wanted).max()
+                    assert worst < size * np.abs(wanted).max(), (form, dtype, p, worst)
+                assert torch.equal(block.T @ U, block.T @ U)
+
+
+def test_sparse_fits():
+    try:
+        from primedpca import PrimedPCA
+    except ImportError:  # scikit-learn is not everywhere
+        return
+    import scipy.sparse as sp
+
+    X = sp.random_array((3000, 700), density=0.03, rng=np.random.default_rng(0), dtype=np.float32)
+    X = sp.csr_array(X * (0.98 ** np.arange(700, dtype=np.float32))[None])
+    host = PrimedPCA(6, random_state=0).fit(X)
+    wide = X.toarray().astype("f8")
+    truth = np.linalg.svd(wide - wide.mean(axis=0), full_matrices=False)[2][:6]
+    with tempfile.TemporaryDirectory() as folder:
+        sp.save_npz(f"{folder}/x.npz", X)
+        tensor = torch.sparse_csr_tensor(X.indptr, X.indices, X.data, X.shape, device="cuda")
+        for given in (X, X.tocsc(), f"{folder}/x.npz", tensor):
+            fits = [PrimedPCA(6, device="cuda", random_state=0).fit(given) for _ in range(2)]
+            found, again = fits
+            assert "cuda" in found.where_, found.where_
+            assert found.status_.name == "CERTIFIED"
+            assert angles(found.components_, truth).max() < found.tol
+            assert found.components_.tobytes() == again.components_.tobytes()
+            scores = found.transform(given)
+            assert np.abs(np.abs(scores) - np.abs(host.transform(X))).max() < 0.05
+
+
+def test_limited_memory_and_files():
+    try:
+        from primedpca import PrimedPCA
+    except ImportError:  # scikit-learn is not everywhere
+        return
+    X = data(200_000, 400, "float32", mean=3.0)
+    wanted = PrimedPCA(4, random_state=0).fit(X)
+    with tempfile.TemporaryDirectory() as folder:
+        np.save(f"{folder}/x.npy", X)
+        for given in (X, f"{folder}/x.npy", np.load(f"{folder}/x.npy", mmap_mode="r")):
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            options = {"device": "cuda", "max_memory": "200MB", "random_state": 0}
+            found = PrimedPCA(4, **options).fit(given)
+            peak = torch.cuda.max_memory_allocated() - before
+            assert found.status_.name == "CERTIFIED"
+            assert angles(found.components_, wanted.components_).max() < 2 * found.tol
+            assert peak < 200e6, peak
+
+
+def test_memory_that_runs_out():
+    from primedpca import as_source
+    from primedpca.sources.wrappers.on_device import OnDevice
+
+    X = data(400_000, 512, "float32")
+    torch.cuda.empty_cache()
+    free, _ = torch.cuda.mem_get_info()
+    source = OnDevice(as_source(X), "cuda:0")
+    hog = torch.empty(int(free - 1.5e9), dtype=torch.uint8, device="cuda")
+    try:
+        operator = Centred(source)
+        V = operator.like.asarray(np.eye(512)[:, :8])
+        found = operator.covariance_product(V).cpu().numpy()
+    finally:
+        del hog
+        torch.cuda.empty_cache()
+    wide = X - X.mean(axis=0, dtype="f8")
+    wanted = wide.T @ wide[:, :8] / len(X)
+    assert np.abs(found - wanted).max() < 1e-4 * np.abs(wanted).max()
+
+
+def test_bytes():
+    from primedpca._operator import gpu_products
+
+    torch.manual_seed(0)
+    for kind, low in ((torch.uint8, 0), (torch.int8, -128)):
+        x = torch.randint(low, low + 256, (70_000, 2_005), device="cuda").to(kind)[:, :2000]
+        v, y = torch.randn(2000, 20, device="cuda"), torch.randn(70_000, 20, device="cuda")
+        assert gpu_products.serves_whole(x, v)
+        for found, wanted in (
+            (gpu_products.forward(x, v), x.double() @ v.double()),
+            (gpu_products.adjoint(x, y), x.double().T @ y.double()),
+        ):
+            error = float((found.double() - wanted).norm() / wanted.norm())
+            assert error < 2e-6, (kind, error)
+        wide = x[:600, :1999].contiguous()
+        assert gpu_products.counts(wide)
+        square, sums, shift = gpu_products.counted_square(wide)
+        moved = wide.double() - shift
+        assert torch.equal(square, moved @ moved.T)
+        assert torch.equal(sums, moved.sum(dim=0))
+
+
+def test_switches_do_not_matter():
+    X = torch.tensor(data(20_000, 300, "float32", mean=3.0), device="cuda")
+    wanted = None
+    before = torch.get_float32_matmul_precision()
+    for precision in ("highest", "high"):
+        torch.set_float32_matmul_precision(precision)
+        try:
+            *_, last = prime(X, "block_krylov", 12, random_state=0, max_passes=5)
+            assert torch.get_float32_matmul_precision() == precision
+        finally:
+            torch.set_float32_matmul_precision(before)
+        found = last.directions.cpu().numpy()
+        assert wanted is None or found.tobytes() == wanted.tobytes()
+        wanted = found
+
+
+def test_steps_are_replayed():
+    from primedpca._solve import replay
+    from primedpca.priming import EigenGame, MuEigenGame, Oja
+
+    X = data(2500, 40, "float32", mean=3.0)
+    Y = torch.tensor(X, device="cuda")
+    for kind in (EigenGame, MuEigenGame, Oja):
+        for size in (100, 90):
+            priming = kind(steps=120)
+            assert replay.suits(Centred(Y), priming)
+            there = list(prime(Y, priming, 4, batch_size=size, random_state=3))
+            again = list(prime(Y, priming, 4, batch_size=size, random_state=3))
+            here = list(prime(X, priming, 4, batch_size=size, random_state=3))
+            for i in (0, 1, 20, 119):
+                found = there[i].directions.cpu().numpy()
+                assert np.abs(found - here[i].directions).max() < 1e-3, (kind, size, i)
+                assert torch.equal(there[i].directions, again[i].directions), (kind, size, i)
+
+
 if __name__ == "__main__":
+    import traceback
+
+    failed = False
     for name, test in sorted(globals().items()):
         if name.startswith("test_"):
-            test()
-            print("passed", name)
+            try:
+                test()
+                print("passed", name, flush=True)
+            except Exception:  # the others still run
+                failed = True
+                traceback.print_exc()
+                print("FAILED", name, flush=True)
+    raise SystemExit(failed)

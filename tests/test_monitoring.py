@@ -8,7 +8,7 @@ from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 
 from primedpca import PrimedPCA, load
-from primedpca.monitoring import Limits, Statistics, limits, statistics
+from primedpca.monitoring import Limits, Statistics, limits, outliers, statistics
 
 LEVEL = 0.95
 
@@ -202,10 +202,10 @@ def test_bad_requests_are_refused():
     with pytest.raises(ValueError, match=r"`calibration` has 1 rows"):
         limits(pca, 0.9, X[:1])
     assert limits(pca, 0.9, Statistics(np.ones(3), np.arange(3.0))).spe > 0
-    with pytest.raises(ValueError, match=r"0 components of the model have variance"):
+    with pytest.raises(ValueError, match=r"0 components have variance"):
         limits(PrimedPCA(2).fit(np.ones((9, 4))))
     one = PrimedPCA(2).partial_fit(X[:1])
-    with pytest.raises(ValueError, match=r"no components yet: `n_samples_`=1.*`partial_fit`"):
+    with pytest.raises(ValueError, match=r"no components yet.*`partial_fit`"):
         limits(one)
     assert statistics(one, X).t2.max() == 0  # all of the row counts as SPE
     with pytest.raises(NotFittedError):
@@ -215,3 +215,75 @@ def test_bad_requests_are_refused():
             ask(PCA(2).fit(X))
     with pytest.raises(ValueError, match="features"):
         statistics(pca, X[:, :5])
+
+
+# -- p-values -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n", "d", "k", "center"), [(200, 30, 3, True), (100, 8, 2, False)])
+def test_p_values_of_ordinary_rows_are_uniform(n, d, k, center):
+    rng, deviations = np.random.default_rng(0), np.r_[np.linspace(10, 5, k), np.ones(d - k)]
+    found = []
+    for _ in range(40):
+        rows = rng.normal(size=(n, d)) * deviations
+        found.append(outliers(PrimedPCA(k, center=center).fit(rows), rows)[2:])
+    for values in np.concatenate(found, axis=1):
+        for level in (0.01, 0.05, 0.2):
+            assert np.mean(values < level) == pytest.approx(level, rel=0.35)
+
+
+def test_p_values_of_new_rows_are_not_too_small():
+    rng, deviations = np.random.default_rng(1), np.r_[9.0, 6.0, np.ones(10)]
+    t2, both = [], []
+    for _ in range(30):
+        model = PrimedPCA(2).fit(rng.normal(size=(150, 12)) * deviations)
+        found = outliers(model, rng.normal(size=(150, 12)) * deviations, new=True)
+        t2.append(found.p_t2)
+        both.append(found.p_value)
+    assert np.mean(np.array(t2) < 0.05) == pytest.approx(0.05, rel=0.25)
+    assert np.mean(np.array(both) < 0.05) < 0.06
+
+
+def test_p_values_are_the_tails_of_the_limits():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(80, 6)) * [5, 4, 1, 1, 1, 1]
+    model = PrimedPCA(2).fit(rows)
+    for level in (0.9, 0.99):
+        bound = limits(model, level)
+        at = Statistics(np.array([bound.t2]), np.array([bound.spe]))
+        found = outliers(model, at, new=True)
+        np.testing.assert_allclose([found.p_t2[0], found.p_spe[0]], 1 - level, rtol=1e-6)
+        assert found.p_value[0] == pytest.approx(2 * (1 - level))
+
+
+def test_planted_outliers_have_small_p_values_both_ways():
+    rng = np.random.default_rng(2)
+    rows = rng.normal(size=(300, 10)) * np.r_[8, 5, np.ones(8)]
+    rows[3, 0], rows[8, 7], rows[11, 9] = 60, 9, -8
+    found = outliers(PrimedPCA(2).fit(rows), rows)
+    assert set(np.argsort(found.p_value)[:3]) == {3, 8, 11}
+    assert found.p_value[[3, 8, 11]].max() < 1e-5
+    assert found.p_t2[3] < found.p_spe[3]
+    assert found.p_spe[8] < found.p_t2[8]
+
+
+def test_held_out_rows_give_ranks_that_hold_for_any_distribution():
+    rng = np.random.default_rng(3)
+
+    def draw(n):
+        return rng.standard_t(2.5, size=(n, 5)) * [5, 3, 1, 1, 1]
+
+    small = []
+    for _ in range(60):
+        model, kept = PrimedPCA(2).fit(draw(60)), draw(99)
+        small.append(outliers(model, draw(50), kept).p_t2 <= 0.05)
+    assert np.mean(small) == pytest.approx(0.05, abs=0.012)
+    known = Statistics(np.arange(1.0, 10), np.arange(1.0, 10))
+    found = outliers(model, Statistics(np.array([0.0, 5, 99]), np.zeros(3)), known)
+    np.testing.assert_allclose(found.p_t2, [1, 0.6, 0.1])
+
+
+def test_components_that_explain_everything_leave_one_test():
+    rows = np.random.default_rng(0).normal(size=(50, 3)) * [3, 2, 1]
+    found = outliers(PrimedPCA(3).fit(rows), rows)
+    np.testing.assert_array_equal(found.p_value, found.p_t2)

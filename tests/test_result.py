@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from primedpca.report import certificate_words
-from primedpca.result import Certificate, Cluster, Decomposition, Solution, Status
+from primedpca.result import Certificate, Cluster, Decomposition, Plan, Solution, Status
 
 RIGHT = math.pi / 2
 
@@ -104,3 +104,62 @@ def test_a_span_that_is_not_proven_is_not_called_proven():
 def test_the_status_tells_of_spans_and_of_no_variance():
     assert "as a subspace" in str(Status.CERTIFIED)
     assert "no variance" in str(Status.CERTIFIED)
+
+
+# -- notebooks -------------------------------------------------------------------------------
+
+
+def parsed(html):
+    """Parse HTML strictly, as XML: every tag is closed and every text escaped."""
+    from xml.etree import ElementTree
+
+    return ElementTree.fromstring(f"<div>{html}</div>")
+
+
+def test_a_certificate_in_a_notebook():
+    angles = np.array([1e-4, 1.5, 1.5, math.pi / 2])
+    pairs = np.array([[2.0, 2.5], [1.0, 1.1], [1.0, 1.1], [0.0, np.inf]])
+    zero = np.array([False] * 4)
+    proof = Certificate(angles, pairs, [Cluster(1, 3, 1e-4)], "deterministic", 0.0, zero)
+    tree = parsed(proof._repr_html_())
+    assert str(proof) in "".join(tree.itertext())
+    assert len(tree.findall(".//circle")) == 4
+    cells = [[cell.text for cell in row] for row in tree.findall(".//tbody/tr")]
+    assert cells[0] == ["1", "0.0058°", "2 to 2.5"]
+    assert cells[3][1] == "not proven"
+    empty = Certificate(angles[:0], pairs[:0], [], "exact", 0.0, zero[:0])
+    assert "no components" in "".join(parsed(empty._repr_html_()).itertext())
+
+
+def test_a_plan_in_a_notebook():
+    from primedpca import plan
+
+    found = plan(np.ones((3000, 400)), 5)
+    tree = parsed(found._repr_html_())
+    assert str(found) in "".join(tree.itertext())
+    assert len(tree.findall(".//tbody/tr")) == len(found.ways) > 1
+    hostile = type("<script>alert(1)</script>", (), {})()
+    own = Plan(hostile, 3, 3, "<img src=x> & more")
+    tree = parsed(own._repr_html_())
+    assert "<script>alert(1)</script>: <img src=x> & more." in "".join(tree.itertext())
+    assert not tree.findall(".//script")
+
+
+def test_a_model_in_a_notebook():
+    from sklearn import config_context
+
+    from primedpca import PrimedPCA
+
+    X = np.random.default_rng(0).normal(size=(60, 12))
+    pca = PrimedPCA(11, random_state=0)
+    assert "Fitted to" not in pca._repr_mimebundle_()["text/html"]
+    html = pca.fit(X)._repr_mimebundle_()["text/html"]
+    assert html.index("sk-estimator") < html.index("Fitted to 60 rows × 12 columns: 11 components")
+    assert str(pca.certificate_) in html
+    assert html[-4000:] == pca._repr_html_()[-4000:]
+    with config_context(display="text"):
+        assert list(pca._repr_mimebundle_()) == ["text/plain"]
+        assert not hasattr(pca, "_repr_html_")
+    bare = PrimedPCA(2, certificate="none").fit(X)
+    assert "Nothing is proven" in bare._repr_html_()
+    assert "0 components" in PrimedPCA(2).partial_fit(X[:1])._repr_html_()

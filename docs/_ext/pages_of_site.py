@@ -1,7 +1,12 @@
 """What the pages need to be both good pages of a repository and pages of this site."""
 
+import importlib.util
 import re
 from pathlib import Path
+
+from docutils import nodes
+from docutils.parsers.rst import Directive
+from docutils.statemachine import StringList
 
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)#:\s]+)\)")
 NAME = re.compile(r"(?<![`\w*])(\w+)_(?=[,)=])")
@@ -45,8 +50,29 @@ def by_place(file_name):
     return (order.index(name) if name in order else len(order), name)
 
 
+class SpeedTable(Directive):
+    """The table of ``benchmarks/summary.py``, from the results of the benchmark."""
+
+    def run(self):
+        """Write the Markdown table as a list table, whose cells have the same markup."""
+        path = Path(__file__).parents[2] / "benchmarks" / "summary.py"
+        spec = importlib.util.spec_from_file_location("summary", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        self.state.document.settings.env.note_dependency(str(module.RESULTS))
+        head, _, *rows = module.summary().splitlines()
+        lines = [".. list-table::", "   :header-rows: 1", "   :class: table", ""]
+        for row in (head, *rows):
+            first, *others = [cell.strip() for cell in row.strip("|").split("|")]
+            lines += [f"   * - {first}", *(f"     - {cell}" for cell in others)]
+        made = nodes.container()
+        self.state.nested_parse(StringList(lines, source=str(path)), 0, made)
+        return made.children
+
+
 def setup(app):
     """Look at every page and docstring as it is read, after numpydoc."""
+    app.add_directive("speed-table", SpeedTable)
     app.connect("source-read", page_read)
     app.connect("autodoc-process-docstring", docstring_read, priority=900)
     return {"parallel_read_safe": True}

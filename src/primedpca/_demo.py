@@ -194,10 +194,7 @@ def race(name: str, data: Any, k: int, repeats: int) -> list[Race]:
     """
     source = as_source(data)
     if not 1 <= k < min(source.shape):
-        raise ValueError(
-            f"`n_components`={k} must be less than min(n_samples, n_features)={min(source.shape)} "
-            "in a comparison with ARPACK. Use a smaller value."
-        )
+        raise ValueError(f"`n_components`={k} must be less than {min(source.shape)} for ARPACK.")
     from sklearn.decomposition import PCA
 
     from primedpca.estimator import PrimedPCA
@@ -232,9 +229,7 @@ def data_folder() -> Path | None:
         return None
     folder = Path(name)
     if not folder.is_dir():
-        raise FileNotFoundError(
-            f"`PRIMEDPCA_DATA`={name!r} is not a folder. Correct it or unset it."
-        )
+        raise FileNotFoundError(f"`PRIMEDPCA_DATA`={name!r} is not a folder. Correct or unset it.")
     return folder
 
 
@@ -246,9 +241,7 @@ def mnist(folder: Path) -> np.ndarray | None:
             try:
                 return read([path], MNIST_SHAPE)
             except (ValueError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-                raise ValueError(
-                    f"{path} cannot be read as MNIST: {error}. Replace it with a sound copy."
-                ) from error
+                raise ValueError(f"{path} is not MNIST: {error}. Download it again.") from error
     return None
 
 
@@ -282,10 +275,7 @@ def synthetic(
     if kind not in ("exponential", "linear"):
         raise ValueError(f"`kind`={kind!r} must be 'exponential' or 'linear'.")
     if n_samples <= n_features:
-        raise ValueError(
-            f"`n_samples`={n_samples} must exceed `n_features`={n_features}, or the sample "
-            "covariance cannot have these variances."
-        )
+        raise ValueError(f"`n_samples`={n_samples} must exceed `n_features`={n_features}.")
     fall = np.geomspace if kind == "exponential" else np.linspace
     spectrum = fall(1000.0, 1.0, n_features)
     rng = np.random.default_rng(seed)
@@ -312,9 +302,7 @@ def read_idx(paths: Sequence[Path], shape: tuple[int, int]) -> np.ndarray:
     if magic != IDX_MAGIC:
         raise ValueError(f"it starts with {magic:#010x}, where IDX images have {IDX_MAGIC:#010x}")
     if (n, height * width) != shape:
-        raise ValueError(
-            f"its header says {n} images of {height} x {width}, not {shape[0]} of {shape[1]} pixels"
-        )
+        raise ValueError(f"it declares {n} images of {height} x {width} pixels, not shape {shape}")
     if len(raw) != end:
         longer = "longer" if len(raw) > end else "shorter"
         raise ValueError(f"it is {longer} than its header says")

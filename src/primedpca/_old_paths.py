@@ -1,15 +1,11 @@
 """Old import paths: each gives the module at its new place, with a DeprecationWarning."""
 
-from __future__ import annotations
-
 import sys
 import warnings
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from types import CodeType, ModuleType
 from typing import Any
-
-__all__ = ["install"]
 
 #: Old paths and new ones; modules inside a package move with it unless they have a line.
 MOVED = {
@@ -21,9 +17,8 @@ MOVED = {
     "primedpca.experiments.bench": "primedpca._demo",
     "primedpca.experiments.demo": "primedpca._demo",
     "primedpca.experiments.large_scale.activations": "primedpca.sources.wrappers.activations",
-    "primedpca.experiments.large_scale.network": "primedpca.sources.wrappers.activations",
     "primedpca.experiments.large_scale.photographs": "primedpca.sources.wrappers.activations",
-    "primedpca.extra": "primedpca._planning.extra_directions",
+    "primedpca.extra": "primedpca.priming.extra_directions",
     "primedpca.orthonormal": "primedpca._core.orthonormal",
     "primedpca.outward": "primedpca._core.outward_rounding",
     "primedpca.probes": "primedpca._certify.probes",

@@ -8,47 +8,40 @@ import warnings
 from contextlib import nullcontext
 from copy import copy
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import (
-    _check_feature_names,
-    _check_n_features,
-    check_is_fitted,
-    validate_data,
-)
+from sklearn.utils import validation
 
-from primedpca._core.allocator import reusing_memory
+from primedpca import rotation as rotations
 from primedpca._core.arrays import check_python_numbers, is_dense, is_sparse, namespace, to_numpy
-from primedpca._core.orthonormal import orthonormalise
-from primedpca._core.parameters import DEFAULT, DEFAULTS, as_seed, check_options, is_proven
-from primedpca._core.threads import lock_of
+from primedpca._core.orthonormal import centred_product, orthonormalise
+from primedpca._core.parameters import (
+    DEFAULT,
+    DEFAULTS,
+    as_seed,
+    check_choice,
+    check_options,
+    is_proven,
+)
+from primedpca._core.process import lock_of, reusing_memory
 from primedpca._core.units import as_bytes, check_square
 from primedpca._io.lazy_scores import Seen, lazy_scores
 from primedpca._io.model_file import read_model, write_model
-from primedpca._io.score_file import check_path, write_scores_file
-from primedpca._model import probabilistic
-from primedpca._model.attributes import (
-    attributes,
-    check_names,
-    circumstances,
-    deviations,
-    map_of,
-    write_scores,
-)
+from primedpca._io.score_file import check_path, write_into, write_scores_file
+from primedpca._model import probabilistic, stream
+from primedpca._model.attributes import attributes, check_names, deviations, map_of
 from primedpca._model.callbacks import CallbackSupportMixin, watched, with_callbacks
-from primedpca._model.stream import (
-    LEARNT,
-    as_weights,
-    check_source,
-    check_unchanged,
-    component_count,
-    empty_stream,
-    fitted_by,
-    merged,
-    taken_in,
+from primedpca._model.notebook_html import model_html
+from primedpca._model.tables import (
+    as_frame,
+    column_names,
+    library_of_frame,
+    row_table,
+    score_names,
 )
 from primedpca._operator.operator import Centred
 from primedpca._planning.plan import all_for_mle, likeliest_dimension, make_plan
@@ -61,9 +54,14 @@ from primedpca.result import Solution
 from primedpca.sources import as_source
 from primedpca.sources.memory.dask_array import is_dask
 from primedpca.sources.memory.frames import is_frame
-from primedpca.sources.wrappers.on_device import on_device
+from primedpca.sources.wrappers.on_device import is_device_matrix, on_device
 
 __all__ = ["PrimedPCA", "load"]
+
+PARAMETERS = ("n_components", *DEFAULTS)
+values_of = attrgetter(*PARAMETERS)
+#: Arrays of new rows up to this size are transformed without the engine.
+SMALL_BYTES = 2**25
 
 
 # scikit-learn is not typed, so a type checker cannot know its classes.
@@ -96,15 +94,18 @@ class PrimedPCA(
         Target angle in radians between each computed and true component.  With a certificate
         every component is proven to be within it; without, iterations stop when the estimated
         remaining change is below it.
-    max_passes : int, default=60
-        Maximum number of passes over the data (for the power method, per component).
-        Stochastic primings have ``steps`` of their own instead.
+    max_passes : int, default=100
+        Maximum number of passes over the data, those of the proof included (for the power method,
+        of steps per component).  A first step and its proof, at most 8 passes, are always made,
+        and so is a full decomposition where that is planned.  Stochastic primings have ``steps`` of
+        their own instead, and the proof that follows them may take as many passes.
     batch_size : int, default=1000
         Rows in a mini-batch of the stochastic primings.
     center : bool, default=True
         Subtract the mean.  With ``False``, second moments take the place of variances.
     scale : None, "std" or array of shape (n_features,), default=None
-        Divisors of the centred columns; ``"std"`` is what StandardScaler does.
+        Divisors of the centred columns; ``"std"`` is what StandardScaler does, after missing
+        values were replaced.
     whiten : bool, default=False
         Scale the scores to unit variance.
     missing : {"error", "mean"}, default="error"
@@ -119,14 +120,16 @@ class PrimedPCA(
     failure_probability : float in (0, 1), default=1e-6
         Probability that a probabilistic certificate is false.
     device : str or None, default=None
-        Where to compute, such as ``"cuda"``: dense data are moved there with PyTorch.
+        Where to compute, such as ``"cuda"``: data of any kind are sent there with PyTorch, and
+        stay there as far as they fit.  See docs/gpus.md.
     engine : None, distributed.Client, str or Engine, default=None
         Where blocks are processed: ``None`` is this machine, or for a Dask array the client in
         scope; a Dask client or the address of its scheduler is that cluster;
         ``"torch_distributed"`` are the ranks started by ``torchrun``.  See docs/clusters.md.
     max_memory : int, str or None, default=None
         Bytes, or a string such as ``"2GB"``, by which the memory of the process may grow beyond
-        the data: basis, blocks, sketch.  On a cluster the limit holds for every process.
+        the data: basis, blocks, sketch.  On a cluster the limit holds for every process.  With
+        ``device``, it holds for the memory of the device, too, data that stay there included.
     checkpoint : path or None, default=None
         Folder that keeps the results of every pass.  A fit that was killed resumes from there
         with bitwise identical results; a finished fit is returned at once.  See
@@ -262,7 +265,8 @@ class PrimedPCA(
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> PrimedPCA:  # noqa: N803
         options = self._options()
         check_options(options)
-        source, start = self._source(X, reset=True), self._warm_directions()
+        source = self._source(X, reset=True)
+        start = self._warm_directions() if self.warm_start else None
         if source.traits.shared is not None:  # every rank has weights for its own rows
             sample_weight = source.traits.shared.of_all(sample_weight)
         data = Centred(
@@ -280,8 +284,9 @@ class PrimedPCA(
         alone, speaks = traits.ranks == 1 and self.checkpoint is None, traits.rank == 0
         opened = None if alone else fit_session(data, options, sample_weight, start)
         with (
-            # With `max_memory` set, freed blocks are not kept for reuse.
-            reusing_memory(self.max_memory is None),
+            # With `max_memory` set, freed memory is not kept for reuse; vectors of short data are
+            # small, and the settings would cost more than they save.
+            reusing_memory(self.max_memory is None and max(data.shape) > 2000),
             opened or nullcontext() as session,
             watched(self, data.shape[0], speaks, X=X, y=y, metadata=shown) as tell,
         ):
@@ -312,17 +317,15 @@ class PrimedPCA(
             told = tell if session is None else session.agreed(tell)
             fit = partial(solve, data, self.plan_, goal, start=start, progress=told)
             self._keep(fit() if session is None else session.solution(fit), data, guess)
-        if self.verbose and not callable(self.verbose) and speaks:
-            print(f"primedpca: {self.certificate_ or self.status_}")
         return self
 
     def _options(self) -> dict[str, Any]:
         """The parameters by name, from attributes: a subclass may have a signature of its own."""
-        named = {name: getattr(self, name) for name in DEFAULTS}
-        return {"n_components": self.n_components} | named
+        return dict(zip(PARAMETERS, values_of(self), strict=True))
 
     def _warm_directions(self) -> np.ndarray | None:
-        known: Any = getattr(self, "components_", None) if self.warm_start else None
+        """Return the components of the last fit as columns, if there was one of as many columns."""
+        known: Any = getattr(self, "components_", None)
         if known is None or known.shape[1] != self.n_features_in_:
             return None
         return np.ascontiguousarray(known.T)
@@ -335,13 +338,20 @@ class PrimedPCA(
         if guess:
             k = likeliest_dimension(found.explained_variance, found.n_samples)
             solution = solution.first(k)
-        self.__dict__.update(attributes(found, k, data.shape), **circumstances(data))
+        self.__dict__.update(attributes(found, k, data.shape))
+        device = data.source.device
+        on = "" if device in (None, "cpu") else f", on {device}"
+        self.map_, self.where_ = map_of(data.source, data.traits), data.engine.traits.where + on
         self.status_, self.n_passes_ = solution.status, solution.passes
         self.converged_, proof = solution.converged, solution.certificate
         self.history_, self.certificate_ = solution.history, proof
         self.angle_bounds_: Any = None if proof is None else proof.angle_bounds
         if solution.warns:
-            warnings.warn(solution.shortfall(self.tol), ConvergenceWarning, stacklevel=5)
+            self._warn(solution.shortfall(self.tol))
+
+    def _warn(self, words: str) -> None:
+        """Warn of a fit that fell short; the drop-ins leave that to their certificates."""
+        warnings.warn(words, ConvergenceWarning, stacklevel=6)
 
     # -- scores --------------------------------------------------------------------------------
 
@@ -352,16 +362,22 @@ class PrimedPCA(
         ----------
         X : data of shape (n_samples, n_features)
         out : ndarray of shape (n_samples, n_components_) or path, optional
-            Where to write the scores: an array, or the name of a new ``.npy`` file, which is
-            written block by block, so that the scores need not fit into memory, and atomically.
+            Where to write the scores: an array, or the name of a new ``.npy``, ``.csv``,
+            ``.tsv``, ``.parquet`` or ``.zarr`` file, which is written block by block, so that the
+            scores need not fit into memory, and atomically.  In tables the scores are named
+            ``PC1, PC2, ...``, and names and labels of the rows that ``X`` has stand beside them.
 
         Returns
         -------
         array of shape (n_samples, n_components_)
             Of the library of ``X``; NumPy for sparse data and frames; ``out`` if that is an
-            array, and a read-only memory map if it is a path.  For a Dask array a lazy Dask
-            array.
+            array, a read-only memory map if it is a ``.npy`` file, a zarr.Array, or the path of
+            a table.  For a Dask array a lazy Dask array.
         """
+        if out is None and type(X) is np.ndarray:
+            scores = self._scores_at_once(X)
+            if scores is not None:
+                return scores
         if out is None and is_dask(X):
             self._check_fitted()
             self._source(X, reset=False)  # checks names and number of columns
@@ -371,12 +387,37 @@ class PrimedPCA(
         data = self._seen(X)
         vectors = data.like.asarray((self.components_ / self._stretch()).T)
         if path is not None:
-            return write_scores_file(path, data, vectors)
+            return write_scores_file(path, data, vectors, score_names(self._n_features_out))
         scores = data.forward(vectors)
         data.check_finite(scores)
-        if not is_dense(X) or isinstance(X, np.ndarray):  # anything but a tensor
+        # Anything but a dense tensor.
+        if not is_dense(X) or isinstance(X, np.ndarray) or is_device_matrix(X):
             scores = to_numpy(scores)
-        return scores if out is None else write_scores(out, scores)
+        return scores if out is None else write_into(out, scores)
+
+    def _scores_at_once(self, X: np.ndarray) -> np.ndarray | None:  # noqa: N803
+        """Return the scores of a small array, or None where the long way must check or convert.
+
+        The long way takes longer to begin than a service takes for a row.
+        """
+        fitted = self.__dict__
+        components: Any = fitted.get("components_")
+        mean: Any = fitted.get("mean_")
+        if (
+            components is None  # perhaps of a stream
+            or self.device is not None
+            or "feature_names_in_" in fitted
+            or not (X.dtype == components.dtype == mean.dtype)
+            or X.ndim != 2
+            or X.shape[1] != components.shape[1]
+            or not 0 < X.nbytes <= SMALL_BYTES
+        ):
+            return None
+        scores = centred_product(X, mean, self.scale_, components.T)
+        if self.whiten:
+            scores /= deviations(self.explained_variance_, components.dtype)
+        # NaN and infinity in a row reach its scores; the long way says where, or fills them.
+        return scores if np.isfinite(scores).all() else None
 
     def fit_transform(self, X: Any, y: Any = None, *, out: Any = None, **fit_params: Any) -> Any:  # noqa: N803
         """Fit, then return the scores of the same rows; see :meth:`fit` and :meth:`transform`.
@@ -412,10 +453,8 @@ class PrimedPCA(
         self._check_fitted()
         scores = X if is_dense(X) else np.asarray(X)
         if len(scores.shape) != 2 or scores.shape[1] != self.n_components_:
-            raise ValueError(
-                f"`X` must have shape (n_samples, n_components_={self.n_components_}), got "
-                f"{tuple(scores.shape)}."
-            )
+            wanted = f"(n_samples, n_components_={self.n_components_})"
+            raise ValueError(f"`X` must have shape {wanted}, got {tuple(scores.shape)}.")
         weights = self.components_ * self._stretch()
         back = weights if self.scale_ is None else weights * self.scale_
         xp = namespace(scores)
@@ -423,7 +462,7 @@ class PrimedPCA(
         return scores @ xp.asarray(back, **where) + xp.asarray(self.mean_, **where)
 
     def _check_fitted(self) -> None:
-        check_is_fitted(self)
+        validation.check_is_fitted(self)
 
     def _stretch(self) -> Any:
         """Divisors of the scores: their standard deviations, with ``whiten``."""
@@ -433,6 +472,108 @@ class PrimedPCA(
     @property
     def _n_features_out(self) -> int:
         return int(self.components_.shape[0])
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Names of the scores, counted from 1: ``PC1``, ``PC2``, ...
+
+        Parameters
+        ----------
+        input_features : ignored
+
+        Returns
+        -------
+        ndarray of str of shape (n_components_,)
+        """
+        self._check_fitted()
+        return np.array(score_names(self._n_features_out), dtype=object)
+
+    # -- tables ----------------------------------------------------------------------------------
+
+    def loadings(self, *, scaled: bool = False, rotation: str | None = None) -> Any:
+        """Loadings as a data frame: a row for each feature, a column for each component.
+
+        Parameters
+        ----------
+        scaled : bool, default=False
+            Multiply the loadings of each component, which have length 1, by its standard
+            deviation: covariances of the features with components of unit variance and, with
+            ``scale="std"``, correlations.
+        rotation : {None, "varimax", "promax"}, default=None
+            Rotate the scaled loadings, see :mod:`primedpca.rotation`.  Rotated components are
+            named ``RC1, RC2, ...``.
+
+        Returns
+        -------
+        pandas.DataFrame or other frame
+            Of the library of the frame that the model was fitted to, otherwise of pandas, polars
+            or pyarrow, the first that is installed.  The index of a pandas frame, or the first
+            column of another, is ``feature``.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from primedpca import PrimedPCA
+        >>> iris = load_iris(as_frame=True)
+        >>> PrimedPCA(2).fit(iris.data).loadings().round(2).loc["petal length (cm)"].tolist()
+        [0.86, -0.17]
+        """
+        return self._feature_frame(*self._loadings(scaled, rotation))
+
+    def _loadings(self, scaled: bool, rotation: str | None) -> tuple[list[str], np.ndarray]:
+        """Names of the components, and their loadings of shape (d, k)."""
+        self._check_fitted()
+        numbers, names = self.components_.T.astype(np.float64), score_names(self._n_features_out)
+        if scaled or rotation is not None:
+            numbers = numbers * np.sqrt(self.explained_variance_.astype(np.float64))
+        if rotation is None:
+            return names, numbers
+        check_choice("rotation", rotation, ("varimax", "promax"))
+        turned: np.ndarray = getattr(rotations, rotation)(numbers).loadings
+        return [f"R{name[1:]}" for name in names], turned
+
+    def contributions(self, X: Any = None) -> Any:  # noqa: N803
+        r"""Contributions of features, or of rows, to the components, in percent.
+
+        Parameters
+        ----------
+        X : data of shape (n_samples, n_features), optional
+            Rows whose contributions are computed, in one pass; by default those of the features.
+
+        Returns
+        -------
+        pandas.DataFrame or other frame
+            Of the library of ``X``, or as for :meth:`loadings`.  Of features, like the loadings:
+            squared loadings in percent.  Of rows, one row for each row of ``X`` and component,
+            with columns ``row`` (its name, or its number from 0), ``component``,
+            ``contribution`` (squared score in percent of the sum over the rows of ``X``) and
+            ``cos2`` (squared cosine of the angle between the centred row and the component: the
+            fraction of the row that the component explains).
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from primedpca import PrimedPCA
+        >>> iris = load_iris(as_frame=True).data
+        >>> pca = PrimedPCA(2).fit(iris)
+        >>> pca.contributions().sum().round(6).tolist()
+        [100.0, 100.0]
+        >>> pca.contributions(iris).columns.tolist()
+        ['row', 'component', 'contribution', 'cos2']
+        """
+        self._check_fitted()
+        if X is None:
+            shares = 100 * self.components_.T.astype(np.float64) ** 2
+            return self._feature_frame(score_names(self._n_features_out), shares)
+        library = library_of_frame(X) or self._frame_library()
+        return as_frame(row_table(self, self._seen(X).widened()), library)
+
+    def _feature_frame(self, names: list[str], numbers: np.ndarray) -> Any:
+        columns = {"feature": column_names(self)} | dict(zip(names, numbers.T, strict=True))
+        return as_frame(columns, self._frame_library(), index="feature")
+
+    def _frame_library(self) -> str | None:
+        """Package of the frame that the model was fitted to; a loaded model does not know it."""
+        return self.__dict__.get("_frames")
 
     # -- the probabilistic model -----------------------------------------------------------------
 
@@ -532,15 +673,15 @@ class PrimedPCA(
         with lock_of(self):  # rows of two threads, one batch after the other
             options = self._options()
             check_options(options)
-            check_source(None, options)
+            stream.check_source(None, options)
             known = self.__dict__.get("stream_")
             source = self._source(X, reset=known is None)
-            check_source(source, options)
-            k = component_count(self.n_components, source.shape[1])
-            known = empty_stream(source.shape[1], k, options) if known is None else known
-            check_unchanged(known, k, options)
-            weights = as_weights(sample_weight, source.shape[0])
-            self._set_stream(taken_in(known, source, weights, self.center))
+            stream.check_source(source, options)
+            k = stream.component_count(self.n_components, source.shape[1])
+            known = known or stream.empty_stream(source.shape[1], k, options)
+            stream.check_unchanged(known, k, options)
+            weights = stream.as_weights(sample_weight, source.shape[0])
+            self._set_stream(stream.taken_in(known, source, weights, self.center))
             self.map_ = map_of(source, source.traits)
         return self
 
@@ -560,30 +701,25 @@ class PrimedPCA(
         with lock_of(self):
             mine, theirs = (vars(model).get("stream_") for model in (self, other))
             if mine is None or theirs is None:
-                raise ValueError(
-                    "models are merged by the sketches that `partial_fit` keeps; call it on both "
-                    "first (`fit` keeps none)."
-                )
+                raise ValueError("merging needs sketches. Call `partial_fit` on both first.")
             one, two = (vars(model).get("feature_names_in_") for model in (self, other))
             if one is not None and two is not None and not np.array_equal(one, two):
-                raise ValueError(
-                    "the two models have other `feature_names_in_`; merge like with like."
-                )
-            self._set_stream(merged(mine, theirs))
+                raise ValueError("the models have different `feature_names_in_`. Rename columns.")
+            self._set_stream(stream.merged(mine, theirs))
         return self
 
     def _set_stream(self, seen: Stream) -> None:
-        for name in LEARNT:
+        for name in stream.LEARNT:
             self.__dict__.pop(name, None)
         self.stream_ = seen
 
     def __getattr__(self, name: str) -> Any:
         # Called only for missing attributes: those of a stream are computed when first read.
-        if name in LEARNT and "stream_" in self.__dict__:
+        if name in stream.LEARNT and "stream_" in self.__dict__:
             with lock_of(self):  # or they might be those of an earlier stream
                 if name not in self.__dict__:
                     proven = self.certificate != "none"
-                    found = fitted_by(self.stream_, self.n_components, self.tol, proven)
+                    found = stream.fitted_by(self.stream_, self.n_components, self.tol, proven)
                     self.__dict__.update(found)
                 return self.__dict__[name]
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -643,6 +779,10 @@ class PrimedPCA(
 
     def _source(self, X: Any, reset: bool) -> DataSource:  # noqa: N803
         """``X`` as a source; scikit-learn validates the types that it knows."""
+        if reset:
+            self.__dict__.pop("_frames", None)
+            if library := library_of_frame(X):
+                self._frames = library
         array = type(X) is np.ndarray and X.ndim == 2 and X.size and X.dtype.kind in "biuf"
         if reset and array:
             # Such an array passes all of scikit-learn's checks, which take as long as a small fit.
@@ -656,16 +796,18 @@ class PrimedPCA(
             # The names of frames are compared in scikit-learn's own words.
             named = not is_frame(X) and check_names(self, source, reset)
             if not named and (reset or not isinstance(X, DataSource)):
-                _check_feature_names(self, X, reset=reset)
+                validation._check_feature_names(self, X, reset=reset)
             if reset:
                 self.n_features_in_ = source.shape[1]
             else:
-                _check_n_features(self, np.broadcast_to(0, source.shape), reset=False)
+                validation._check_n_features(self, np.broadcast_to(0, source.shape), reset=False)
         else:
             check_python_numbers(X, "`X`")
             options = {"accept_sparse": True, "dtype": "numeric", "ensure_all_finite": False}
-            source = as_source(validate_data(self, X, reset=reset, **options))
-        return source if self.device is None else on_device(source, self.device)
+            source = as_source(validation.validate_data(self, X, reset=reset, **options))
+        if self.device is None:
+            return source
+        return on_device(source, self.device, as_bytes(self.max_memory))
 
     def _seen(self, X: Any) -> Centred:  # noqa: N803
         """Operator of new rows, with the fitted mean and scale."""
@@ -674,6 +816,20 @@ class PrimedPCA(
         shared = source.traits.shared  # of rows on several ranks, use this one's
         own = source if shared is None else shared.own
         return Centred.given(own, self.mean_, self.scale_, self.missing)
+
+    def _repr_html_inner(self) -> str:
+        """scikit-learn's diagram, followed by what was found and proven if the model is fitted."""
+        return str(super()._repr_html_inner()) + self._fitted_html()
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        """Formats from which a notebook chooses; HTML unless scikit-learn is set to text."""
+        bundle: dict[str, Any] = super()._repr_mimebundle_(**kwargs)
+        if "text/html" in bundle:
+            bundle["text/html"] += self._fitted_html()
+        return bundle
+
+    def _fitted_html(self) -> str:
+        return model_html(self) if hasattr(self, "n_components_") else ""
 
     def __sklearn_clone__(self) -> PrimedPCA:
         """A fresh estimator on the same engine: a client of a cluster is not copied."""

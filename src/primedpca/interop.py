@@ -1,7 +1,5 @@
 """Results in the form of other libraries: AnnData as scanpy fills it, and xarray."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -11,7 +9,7 @@ from primedpca.protocols import DataSource
 from primedpca.sources import as_source
 from primedpca.sources.files.hdf5 import is_anndata
 from primedpca.sources.memory.xarray_fields import Fields, is_xarray
-from primedpca.sources.wrappers.mapped import Mapped
+from primedpca.sources.selected import Selected
 
 __all__ = ["pca_anndata", "to_xarray"]
 
@@ -69,8 +67,8 @@ def pca_anndata(
     if layer is not None and layer not in adata.layers:
         known = ", ".join(map(repr, adata.layers)) or "none"
         raise ValueError(f"`layer`={layer!r} not found. Layers of `adata`: {known}.")
-    named, mask = _mask(adata, mask_var)
-    source: DataSource = _matrix(adata, layer, mask)
+    named, mask = selected_variables(adata, mask_var)
+    source: DataSource = selected_matrix(adata, layer, mask)
     pca: PrimedPCA = PrimedPCA(n_components, **options).fit(source)
     # scanpy expects a row for every variable, also for those that the mask excludes.
     loadings = np.zeros((adata.n_vars, pca.n_components_), pca.components_.dtype)
@@ -89,7 +87,7 @@ def pca_anndata(
     return pca
 
 
-def _mask(adata: Any, mask_var: Any) -> tuple[Any, np.ndarray | None]:
+def selected_variables(adata: Any, mask_var: Any) -> tuple[Any, np.ndarray | None]:
     """Return the mask as it is recorded in ``params``, and as an array ``(n_vars,)``."""
     if isinstance(mask_var, str) and mask_var == "auto":
         mask_var = "highly_variable" if "highly_variable" in adata.var else None
@@ -100,36 +98,20 @@ def _mask(adata: Any, mask_var: Any) -> tuple[Any, np.ndarray | None]:
         raise ValueError(f"`mask_var`={mask_var!r} not found. Columns of `adata.var`: {known}.")
     mask = np.asarray(adata.var[mask_var] if isinstance(mask_var, str) else mask_var)
     if mask.dtype != bool or mask.shape != (adata.n_vars,):
-        raise ValueError(
-            f"`mask_var` must be a bool for each of the {adata.n_vars} variables, got dtype "
-            f"{mask.dtype} and shape {mask.shape}."
-        )
+        raise ValueError(f"`mask_var` must be {adata.n_vars} bools, got {mask.dtype} {mask.shape}.")
     return (mask_var if isinstance(mask_var, str) else mask), mask
 
 
-def _matrix(adata: Any, layer: str | None, mask: np.ndarray | None) -> Any:
+def selected_matrix(adata: Any, layer: str | None, mask: np.ndarray | None) -> Any:
     """Return the selected columns of the matrix as a source, without a copy where possible."""
     names = np.asarray(adata.var_names, dtype=object)
     if adata.isbacked and layer is None:  # layers are always in memory
         source: Any = as_source(adata)
-        if mask is None:
-            return source
-        if source.axis == 1:
-            raise ValueError(
-                f"`mask_var` needs data stored by rows, but {source!r} is stored by columns. Pass "
-                "adata[:, mask].to_memory()."
-            )
-        wanted = np.flatnonzero(mask)
-
-        def chosen(rows: Any) -> Any:
-            return rows[:, wanted]
-
-        source = Mapped(source, chosen)
-    else:
-        x: Any = adata.X if layer is None else adata.layers[layer]
-        if x is None:
-            raise ValueError("`adata` has no X. Select one of its layers with `layer`.")
-        source = as_source(x if mask is None else x[:, mask])
+        return source if mask is None else Selected(source, np.flatnonzero(mask))
+    x: Any = adata.X if layer is None else adata.layers[layer]
+    if x is None:
+        raise ValueError("`adata` has no X. Select one of its layers with `layer`.")
+    source = as_source(x if mask is None else x[:, mask])
     source.feature_names = names if mask is None else names[mask]
     return source
 
@@ -174,9 +156,7 @@ def to_xarray(pca: PrimedPCA, field: Any, *, sample: Any = None) -> Any:
     source = field if isinstance(field, Fields) else Fields(field, sample=sample)
     along = source.sample_dim
     if sample not in (None, along):
-        raise ValueError(
-            f"`sample`={sample!r}, but the samples of this source are along {along!r}."
-        )
+        raise ValueError(f"`sample`={sample!r}, but samples of this source are along {along!r}.")
     import xarray as xr
 
     kept = {

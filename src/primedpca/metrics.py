@@ -1,7 +1,5 @@
 """Accuracy of components: angles, streaks, captured variance, subspace error."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -32,12 +30,14 @@ def angles(components: Any, reference: Any) -> np.ndarray:
     >>> angles([[1.0, 0.0]], [[1.0, 1.0]]).round(4).tolist()
     [0.7854]
     """
-    u, v = _pair(components, reference)
-    v = np.where((u * v).sum(axis=1, keepdims=True) < 0, -v, v)
+    return angles_of_units(*_pair(components, reference))
+
+
+def angles_of_units(u: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """Return the angles between rows of length 1, as :func:`angles`."""
     # Kahan's formula: the arc cosine of a product would lose all angles below 1e-8.
-    found = 2 * np.arctan2(np.linalg.norm(u - v, axis=1), np.linalg.norm(u + v, axis=1))
-    limited: np.ndarray = np.minimum(found, np.pi / 2)
-    return limited
+    less, more = (np.sqrt(np.einsum("ij,ij->i", w, w)) for w in (u - v, u + v))
+    return np.asarray(2 * np.arctan2(np.minimum(less, more), np.maximum(less, more)))
 
 
 def longest_correct_streak(components: Any, reference: Any, threshold: float) -> int:
@@ -70,9 +70,7 @@ def longest_correct_streak(components: Any, reference: Any, threshold: float) ->
 def check_threshold(threshold: float) -> None:
     """Raise ValueError unless ``threshold`` is an angle in radians, above 0 and below pi/2."""
     if not 0 < threshold < np.pi / 2:
-        raise ValueError(
-            f"`threshold`={threshold} must be an angle in radians, above 0 and below pi/2."
-        )
+        raise ValueError(f"`threshold`={threshold} must be an angle in radians in (0, pi/2).")
 
 
 def captured_variance(X: Any, components: Any, **preparation: Any) -> np.ndarray:  # noqa: N803
@@ -95,14 +93,12 @@ def captured_variance(X: Any, components: Any, **preparation: Any) -> np.ndarray
     """
     data = Centred.of(X, **preparation)
     units = _units(components)
-    if units.shape[1] != data.shape[1]:
-        raise ValueError(
-            f"`components` have {units.shape[1]} features, but `X` has {data.shape[1]}. Pass "
-            "components of these data."
-        )
+    found, wanted = units.shape[1], data.shape[1]
+    if found != wanted:
+        raise ValueError(f"`components` have {found} features, but `X` has {wanted}.")
     inside = data.projected_covariance(data.like.asarray(units.T))
-    found: np.ndarray = in_unit_of_data(data, np.diag(inside))
-    return found
+    variances: np.ndarray = in_unit_of_data(data, np.diag(inside))
+    return variances
 
 
 def subspace_error(components: Any, reference: Any) -> float:
@@ -129,9 +125,7 @@ def subspace_error(components: Any, reference: Any) -> float:
 def _pair(components: Any, reference: Any) -> tuple[np.ndarray, np.ndarray]:
     u, v = _units(components), _units(reference)
     if u.shape != v.shape:
-        raise ValueError(
-            f"`components` have shape {u.shape}, but `reference` has {v.shape}. Pass equal shapes."
-        )
+        raise ValueError(f"`components` have shape {u.shape}, but `reference` has {v.shape}.")
     return u, v
 
 

@@ -1,4 +1,7 @@
-r"""Control statistics for new rows: Hotelling's T² and SPE, with limits.
+r"""Outlier detection: p-values of rows, from Hotelling's T² and SPE, and limits for new rows.
+
+:func:`outliers` gives each row the probability that an ordinary row is as far out; it is the
+function to begin with.  :func:`statistics` and :func:`limits` are its parts, for control charts.
 
 With the scores :math:`t_i` of a row and the variances :math:`\lambda_i` of the k components,
 
@@ -43,9 +46,17 @@ row is equally likely to take each of the m + 1 ranks among them, whatever the d
 exceeds the limit with a probability of at most 1 - level: rows need not be normal.  (With fewer
 rows than level / (1 - level), 99 for 0.99, there is no such value; the limits above are used and
 not raised.)
-"""
 
-from __future__ import annotations
+**p-values.**  :func:`outliers` evaluates the same distributions.  For rows that were part of the
+fit T² is bounded, and :math:`\frac{n}{(n-1)^2} T^2 \sim \mathrm{Beta}(\frac k2, \frac{n-k-1}2)`
+(Tracy, Young & Mason 1992; without centring :math:`T^2/(n-1) \sim \mathrm{Beta}(\frac k2,
+\frac{n-k}2)`), and g and h of their SPE are those whose quartiles are the ones observed: unlike
+mean and variance, the quartiles stay the same whatever a few outliers are.  Outliers that are part
+of the fit still turn components towards themselves; if there may be many, fit rows that are known
+to be ordinary.  With held-out calibration rows, the p-value is the rank of a row among them,
+(1 + number of calibration rows at least as far out) / (m + 1), which holds for rows of any
+distribution.
+"""
 
 import math
 from typing import Any, NamedTuple
@@ -54,7 +65,7 @@ import numpy as np
 
 from primedpca._core.arrays import to_numpy
 
-__all__ = ["Limits", "Statistics", "limits", "statistics"]
+__all__ = ["Limits", "Outliers", "Statistics", "limits", "outliers", "statistics"]
 
 
 class Statistics(NamedTuple):
@@ -73,6 +84,137 @@ class Limits(NamedTuple):
     t2: float
     spe: float
     level: float
+
+
+class Outliers(NamedTuple):
+    """T² and SPE of each row with their p-values, all of shape ``(n,)``.
+
+    Attributes
+    ----------
+    t2, spe : ndarray
+    p_t2, p_spe : ndarray
+        Probability that an ordinary row has a T², or an SPE, at least as large.
+    p_value : ndarray
+        Twice the smaller of the two, at most 1 (Bonferroni): small for rows that are unusual
+        either way.  That of T² alone where the components explain everything.
+    """
+
+    t2: np.ndarray
+    spe: np.ndarray
+    p_t2: np.ndarray
+    p_spe: np.ndarray
+    p_value: np.ndarray
+
+
+def outliers(
+    model: Any,
+    X: Any,  # noqa: N803
+    calibration: Any = None,
+    *,
+    new: bool = False,
+) -> Outliers:
+    """Compute the p-value of every row: the probability that an ordinary row is as far out.
+
+    Parameters
+    ----------
+    model : PrimedPCA
+        Fitted.
+    X : data of shape (n, d), or Statistics
+        Rows to check.
+    calibration : data of shape (m, d) or Statistics, optional
+        Held-out ordinary rows, which were not part of the fit.  With them p-values hold for rows
+        of any distribution, but none is below 1 / (m + 1).
+    new : bool, default=False
+        Whether the rows of ``X`` are new, rather than those that the model was fitted to.
+
+    Returns
+    -------
+    Outliers
+
+    Notes
+    -----
+    Without ``calibration`` rows are assumed to be normal.  For others p-values are approximate:
+    take them as an order, not as probabilities.  Of n ordinary rows about n·α have a p-value below
+    α; ``scipy.stats.false_discovery_control`` corrects for that.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from primedpca import PrimedPCA
+    >>> from primedpca.monitoring import outliers
+    >>> X = np.random.default_rng(0).normal(size=(200, 6)) * [9, 5, 1, 1, 1, 1]
+    >>> X[7, 4] = 12
+    >>> found = outliers(PrimedPCA(2).fit(X), X)
+    >>> int(found.p_value.argmin()), bool(found.p_value[7] < 1e-6)
+    (7, True)
+    """
+    _check(model)
+    found = X if isinstance(X, Statistics) else statistics(model, X)
+    if calibration is not None:
+        if not isinstance(calibration, Statistics):
+            calibration = statistics(model, calibration)
+        p_t2, p_spe = (_ranks(*pair) for pair in zip(calibration, found, strict=True))
+    else:
+        p_t2, p_spe = _t2_tail(model, found.t2, new), _spe_tail(model, found.spe, new)
+    both = np.minimum(1.0, 2 * np.minimum(p_t2, p_spe))
+    if not found.spe.any():  # the components explain everything: there is one test, not two
+        both = p_t2
+    return Outliers(found.t2, found.spe, p_t2, p_spe, both)
+
+
+def _ranks(known: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return the p-values of values among known ones of the same distribution."""
+    above = known.size - np.searchsorted(np.sort(known), values, side="left")
+    return np.asarray((1 + above) / (known.size + 1))
+
+
+def _t2_tail(model: Any, t2: np.ndarray, new: bool) -> np.ndarray:
+    from scipy.stats import beta, f
+
+    n, k, mean = _freedom_of_t2(model)
+    if new:
+        factor, last = _hotelling(n, k, mean)
+        return np.asarray(f.sf(t2 / factor, k, last))
+    bound = (n - 1) ** 2 / n if mean else n - 1
+    return np.asarray(beta.sf(np.minimum(t2 / bound, 1.0), k / 2, (n - k - mean) / 2))
+
+
+def _spe_tail(model: Any, spe: np.ndarray, new: bool) -> np.ndarray:
+    from scipy.stats import chi2
+
+    rest, h = least = _left_out(model)
+    if not rest > 0:
+        return np.ones_like(spe)  # the components explain everything
+    n, k, mean = _freedom_of_t2(model)
+    centre = (n - 1) / n * rest
+    if new:
+        centre *= _raised(model, n, k, mean, centre, h, *least)
+    else:
+        centre, h = _by_quartiles(spe, centre, h)
+    return np.asarray(chi2.sf(spe * h / centre, h))
+
+
+def _by_quartiles(spe: np.ndarray, centre: float, h: float) -> tuple[float, float]:
+    """Return mean and degrees of freedom of the ``g chi^2_h`` that has the quartiles of ``spe``.
+
+    Few rows, or rows of which a quarter is zero, determine none: the given ones are returned.
+    """
+    from scipy.optimize import brentq
+    from scipy.stats import chi2
+
+    low, middle, high = np.quantile(spe, [0.25, 0.5, 0.75])
+    if spe.size < 8 or not low > 0 or not high > low:
+        return centre, h
+
+    def excess(log_h: float) -> float:
+        ends = chi2.ppf([0.25, 0.75], math.exp(log_h))
+        return float(math.log(ends[1] / ends[0]) - math.log(high / low))
+
+    ends = math.log(0.05), math.log(1e8)
+    if not excess(ends[1]) < 0 < excess(ends[0]):
+        return centre, h
+    h = math.exp(brentq(excess, *ends))
+    return float(middle * h / chi2.ppf(0.5, h)), h
 
 
 def statistics(model: Any, X: Any) -> Statistics:  # noqa: N803
@@ -101,17 +243,23 @@ def statistics(model: Any, X: Any) -> Statistics:  # noqa: N803
     >>> int((found.t2 > bounds.t2).sum()), int((found.spe > bounds.spe).sum())
     (1, 0)
     """
+    return _scores_and_statistics(model, X)[1]
+
+
+def _scores_and_statistics(model: Any, X: Any) -> tuple[np.ndarray, Statistics]:  # noqa: N803
+    """Return the scores of the components with variance, not whitened, and the statistics."""
     _check(model)
     known, kept = model._model(), _kept(model)
     data = model._seen(X).widened()
     scores, squares = data.scores_and_squares(data.like.asarray(known.components[kept].T))
-    inside = to_numpy(scores).astype(np.float64) ** 2
+    scores = to_numpy(scores).astype(np.float64)
+    inside = scores**2
     squares = to_numpy(squares).astype(np.float64)
     spe = squares - inside.sum(axis=1)
     # The difference of large numbers, and float32 components, leave rounding noise: make it zero.
     noise = max(np.finfo(np.float64).eps, float(np.finfo(model.components_.dtype).eps) ** 2)
     spe = np.where(spe > model.components_.shape[1] * noise * squares, spe, 0.0)
-    return Statistics((inside / known.variances[kept]).sum(axis=1), spe)
+    return scores, Statistics((inside / known.variances[kept]).sum(axis=1), spe)
 
 
 def limits(
@@ -140,23 +288,7 @@ def limits(
     if not 0 < level < 1:
         raise ValueError(f"`level`={level} must lie in (0, 1), such as 0.99.")
     _check(model)
-    if model.explained_variance_.size == 0:
-        raise ValueError(
-            f"The model has no components yet: `n_samples_`={model.n_samples_}, but a variance "
-            "needs at least 2 rows. Add rows with `partial_fit`."
-        )
-    n, k, mean = _rows_of_fit(model), int(_kept(model).sum()), int(bool(model.center))
-    free = n - k - mean
-    if k == 0:
-        raise ValueError(
-            "0 components of the model have variance, but limits need at least 1. Fit rows that "
-            "differ from each other."
-        )
-    if free < 1:
-        raise ValueError(
-            f"{k} components with variance of {n:g} rows leave {max(free, 0.0):g} degrees of "
-            "freedom, but limits need at least 1. Fit fewer components or more rows."
-        )
+    n, k, mean = _freedom_of_t2(model)
     if calibration is not None and not isinstance(calibration, Statistics):
         calibration = statistics(model, calibration)
     # Order statistics of held-out rows need no assumption about their distribution.
@@ -170,10 +302,7 @@ def limits(
     centre = (n - 1) / n * rest
     if calibration is not None:
         if calibration.spe.size < 2:
-            raise ValueError(
-                f"`calibration` has {calibration.spe.size} rows, but a variance needs at least 2. "
-                "Pass more."
-            )
+            raise ValueError(f"`calibration` has {calibration.spe.size} rows. Pass at least 2.")
         centre, spread = float(calibration.spe.mean()), float(calibration.spe.std(ddof=1))
         ratio = centre / spread if spread > 0 else np.inf
         h = 2 * ratio * ratio
@@ -181,10 +310,32 @@ def limits(
         centre *= _raised(model, n, k, mean, centre, h, *least)
     from scipy.stats import chi2, f
 
-    factor = k * (n * n - 1) / (n * (n - k)) if mean else k * (n - 1) / (n - k + 1)
-    t2 = float(factor * f.ppf(level, k, n - k + 1 - mean))
+    factor, last = _hotelling(n, k, mean)
+    t2 = float(factor * f.ppf(level, k, last))
     # The quantile of g chi^2_h with mean g h.
     return Limits(t2, float(centre * chi2.ppf(level, h) / h) if h < np.inf else centre, level)
+
+
+def _freedom_of_t2(model: Any) -> tuple[float, int, int]:
+    """Return rows, components with variance, and whether the mean was estimated; check them."""
+    if model.explained_variance_.size == 0:
+        raise ValueError("The model has no components yet. Add rows with `partial_fit`.")
+    n, k, mean = _rows_of_fit(model), int(_kept(model).sum()), int(bool(model.center))
+    free = n - k - mean
+    if k == 0:
+        raise ValueError("0 components have variance, but limits need 1. Fit rows that differ.")
+    if free < 1:
+        raise ValueError(
+            f"{k} components of {n:g} rows leave {max(free, 0.0):g} degrees of freedom, but limits "
+            "need 1. Fit fewer components, or more rows."
+        )
+    return n, k, mean
+
+
+def _hotelling(n: float, k: int, mean: int) -> tuple[float, float]:
+    """Return factor and last degrees of freedom of the F distribution of T² of a new row."""
+    factor = k * (n * n - 1) / (n * (n - k)) if mean else k * (n - 1) / (n - k + 1)
+    return factor, n - k + 1 - mean
 
 
 def _check(model: Any) -> None:

@@ -17,6 +17,7 @@ compute an :class:`Engine`: one file and one registry line each.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -24,26 +25,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias,
 
 from primedpca._core.arrays import Array, Block, Like
 
-__all__ = [
-    "Array",
-    "Block",
-    "DataSource",
-    "Engine",
-    "EngineTraits",
-    "Journal",
-    "Kernel",
-    "Like",
-    "Operands",
-    "Operator",
-    "Parts",
-    "Priming",
-    "PrimingTraits",
-    "SharedRows",
-    "State",
-    "Traits",
-    "is_spread",
-    "makes_square",
-]
+__all__ = ["Array", "Block", "DataSource", "Engine", "EngineTraits", "Journal", "Kernel", "Like"]
+__all__ += ["Operands", "Operator", "Parts", "Priming", "PrimingTraits", "SharedRows", "State"]
+__all__ += ["Traits", "is_spread", "makes_square"]
 
 #: A named tuple of arrays and numbers, nothing else, so that it can be saved.  Methods that take
 #: one accept ``Any``: each priming declares the named tuple that it returns, which is narrower.
@@ -54,8 +38,7 @@ def _unknown() -> None:
     """Answer of a source that knows nothing of the kind."""
 
 
-@dataclass(frozen=True, eq=False)
-class Traits:
+class Traits(NamedTuple):
     """Facts about a source beyond its blocks.  Every field has a default.
 
     Functions are called only when their answer is needed: names may stand in a file, and to count
@@ -66,6 +49,8 @@ class Traits:
     feature_names, row_names, labels : callable
         Return the names of the columns, the names of the rows and one label per row, each an
         array or None.
+    headings : tuple of two str
+        Headings of the columns of row names and of labels in a table of scores.
     image_shape : (height, width, channels) or None
         Shape of the image that a row holds, flattened in this order.
     paths : tuple of str
@@ -100,11 +85,14 @@ class Traits:
         Whether each of several ranks has some of the blocks, even if one of them has all.
     shared : SharedRows or None
         The source itself, where every rank has rows of its own.
+    release : callable
+        Frees memory that only saves readings; called when memory is short.
     """
 
     feature_names: Callable[[], Any] = _unknown
     row_names: Callable[[], Any] = _unknown
     labels: Callable[[], Any] = _unknown
+    headings: tuple[str, str] = ("name", "label")
     image_shape: tuple[int, int, int] | None = None
     paths: tuple[str, ...] = ()
     array: Any = None
@@ -121,6 +109,12 @@ class Traits:
     client: Callable[[], Any] = _unknown
     spread: bool = False
     shared: SharedRows | None = None
+    release: Callable[[], None] = _unknown
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether nothing is read from a disk in a pass: an array, or rows held by ranks."""
+        return self.array is not None or self.read_rate == math.inf
 
     @property
     def sparse(self) -> bool | None:
@@ -249,8 +243,7 @@ class Journal(Protocol):
         """Keep the state of such a loop, before its step is reported as row ``known``."""
 
 
-@dataclass(frozen=True)
-class EngineTraits:
+class EngineTraits(NamedTuple):
     """Facts about an engine that plans and reports use; none of them changes a result.
 
     Attributes
@@ -358,6 +351,10 @@ class Operator(Protocol):
     @property
     def center(self) -> bool:
         """Whether the mean is subtracted."""
+
+    @property
+    def implicit(self) -> bool:
+        """Whether dense blocks are centred after the products instead of before."""
 
     @property
     def missing(self) -> str:

@@ -6,41 +6,32 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from primedpca._core.outward_rounding import round_up
-from primedpca._core.wording import angle_words, certainty_words, count_words, numbered
+from primedpca._core.html import angle_plot, bar, block, bound_markup, paragraph, table
+from primedpca._core.outward_rounding import round_down, round_up
+from primedpca._core.wording import (
+    angle_words,
+    certainty_words,
+    count_words,
+    duration,
+    numbered,
+    size,
+)
 from primedpca.protocols import Array
 
-__all__ = [
-    "Certificate",
-    "Cluster",
-    "Decomposition",
-    "DivergenceError",
-    "Plan",
-    "Snapshot",
-    "Status",
-    "Way",
-]
+__all__ = ["Certificate", "Cluster", "Decomposition", "DivergenceError", "Plan", "Snapshot"]
+__all__ += ["Status", "Way"]
 
 
 class Status(Enum):
     """Outcome of a fit; the value is the sentence that the user reads."""
 
-    EXACT = (
-        "Full decomposition: nothing was approximated. Only ties and rounding remain, which no "
-        "other method could resolve."
-    )
-    CONVERGED = (
-        "Converged: the estimated remaining change of the components is below `tol` (not a proof)."
-    )
-    FINISHED = (
-        "The priming finished and its span was refined. The error of the components is not known; "
-        "set `certificate` to bound it."
-    )
+    EXACT = "Full decomposition: nothing was approximated. Only ties and rounding remain."
+    CONVERGED = "Converged: the estimated remaining change is below `tol` (not a proof)."
+    FINISHED = "The priming ended and its span was refined. Set `certificate` to bound the error."
     CERTIFIED = (
         "Each component is proven to be within `tol` of the true one. Components that are not "
         "distinguished are proven as a subspace, and components with no variance need no proof."
@@ -65,14 +56,8 @@ class Status(Enum):
         "Rounding error was reached before the components converged to `tol`, so more passes "
         "would not help. Increase `tol`, or use float64 data if they are float32."
     )
-    MAX_PASSES = (
-        "`max_passes` was reached before the components converged. Increase `max_passes`, `tol` "
-        "or `extra_components`."
-    )
-    STOPPED = (
-        "A callback stopped the fit before the components were proven or converged to `tol`. Fit "
-        "without the callback to continue."
-    )
+    MAX_PASSES = "`max_passes` ended the fit. Increase it, `tol` or `extra_components`."
+    STOPPED = "A callback stopped the fit before the components were proven or converged."
     STREAMED = (
         "The rows were seen once, in a stream, and not every component is proven to be within "
         "`tol` of the true one. If the rows can be read again, `fit` with `warm_start`=True "
@@ -88,6 +73,7 @@ class DivergenceError(ArithmeticError):
 
 
 USEFUL = math.pi / 8  # radians; a larger bound is not worth reporting as proven
+MOST_ROWS = 10  # of a table in a notebook
 MOST_GROUPS = 5  # clusters with a sentence each; more than these share one
 
 
@@ -200,6 +186,22 @@ class Certificate:
 
     def __str__(self) -> str:
         return " ".join(certificate_sentences(self))
+
+    def _repr_html_(self) -> str:
+        """The sentences, a plot of the bounds and a table, for notebooks."""
+        counted, low, high = self.counted_bounds(), *self.eigenvalue_bounds.T
+        rows = [
+            [
+                str(i + 1),
+                bound_markup(counted[i]),
+                f"{round_down(low[i], 6):.6g} to {round_up(high[i], 6):.6g}",
+            ]
+            for i in range(min(counted.size, MOST_ROWS))
+        ]
+        if counted.size > MOST_ROWS:
+            rows.append(["…", count_words(counted.size - MOST_ROWS, "more component"), ""])
+        shown = table(["component", "proven within", "variance"], rows) if rows else ""
+        return block(paragraph(str(self)), angle_plot(self.angle_bounds, counted), shown)
 
 
 def certificate_sentences(certificate: Certificate | None, tol: float | None = None) -> list[str]:
@@ -419,10 +421,13 @@ class Snapshot:
     state: Any  # narrower than State: the named tuple that this priming declares
     find: Callable[[], Array]
 
-    @cached_property
+    @property
     def directions(self) -> Array:
         """The directions found so far, ``(d, <= p)``; computed on first access."""
-        return self.find()
+        # Not a cached_property: before Python 3.12, a fork in another thread may leave it locked.
+        if "_directions" not in vars(self):
+            vars(self)["_directions"] = self.find()
+        return vars(self)["_directions"]
 
 
 @dataclass(frozen=True)
@@ -463,6 +468,8 @@ class Way:
         """Name of the algorithm in a sentence."""
         if self.priming.traits.certifier == "probes":
             side = "" if self.priming.side == "right" else " from the left"
+            if self.priming.explicit:
+                side = f" on the {'Gram' if side else 'covariance'} matrix"
             return f"block Krylov{side} with blocks of {self.priming.block_size}"
         return "a full decomposition"
 
@@ -491,6 +498,9 @@ class Plan:
         Bytes of rows that a full decomposition may hold, where wide data are read in rows.
     max_basis : int, optional
         Columns that the proof may keep after a priming other than block Krylov.
+    early : int, optional
+        Step of block Krylov at which a flat spectrum is recognised: an explicit matrix, one of
+        the ``ways``, then takes over.
     """
 
     priming: Any
@@ -502,6 +512,7 @@ class Plan:
     patience: int | None = None
     room: float | None = None
     max_basis: int | None = None
+    early: int | None = None
 
     def __str__(self) -> str:
         name = self.ways[0].name if self.ways else type(self.priming).__name__
@@ -511,3 +522,16 @@ class Plan:
         extra = self.n_directions - self.n_components
         beside = f" and {count_words(extra, 'extra direction')}" if extra else ""
         return f"{count_words(self.n_components)}{beside} by {name}: {self.reason}."
+
+    def _repr_html_(self) -> str:
+        """The sentence, and the methods that were compared with bars of their times."""
+        longest = max((way.seconds for way in self.ways), default=0.0) or 1.0
+        rows = [
+            [
+                *(way.name, f"{way.passes:.0f}", size(way.bytes), size(way.memory)),
+                *(duration(way.seconds), bar(way.seconds / longest, i == 0)),
+            ]
+            for i, way in enumerate(self.ways)
+        ]
+        head = ["method", "passes", "bytes read", "memory", "time", ""]
+        return block(paragraph(str(self)), table(head, rows) if rows else "")

@@ -6,15 +6,13 @@ restricted to ``S`` (Ritz pairs), so that refining returns ``u_i``.  ``docs/theo
 full analysis and the proofs.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import null_space
 
-from primedpca._core.arrays import describe, to_numpy
+from primedpca._core.arrays import to_numpy
 from primedpca._core.orthonormal import basis_of, small_eigh
 from primedpca._operator.operator import Centred
 from primedpca.metrics import angles, check_threshold
@@ -157,10 +155,7 @@ def when_refining_helps(
     # A Centred is prepared already: further options beside it raise an error.
     data = Centred.of(X, **preparation)
     if data.shape[1] > MAX_FEATURES:
-        raise ValueError(
-            f"`X` has {data.shape[1]} features, but the full decomposition behind this comparison "
-            f"allows at most {MAX_FEATURES}. Select or project columns first."
-        )
+        raise ValueError(f"`X` has {data.shape[1]} features, at most {MAX_FEATURES} are allowed.")
     # First in the dtype of the data, so that the span is the one that `refine` uses.
     given = check_directions(directions, data.like)
     basis = basis_of(to_numpy(basis_of(given)).astype(np.float64))
@@ -169,10 +164,7 @@ def when_refining_helps(
     if rank == 0:
         raise ValueError("directions are all zero. Pass directions that are not zero.")
     if not 1 <= k <= rank:
-        raise ValueError(
-            f"`n_components`={k} must lie between 1 and {rank}, the rank of the directions "
-            f"({describe(directions)})."
-        )
+        raise ValueError(f"`n_components`={k} must lie between 1 and {rank}, the rank found.")
     square = to_numpy(data.covariance())
     covariance = (square + square.T) / 2
     values, vectors = small_eigh(covariance)

@@ -22,11 +22,11 @@ import scipy.sparse as sp
 from primedpca._core.atomic_files import atomic_write
 from primedpca._core.orthonormal import basis_of
 from primedpca._operator.operator import Centred
-from primedpca._planning.extra_directions import best_extra, by_count, by_rate
 from primedpca._solve.prime import prime
 from primedpca._solve.refine import refine_span
 from primedpca.metrics import longest_correct_streak
 from primedpca.priming import BlockKrylov, EigenGame, Krasulina, MuEigenGame, Oja, SubspaceIteration
+from primedpca.priming.extra_directions import best_extra, by_count, by_rate
 from primedpca.result import Snapshot
 from primedpca_paper.datasets import data_folder, mnist
 from primedpca_paper.extra_report import Choice, Row, write_report

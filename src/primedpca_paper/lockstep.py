@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from primedpca._core.arrays import is_torch_array
+from primedpca._core.graphs import captured
 from primedpca._core.orthonormal import random_basis
-from primedpca._core.threads import one_blas_thread
+from primedpca._core.process import one_blas_thread
 from primedpca.priming.stochastic import Stochastic
 from primedpca.protocols import Array, Like
 from primedpca.sources.base import cut_evenly
@@ -47,11 +47,11 @@ class Clock:
     def __init__(self, like: Like, size: int) -> None:
         self.seconds = 0.0
         self._wait = wait_for(like)
-        self._threads = one_blas_thread if size < SMALL else nullcontext
+        self._threads = one_blas_thread if size < SMALL else nullcontext()
 
     def run(self, step: Callable[[], None], times: int) -> None:
         """Run a step ``times`` times and add the seconds it took."""
-        with self._threads(), np.errstate(all="ignore"):  # a run may diverge, which is a result
+        with self._threads, np.errstate(all="ignore"):  # a run may diverge, which is a result
             self._wait()
             start = time.perf_counter()
             for _ in range(times):
@@ -68,32 +68,6 @@ def wait_for(like: Like) -> Callable[[], Any]:
 
     wait: Callable[[], Any] = torch.cuda.synchronize
     return wait
-
-
-def captured(step: Callable[[], None], state: Sequence[Array]) -> Callable[[], None]:
-    """Return ``step`` as a CUDA graph on CUDA, and ``step`` itself elsewhere.
-
-    ``state`` are the arrays that the step changes in place; their values are kept.
-    """
-    if not (is_torch_array(state[0]) and state[0].is_cuda):
-        return step
-    import torch
-
-    before = [array.clone() for array in state]
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    for array, value in zip(state, before, strict=True):
-        array.copy_(value)
-    torch.cuda.synchronize()
-    replay: Callable[[], None] = graph.replay
-    return replay
 
 
 class Batches:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from primedpca._core.threads import processors
+from primedpca._core.process import processors
 from primedpca_paper.protocol import N_COMPONENTS, THRESHOLDS
 from primedpca_paper.result_files import (
     number_cell,

@@ -31,7 +31,7 @@ from primedpca_paper.selection import best_setting
 
 __all__ = ["K5", "Runner", "rows_at"]
 
-#: Data of the paper's figures 1 and 3: the exponential set with five components.
+#: Data of the paper's figure 3: the exponential set with five components.
 K5 = "exponential-k5"
 #: Most entries gathered for one step of runs in lockstep; more are split by seeds.
 GATHERED = {"cpu": 2**22, "cuda": 2**28}

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from planted import write_planted
 
-from primedpca import PrimedPCA
+from primedpca import PrimedPCA, as_source
 from primedpca.report import write_report
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -86,8 +87,11 @@ def pages(tmp_path_factory):
         short, _ = _fitted(spectrum, 8, priming="block_krylov", max_passes=2)
     labels = np.where(np.arange(400) % 3 == 0, NASTY, "other")
     names = [NASTY + "x" * 200] * 60
+    table = as_source(write_planted(folder / "customers.csv"), label_column="segment")
+    customers = PrimedPCA(12, missing="mean", random_state=0).fit(table)
     hostile = {"data": rows, "labels": labels, "names": names, "title": NASTY + "y" * 200}
     return {
+        "planted": write_report(customers, folder / "planted.html", data=table),
         "certified": write_report(pca, folder / "certified.html", data=rows),
         "many": write_report(many, folder / "many.html"),
         "bare": write_report(bare, folder / "bare.html"),

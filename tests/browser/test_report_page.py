@@ -3,10 +3,11 @@
 from itertools import pairwise
 
 import pytest
+from planted import FACTS
 
 pytestmark = pytest.mark.browser
 
-ALL = ["certified", "many", "bare", "short", "hostile"]
+ALL = ["certified", "many", "bare", "short", "hostile", "planted"]
 PHONE, SMALLEST = {"width": 360, "height": 740}, {"width": 320, "height": 640}
 
 
@@ -29,6 +30,65 @@ def test_a_script_that_came_in_would_not_run_and_nothing_could_be_sent(visit, pa
     seen.page.wait_for_timeout(200)
     assert seen.page.evaluate("() => window.ran") is None
     assert seen.requests == [pages["certified"].as_uri()]
+
+
+# -- findings --------------------------------------------------------------------------------
+
+
+def test_every_planted_fact_is_visible(visit, pages):
+    page = visit(pages["planted"]).page
+    said = " ".join(page.inner_text("body").split())
+    assert [fact for fact, words in FACTS.items() if words not in said] == []
+
+
+PIXELS = """
+(canvas) => {
+  const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+  let [count, sum] = [0, 0];
+  for (let i = 0; i < data.length; i += 4) if (data[i + 3]) { count += 1; sum += i * data[i]; }
+  return [count, sum];
+}
+"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_cloud_turns_by_mouse_and_by_keyboard(visit, pages, scheme):
+    page = visit(pages["planted"], color_scheme=scheme).page
+    cloud = page.locator(".space canvas")
+    assert cloud.is_visible()
+    assert not page.locator(".space > svg").is_visible()
+    seen = [cloud.evaluate(PIXELS)]
+    assert seen[0][0] > 2000
+    cloud.scroll_into_view_if_needed()
+    box = cloud.bounding_box()
+    middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(*middle)
+    page.mouse.down()
+    page.mouse.move(middle[0] + 80, middle[1] + 30, steps=4)
+    page.mouse.up()
+    page.wait_for_timeout(100)
+    seen.append(cloud.evaluate(PIXELS))
+    cloud.focus()
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_timeout(100)
+    seen.append(cloud.evaluate(PIXELS))
+    assert len({tuple(one) for one in seen}) == 3
+    page.mouse.move(*middle)
+    for step in range(60):  # some point is under the mouse on the way
+        page.mouse.move(middle[0] - 90 + 3 * step, middle[1])
+        if page.locator(".space .at").text_content():
+            break
+    assert page.locator(".space .at").text_content().startswith("Pointed at: row ")
+
+
+def test_the_cloud_is_a_plot_on_paper_and_without_scripts(visit, pages):
+    page = visit(pages["planted"]).page
+    page.emulate_media(media="print")
+    assert page.locator(".space > svg").is_visible()
+    assert not page.locator(".space canvas").is_visible()
+    page = visit(pages["planted"], java_script_enabled=False).page
+    assert page.locator(".space > svg").is_visible()
+    assert not page.locator(".space canvas").is_visible()
 
 
 # -- sorting ---------------------------------------------------------------------------------
@@ -180,7 +240,7 @@ CONTRAST = """
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", ["certified", "bare", "short"])
+@pytest.mark.parametrize("name", ["certified", "bare", "short", "planted"])
 def test_contrast(visit, pages, name, scheme):
     page = visit(pages[name], color_scheme=scheme).page
     found = page.evaluate(CONTRAST)
@@ -233,7 +293,7 @@ def test_boxes_that_scroll_are_reached_by_keyboard(visit, pages):
     page.get_by_role("region", name="Table of components").focus()
     for _ in range(3):
         page.keyboard.press("ArrowRight")
-    page.wait_for_function("() => document.querySelector('.scroll').scrollLeft > 0")
+    page.wait_for_function("() => document.querySelector('.scroll:has(#table)').scrollLeft > 0")
 
 
 # -- printing --------------------------------------------------------------------------------
@@ -251,9 +311,11 @@ def test_print(visit, pages, tmp_path):
         "none"
     )
     # All rows are printed, none is hidden in a box that scrolls.
-    hidden = page.eval_on_selector(".scroll", "box => box.scrollHeight - box.clientHeight")
+    hidden = page.eval_on_selector(
+        ".scroll:has(#table)", "box => box.scrollHeight - box.clientHeight"
+    )
     assert hidden == 0
-    box = page.eval_on_selector(".scroll", "box => getComputedStyle(box).overflow")
+    box = page.eval_on_selector(".scroll:has(#table)", "box => getComputedStyle(box).overflow")
     assert box == "visible"  # a box that scrolls would cut columns
     head = page.eval_on_selector("thead button", "button => getComputedStyle(button).display")
     assert head == "contents"  # Chromium drops buttons from headings repeated on the next sheet

@@ -53,9 +53,9 @@ def test_the_reference_prepares_as_documented():
     there = ~np.isnan(X)
     mean = np.nansum(X * w[:, None], axis=0) / (there * w[:, None]).sum(axis=0)
     np.testing.assert_allclose([float(m) for m in true.means], mean, rtol=1e-10)
-    # Each column has variance 1 where it is there, and nothing elsewhere.
-    share = (there * w[:, None]).sum(axis=0) / (w.sum() - 1)
-    assert float(Fraction(true.trace) * Fraction(2) ** true.exp) == pytest.approx(share.sum())
+    # Each column has variance 1 after its missing values were filled.
+    trace = float(Fraction(true.trace) * Fraction(2) ** true.exp)
+    assert trace == pytest.approx(4 * w.sum() / (w.sum() - 1))
     units = float_of(truth(X[:, :1] * 2.0**-400).values, 0)[0] / 2.0**BITS
     assert units > 0.2
 

@@ -62,7 +62,7 @@ def test_from_a_table_to_scores_and_a_page(folder):
     assert answer(*words, cwd=folder)["shape"] == [150, 2]
     with open(folder / "s.csv", newline="") as file:
         header, *rows = csv.reader(file)
-    assert header == ["species", "primedpca0", "primedpca1"]
+    assert header == ["species", "PC1", "PC2"]
     assert [row[0] for row in rows] == [IRIS.target_names[kind] for kind in IRIS.target]
     scores = np.array([row[1:] for row in rows], dtype=float)
     source = as_source(folder / "flowers.csv", columns=["a", "b", "c", "d"])
@@ -92,7 +92,7 @@ def test_scores_in_every_format(suffix, folder):
     answer("fit", "flowers.npy", "-k", "2", "--scale", "std", "-o", "m.safetensors", cwd=folder)
     out = folder / f"scores{suffix}"
     words = ("transform", "flowers.npy", "m.safetensors", "-o", out.name)
-    assert answer(*words, cwd=folder)["columns"] == ["primedpca0", "primedpca1"]
+    assert answer(*words, cwd=folder)["columns"] == ["PC1", "PC2"]
     wanted = load(folder / "m.safetensors").transform(IRIS.data)
     if suffix == ".npy":
         found = np.load(out)
@@ -168,7 +168,7 @@ def test_a_bound_has_one_wording_and_the_plan_is_called_planned(folder):
 def test_what_is_not_proven_ends_with_3_and_is_kept(folder):
     x = np.random.default_rng(0).normal(size=(600, 300))
     np.save(folder / "noise.npy", x)
-    words = ("noise.npy", "-k", "4", "--priming", "block_krylov", "--max-passes", "2")
+    words = ("noise.npy", "-k", "4", "--priming", "block_krylov", "--max-passes", "4")
     found = answer("fit", *words, "-o", "m.safetensors", cwd=folder, code=3)
     assert found["converged"] is False
     assert found["status"] == "not_certified"
@@ -176,7 +176,7 @@ def test_what_is_not_proven_ends_with_3_and_is_kept(folder):
     done = primedpca("fit", *words, "-v", cwd=folder)
     assert done.returncode == 3
     assert "`--max-passes` was reached" in done.stdout
-    assert done.stderr.count("primedpca: step") == 2
+    assert done.stderr.count("primedpca: step") == 2  # the other passes are for the proof
     assert "proven" not in done.stderr  # two steps are too few to begin a proof
 
 
@@ -324,3 +324,16 @@ def test_numbers_of_components():
     assert as_count("10") == 10
     assert as_count("0.95") == 0.95
     assert as_count("mle") == "mle"
+
+
+def test_the_number_of_threads_changes_no_bit_and_is_checked(folder):
+    one, three = (
+        answer("fit", "flowers.npy", "-k", "2", "--seed", "0", "--threads", n, cwd=folder)
+        for n in ("1", "3")
+    )
+    for found in (one, three):
+        del found["seconds"]
+    assert one == three
+    done = primedpca("fit", "flowers.npy", "-k", "2", "--threads", "0", cwd=folder)
+    assert done.returncode == 2
+    assert "'0' is not an integer of at least 1" in done.stderr

@@ -18,12 +18,11 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from primedpca import PrimedPCA, as_source
 from primedpca._core.arrays import to_numpy
-from primedpca._core.threads import one_blas_thread
+from primedpca._core.process import one_blas_thread
 from primedpca._operator.operator import Centred
 from primedpca.engines import LocalEngine, as_engine
-from primedpca.engines.base import CountedEngine, RecordedEngine
+from primedpca.engines.base import CountedEngine, FixedTree, RecordedEngine, read_and_apply
 from primedpca.engines.torch.engine import TorchDistributed
-from primedpca.engines.tree import FixedTree, read_and_apply
 from primedpca.priming import SubspaceIteration
 from primedpca.protocols import Engine, Parts
 
@@ -276,13 +275,13 @@ def test_whoever_leaves_last_takes_the_limit_away():
     seen = []
 
     def stay():
-        with one_blas_thread():
+        with one_blas_thread:
             inside.set()
             go_on.wait(30)
             seen.append(blas_threads())
 
     other = threading.Thread(target=stay)
-    with one_blas_thread():  # first in, first out
+    with one_blas_thread:  # first in, first out
         other.start()
         inside.wait(30)
     go_on.set()
@@ -293,7 +292,7 @@ def test_whoever_leaves_last_takes_the_limit_away():
 
 def test_the_limit_holds_in_a_thread_that_is_not_the_first():
     before = blas_threads()
-    with one_blas_thread():
+    with one_blas_thread:
         pass
     seen = []
 
@@ -316,7 +315,7 @@ def test_a_limit_of_the_user_comes_back():
     before = blas_threads()
     with threadpool_limits(2, user_api="blas"):
         set_by_the_user = blas_threads()
-        with one_blas_thread():
+        with one_blas_thread:
             assert set(blas_threads().values()) == {1}
         assert blas_threads() == set_by_the_user
     assert blas_threads() == before

@@ -34,7 +34,8 @@ BATCH = 30
 #: what the worst (the linear problem, neighbours 4 % apart) was seen to; the paper asks for pi/8.
 WANDERING = np.pi / 32
 #: These draw nothing at random and have no use for a warm start.
-SEEDLESS = {"exact", "frequent_directions"}
+# The explicit matrix of data as small as these is decomposed in full.
+SEEDLESS = {"exact", "frequent_directions", "block_krylov, explicit"}
 #: Two runs that differ by rounding alone drift apart in directions that are not settled yet;
 #: a few steps leave them together to within this many ulps.
 FEW_STEPS, DRIFT = 8, 1e3
@@ -221,7 +222,8 @@ def test_the_state_is_arrays_and_numbers(name, library):
     for state in (fresh, last(data, priming, max_passes=2).state):
         assert type(state).__mro__[1] is tuple
         for field, value in zip(state._fields, state, strict=True):
-            empty = value is None and state is fresh
+            # Buffers on a GPU are not kept in checkpoints: the steps of block Krylov are repeated.
+            empty = value is None and (state is fresh or field in ("chain", "square"))
             parts = value if isinstance(value, tuple) else (value,)
             plain = all(isinstance(part, (int, float)) or is_dense(part) for part in parts)
             assert empty or plain, field
@@ -229,7 +231,7 @@ def test_the_state_is_arrays_and_numbers(name, library):
 
 def show(data: Centred, priming: Any) -> Any:
     """What one step of the priming is shown."""
-    return data if priming.visits == "whole" else next(data.batches(BATCH, 0))
+    return data if priming.visits == "whole" else next(data.numbered_batches(BATCH, 0))[1]
 
 
 @primings

@@ -26,7 +26,7 @@ from primedpca._operator.operator import Centred
 from primedpca.engines import LocalEngine, as_engine
 from primedpca.engines.dask import engine as dask_module
 from primedpca.engines.dask.engine import DaskEngine
-from primedpca.priming import FrequentDirections, MuEigenGame, Oja
+from primedpca.priming import BlockKrylov, FrequentDirections, MuEigenGame, Oja
 from primedpca.report import report_html
 from primedpca.sources import base
 
@@ -87,6 +87,20 @@ def test_an_array_gives_the_bits_of_the_local_engine(client, name, priming):
     )
     assert bits(there) == bits(here)
     assert there.converged_
+
+
+@pytest.mark.usefixtures("many_blocks")
+@pytest.mark.parametrize("name", ["rows", "columns", "uneven", "whole numbers"])
+def test_an_explicit_matrix_gives_the_bits_of_the_local_engine(client, name):
+    x = ARRAYS[name]()
+    way = BlockKrylov(8, side="right" if x.shape[1] <= x.shape[0] else "left", explicit=True)
+    here, there = (
+        PrimedPCA(4, priming=way, random_state=0, engine=engine).fit(x)
+        for engine in (LocalEngine(2), client)
+    )
+    assert bits(there) == bits(here)
+    assert there.certificate_.kind == "probabilistic"
+    assert there.status_.name == "CERTIFIED"
 
 
 @pytest.mark.usefixtures("many_blocks")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from primedpca._core.threads import in_threads
+from primedpca._core.process import in_threads
 from primedpca.engines import LocalEngine
 from primedpca.protocols import Parts
 from primedpca.sources.base import BlockSource

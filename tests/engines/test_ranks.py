@@ -17,9 +17,9 @@ from primedpca import PrimedPCA
 from primedpca._core.checksum import checksum, mixed
 from primedpca._operator.operator import Centred
 from primedpca.engines import as_engine
+from primedpca.engines.base import FixedTree
 from primedpca.engines.local import LocalEngine
 from primedpca.engines.torch.engine import TorchDistributed, shares
-from primedpca.engines.tree import FixedTree
 from primedpca.protocols import Engine, Parts
 from primedpca.sources import RankRows
 

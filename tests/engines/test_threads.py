@@ -14,7 +14,7 @@ from sklearn.base import clone
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from primedpca import PrimedPCA, as_source, certify, prime, refine
-from primedpca._core.threads import lock_of, one_blas_thread
+from primedpca._core.process import lock_of, one_blas_thread
 from primedpca.sources.files.common import InOrder
 
 X = np.random.default_rng(0).normal(size=(3200, 300)) * np.arange(1, 301) ** -0.5
@@ -52,7 +52,7 @@ def test_another_thread_cannot_lift_the_limit_of_a_fit():
     if not all(hasattr(library, "clear_controlling_thread") for library in libraries):
         pytest.skip("threadpoolctl before 3.8, or a BLAS other than OpenBLAS")
     before = [library.num_threads for library in libraries]
-    with one_blas_thread():
+    with one_blas_thread:
         other = threading.Thread(target=lambda: [lib.set_num_threads(2) for lib in libraries])
         other.start()
         other.join()
@@ -178,7 +178,7 @@ def test_what_other_threads_held_is_free_in_a_child(tmp_path):
 
     def hold():
         lock = getattr(source, "_lock", None) or threading.Lock()
-        with lock, lock_of(model), one_blas_thread():
+        with lock, lock_of(model), one_blas_thread:
             held.set()
             leave.wait()
 

@@ -73,7 +73,7 @@ def dense_formula(X, sample_weight=None, center=True, scale=None, missing="error
     mean = np.sum(present * np.nan_to_num(X), axis=0) / present.sum(axis=0)
     filled = np.where(there, X, mean)
     if isinstance(scale, str):
-        variance = np.sum(present * (filled - mean) ** 2, axis=0) / present.sum(axis=0)
+        variance = np.sum(present * (filled - mean) ** 2, axis=0) / w.sum()  # of the filled column
         scale = np.where(variance > 1e-20 * mean**2, np.sqrt(variance), 1.0)
     elif scale is None:
         scale = np.ones(X.shape[1])
@@ -224,7 +224,7 @@ def test_batches_and_samples(name, preparation, shape, tmp_path):
     weight = np.ones(shape[0]) if weight is None else weight
     size = shape[0] // 2  # two batches, the first of which is skipped
     numbers = [index for index, _ in data.source.batches(size, 1, 2, 1)]
-    batches = list(data.batches(size, 1, 2, 1))
+    batches = [part for _, part in data.numbered_batches(size, 1, 2, 1)]
     assert len(numbers) == len(batches)
     sample = data.sample(0.4, 5)
     for what, index, part in [
@@ -243,7 +243,7 @@ def test_batches_count_their_share_of_a_pass():
     data = Centred(plain((60, 9)), ENGINE)
     data.covariance_product(vectors((60, 9), 1))
     assert data.passes == 1
-    for _ in data.batches(7, seed=0):
+    for _ in data.numbered_batches(7, seed=0):
         pass
     assert data.passes == pytest.approx(2)
 
@@ -251,7 +251,7 @@ def test_batches_count_their_share_of_a_pass():
 def test_batches_of_no_weight_are_left_out():
     X, weight = plain((60, 9)), np.repeat([1.0, 0.0], 30)
     data = Centred(X, ENGINE, sample_weight=weight)
-    parts = list(data.batches(6, seed=None))
+    parts = [part for _, part in data.numbered_batches(6, seed=None)]
     assert len(parts) == 5
     assert sum(part.weight for part in parts) == 30
     assert data.passes == pytest.approx(2)  # one to learn the mean, one for the epoch

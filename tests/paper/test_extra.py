@@ -6,14 +6,14 @@ import math
 import numpy as np
 import pytest
 
-from primedpca._planning.extra_directions import (
+from primedpca.priming import REGISTRY
+from primedpca.priming.extra_directions import (
     best_extra,
     by_count,
     by_rate,
     extended,
     predicted_passes,
 )
-from primedpca.priming import REGISTRY
 from primedpca_paper import extra_components
 from primedpca_paper.extra_components import SPECTRA as SPECTRA_RUN
 from primedpca_paper.extra_components import Choice, Row, Suite

@@ -19,7 +19,6 @@ from primedpca._operator.operator import Centred
 from primedpca.metrics import angles, captured_variance
 from primedpca.sources.base import OneBlock
 from primedpca.sources.files.images import ImageFolder
-from primedpca.sources.wrappers.on_device import held_on
 from primedpca_paper import large_scale
 from primedpca_paper.datasets import data_folder
 from primedpca_paper.large_scale import (
@@ -35,6 +34,7 @@ from primedpca_paper.large_scale.__main__ import main
 from primedpca_paper.large_scale.curves import normalised
 from primedpca_paper.large_scale.measures import measure
 from primedpca_paper.large_scale.results import METHODS, RunFolder
+from primedpca_paper.large_scale.runs import held_on
 from primedpca_paper.large_scale.thumbnails import shrunk
 
 SHAPE = (20, 30, 3)

@@ -288,3 +288,15 @@ def test_the_targets_are_those_of_the_paper():
     figures = {f"figure-{i}" for i in range(1, 12)} - {"figure-6"}
     assert set(TARGETS) == {"table-1", "table-2", "headline", "lobsters", "all", *figures}
     assert K5 not in SETS
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("target", ["figure-1", "figure-3"])
+def test_a_figure_of_variances_is_drawn_from_a_fresh_folder(target, tmp_path):
+    from matplotlib.image import imread
+
+    drawn = reproduce(target, tmp_path / "new", quick=True, repeats=1)
+    (picture,) = (path for path in drawn if path.suffix == ".png")
+    pixels = imread(picture)[..., :3]
+    coloured = np.ptp(pixels, axis=2) > 0.2  # axes and text are grey
+    assert coloured.sum() > 1000

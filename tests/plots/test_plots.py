@@ -17,13 +17,37 @@ from sklearn.datasets import load_iris
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 
-from primedpca import PrimedPCA, certify, load, plan, plots, prime
+import primedpca.plots
+from primedpca import PrimedPCA, certify, choose_k, load, plan, prime
 from primedpca.monitoring import limits, statistics
 from primedpca.plots import canvas, plane
 from primedpca.plots.canvas import write_out
 from primedpca.result import Certificate, Cluster
 
 COUNTS = (1, 2, 16, 200)
+
+
+class OnAxes:
+    """The plots as their axes, where a notebook gets the figure."""
+
+    def __getattr__(self, name):
+        draw = getattr(primedpca.plots, name)
+        if name in ("style", "__all__"):
+            return draw
+
+        def drawn(*args, **options):
+            found = draw(*args, **options)
+            if not isinstance(found, Figure):
+                return found
+            axes = np.array(found.axes)
+            if name == "component_images":
+                return axes.reshape(-1, 2, min(axes.size // 2, 8)).swapaxes(0, 1).reshape(2, -1)
+            return axes[:2] if name in ("monitor", "choose_k") else axes[0]
+
+        return drawn
+
+
+plots = OnAxes()
 
 
 def image_rows(n=420, side=16):
@@ -51,7 +75,7 @@ def iris():
 def rendered(ax):
     """Draw ``ax`` for real, because some errors occur only then, and return it."""
     with np.errstate(all="ignore"):
-        ax.figure.canvas.draw()
+        ax.figure.draw_without_rendering()
     return ax
 
 
@@ -382,7 +406,7 @@ def test_convergence_without_bounds_or_without_anything():
     ax = rendered(plots.convergence(model))
     assert legend(ax) == ["estimated change", "tol = 0.18°"]
     with pytest.raises(ValueError, match=r"neither bounds nor changes.*`certificate`='auto'"):
-        plots.convergence(PrimedPCA(2, certificate="none").fit(X))
+        plots.convergence(PrimedPCA(2, certificate="none", priming="exact").fit(X))
     share = PrimedPCA(0.5, priming="block_krylov", random_state=0).fit(X)
     rendered(plots.convergence(share))
 
@@ -563,13 +587,13 @@ def test_bad_scores_are_refused(iris):
         plots.scores(scores, (0, 3))
     with pytest.raises(ValueError, match=r"`components`=1 must be two"):
         plots.scores(scores, 1)
-    with pytest.raises(ValueError, match=r"`labels` has shape \(7,\), but there are 150 rows"):
+    with pytest.raises(ValueError, match=r"`labels` has shape \(7,\).*150 rows"):
         plots.scores(scores, labels=np.arange(7))
-    with pytest.raises(ValueError, match=r"`scores` has 2 columns, but the model has 3"):
+    with pytest.raises(ValueError, match=r"`scores` must be of this model, with 3 columns, got 2"):
         plots.scores(scores[:, :2], model=model)
     with pytest.raises(ValueError, match=r"`scores`\[4\]"):
         plots.scores(np.where(np.arange(150)[:, None] == 4, np.nan, scores))
-    with pytest.raises(ValueError, match=r"shape \(n, k\).*got \(150,\)"):
+    with pytest.raises(ValueError, match=r"shape \(n > 0, k\).*got \(150,\)"):
         plots.scores(scores[:, 0])
 
 
@@ -618,7 +642,7 @@ def test_names_of_the_biplot_are_few_apart_and_not_too_long(models):
     model = models[16]
     names = [f"a very long name of a column, number {j}" for j in range(256)]
     ax = rendered(plots.biplot(model, model.transform(X), names=names, n_names=5))
-    shown = [text for text in ax.texts if text.get_text()]
+    shown = [text for text in ax.texts if text.get_text() and text.get_visible()]
     assert 1 <= len(shown) <= 5
     assert all(len(text.get_text()) <= 28 for text in shown)
     boxes = [text.get_window_extent() for text in shown]
@@ -630,13 +654,13 @@ def test_bad_biplots_are_refused(iris, models):
     scores = model.transform(data.data)
     with pytest.raises(ValueError, match=r"`scale`=2 must lie in \[0, 1\]"):
         plots.biplot(model, scores, scale=2)
-    with pytest.raises(ValueError, match="`names` has 2 entries, but the model has 4 features"):
+    with pytest.raises(ValueError, match=r"`names` has 2 entries.*4 features"):
         plots.biplot(model, scores, names=["a", "b"])
     with pytest.raises(ValueError, match="needs two components, but the model has 1"):
         plots.biplot(models[1], models[1].transform(X))
     line = PrimedPCA(2).fit(np.outer(np.arange(9.0), np.ones(4)))
     line.explained_variance_[1] = 0.0
-    with pytest.raises(ValueError, match=r"no variance to divide by.*`scale`=0"):
+    with pytest.raises(ValueError, match=r"have no variance.*`scale`=0"):
         plots.biplot(line, np.zeros((9, 2)))
 
 
@@ -703,13 +727,13 @@ def test_images_in_colour_on_axes_of_ones_own(models):
 def test_bad_images_are_refused(models):
     model = models[2]
     for shape in ((16, 15), (256,), 256, (16.0, 16.0), (-16, -16)):
-        with pytest.raises(ValueError, match=r"`shape`=.*256 features of the model"):
+        with pytest.raises(ValueError, match=r"`shape`=.*256 features"):
             plots.component_images(model, shape)
     with pytest.raises(ValueError, match=r"`components`=2 must be .* from 0 to 1"):
         plots.component_images(model, (16, 16), [2])
     with pytest.raises(ValueError, match="`components` is empty"):
         plots.component_images(model, (16, 16), [])
-    with pytest.raises(ValueError, match=r"`axes` has shape \(2, 3\).*need \(2, 2\)"):
+    with pytest.raises(ValueError, match=r"`axes` has shape \(2, 3\).*needs \(2, 2\)"):
         plots.component_images(model, (16, 16), axes=Figure().subplots(2, 3))
 
 
@@ -752,3 +776,198 @@ def test_plans_show_every_way_and_which_was_chosen():
     asked = plan(X, 2, priming="oja")
     with pytest.raises(ValueError, match=r"compared no methods.*`priming`='auto'"):
         plots.plans(asked)
+
+
+# -- nothing overlaps, nothing is cut off -------------------------------------------------------
+
+
+def named_columns(d, n=120):
+    """Return rows of d named columns with two strong common factors, in pairs of near copies."""
+    rng = np.random.default_rng(d)
+    half = rng.normal(size=(n, 2)) @ rng.normal(size=(2, -(-d // 2))) * 2
+    both = np.repeat(half, 2, axis=1)[:, :d] + 0.3 * rng.normal(size=(n, d))
+    return pd.DataFrame(both, columns=[f"column number {j}" for j in range(d)])
+
+
+def visible_names(ax):
+    return [text for text in ax.texts if text.get_text() and text.get_visible()]
+
+
+def check_names(figure, at_least):
+    """Check that names cover neither each other nor the heads of arrows, and stay inside."""
+    figure.draw_without_rendering()
+    ax = figure.axes[0]
+    names = visible_names(ax)
+    assert len(names) >= at_least
+    boxes = [text.get_window_extent() for text in names]
+    for i, box in enumerate(boxes):
+        assert not any(box.overlaps(other) for other in boxes[:i]), names[i].get_text()
+        low, high = ax.bbox.min, ax.bbox.max
+        assert (box.min >= low).all(), names[i].get_text()
+        assert (box.max <= high).all(), names[i].get_text()
+    heads = [text.xy for text in ax.texts if getattr(text, "arrow_patch", None)]
+    for head in ax.transData.transform(heads) if heads else ():
+        assert not any(box.contains(*head) for box in boxes)
+
+
+def check_whole(figure):
+    """Check that no text, tick or legend leaves the figure."""
+    figure.draw_without_rendering()
+    box, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
+    assert box.x0 > -0.01
+    assert box.y0 > -0.01
+    assert box.x1 < width + 0.01
+    assert box.y1 < height + 0.01
+
+
+@pytest.mark.parametrize(
+    ("d", "at_least", "dpi"),
+    [
+        *((5, 5, 150), (16, 16, 60), (50, 30, 150)),
+        pytest.param(500, 25, 100, marks=pytest.mark.integration),
+    ],
+)
+def test_names_of_arrows_cover_nothing(d, at_least, dpi):
+    rows = named_columns(d)
+    model = PrimedPCA(2, scale="std", random_state=0).fit(rows)
+    for figure in (
+        primedpca.plots.biplot(model, model.transform(rows), n_names=d),
+        primedpca.plots.correlation_circle(model, n_names=d),
+    ):
+        figure.set_dpi(dpi)
+        check_names(figure, at_least)
+        check_whole(figure)
+
+
+def test_equal_arrows_are_all_named():
+    rows = named_columns(6)[["column number 0", "column number 2", "column number 4"]]
+    rows = pd.concat([rows, rows.add_suffix(" again"), rows.add_suffix(" once more")], axis=1)
+    model = PrimedPCA(2, scale="std", random_state=0).fit(rows)
+    for figure in (
+        primedpca.plots.biplot(model, model.transform(rows)),
+        primedpca.plots.correlation_circle(model),
+    ):
+        check_names(figure, 9)
+        shown = {text.get_text() for text in visible_names(figure.axes[0])}
+        assert shown == set(rows.columns)
+
+
+@pytest.mark.parametrize("count", [2, 5, 6, 16, 30, 500])
+@pytest.mark.parametrize("word", ["c", "a class with a long name"])
+def test_classes_beside_the_biplot_and_the_scores_are_whole(iris, count, word):
+    model, data = iris
+    scores = model.transform(data.data)
+    labels = np.array([f"{word} {i % count}" for i in range(150)])
+    for figure in (
+        primedpca.plots.biplot(model, scores, labels=labels),
+        primedpca.plots.scores(scores, labels=labels, model=model),
+    ):
+        check_whole(figure)
+        colours = [c for c in figure.axes[0].collections if c.get_label().startswith(word)]
+        assert len(colours) == min(count, 150 if count < 25 else 23)
+
+
+def test_numbers_colour_the_biplot(iris):
+    model, data = iris
+    scores = model.transform(data.data)
+    figure = primedpca.plots.biplot(model, scores, labels=data.data["petal width (cm)"])
+    check_whole(figure)
+    assert "petal width (cm)" in [ax.get_ylabel() for ax in figure.axes]
+    check_names(figure, 4)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("k", COUNTS)
+def test_every_figure_is_whole(models, k):
+    model, scores = models[k], models[k].transform(X)
+    for _, draw in every_picture(model, scores):
+        check_whole(draw(None).figure)
+    for figure in (
+        primedpca.plots.contributions(model, n_largest=7),
+        primedpca.plots.contributions(model, n_largest=256),
+        primedpca.plots.choose_k(choose_k(X, k, random_state=0)),
+        primedpca.plots.monitor(model, X),
+        primedpca.plots.outliers(model, X, 0.5, n_names=500),
+    ):
+        check_whole(figure)
+
+
+# -- figures in notebooks -----------------------------------------------------------------------
+
+
+def test_a_new_figure_is_what_a_notebook_shows(models):
+    figure = primedpca.plots.scree(models[2])
+    assert isinstance(figure, Figure)
+    data, size = figure._repr_png_()
+    assert data.startswith(b"\x89PNG")
+    width = int.from_bytes(data[16:20], "big")
+    assert width == 2 * size["width"]
+    own = Figure().subplots()
+    assert primedpca.plots.scree(models[2], own) is own
+    assert primedpca.plots.loadings(models[2], 0, 5, own) is own
+    assert isinstance(primedpca.plots.component_images(models[2], (16, 16)), Figure)
+    pair = Figure().subplots(2, 1)
+    assert primedpca.plots.monitor(models[2], X, axes=pair)[0] is pair[0]
+
+
+# -- circle, contributions, outliers, choice ----------------------------------------------------
+
+
+def test_the_circle_shows_correlations():
+    rows = named_columns(7)
+    scores = PrimedPCA(3).fit_transform(rows)
+    wanted = np.corrcoef(rows.to_numpy().T, scores.T)[:7, 7:]
+    plain = PrimedPCA(3).fit(rows)
+    ax = rendered(plots.correlation_circle(plain, rows, components=(0, 2)))
+    ends = np.array([text.xy for text in ax.texts if getattr(text, "arrow_patch", None)])
+    order = np.argsort(-np.linalg.norm(wanted[:, [0, 2]], axis=1))
+    np.testing.assert_allclose(ends, wanted[order][: len(ends)][:, [0, 2]], atol=1e-10)
+    with pytest.raises(ValueError, match=r"Pass `X`, or fit with `scale`='std'"):
+        plots.correlation_circle(plain)
+    scaled = PrimedPCA(2, scale="std").fit(rows)
+    scores = scaled.transform(rows)
+    found = plane._correlations(scaled, None)
+    np.testing.assert_allclose(found, np.corrcoef(rows.to_numpy().T, scores.T)[:7, 7:], atol=1e-10)
+    np.testing.assert_allclose(plane._correlations(scaled, rows), found, atol=1e-10)
+    with pytest.raises(ValueError, match="needs two components"):
+        plots.correlation_circle(PrimedPCA(1).fit(rows), rows)
+
+
+def test_contributions_are_squared_loadings_in_percent(iris):
+    model, _ = iris
+    ax = rendered(plots.contributions(model, 1))
+    widths = sorted((bar.get_width() for bar in ax.patches), reverse=True)
+    np.testing.assert_allclose(widths, np.sort(100 * model.components_[1] ** 2)[::-1])
+    assert ax.lines[0].get_xdata()[0] == 25
+
+
+def test_outliers_are_marked_and_named():
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame(rng.normal(size=(200, 6)) * [9, 5, 1, 1, 1, 1])
+    rows.index = [f"row {i}" for i in range(200)]
+    rows.iloc[7, 4] = 12
+    model = PrimedPCA(2).fit(rows)
+    ax = rendered(plots.outliers(model, rows, 1e-4))
+    assert [text.get_text() for text in ax.texts] == ["row 7"]
+    assert len(ax.collections[1].get_offsets()) == 1
+    assert legend(ax)[1] == "p < 0.0001: 1 of 200 rows"
+    named = rendered(plots.outliers(model, rows, 1e-4, names=[f"n{i}" for i in range(200)]))
+    assert named.texts[0].get_text() == "n7"
+    with pytest.raises(ValueError, match="`names` has 2 entries"):
+        plots.outliers(model, rows, names=["a", "b"])
+    with pytest.raises(ValueError, match="`level`=1 must"):
+        plots.outliers(model, rows, 1)
+
+
+def test_the_choice_shows_each_rule():
+    found = choose_k(X, 30, random_state=0)
+    above, below = plots.choose_k(found)
+    rendered(above)
+    np.testing.assert_array_equal(above.lines[0].get_ydata(), found.variances)
+    names = [text.get_text() for text in below.get_yticklabels()]
+    assert names == [one.rule for one in found.suggestions]
+    drawn = {round(line.get_ydata()[0]): line.get_xdata()[0] for line in below.lines}
+    for at, one in enumerate(found.suggestions):
+        assert drawn.get(at) == one.n_components
+    with pytest.raises(TypeError, match="result of choose_k, got int"):
+        plots.choose_k(3)

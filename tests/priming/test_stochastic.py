@@ -229,7 +229,7 @@ def test_a_number_belongs_to_the_covariance_of_the_batch(algorithm):
 def test_the_covariance_of_a_batch_is_divided_by_its_rows():
     X = rows()
     data, priming = Centred(X), Oja(learning_rate=0.1, momentum=0.0)
-    batch = next(data.batches(10, 0))
+    _, batch = next(data.numbered_batches(10, 0))
     index = next(data.source.batches(10, 0))[0]
     state = priming.init(data.like, 3, 0)
     expected = state.vectors + 0.1 * ascent(Oja, X[index], state.vectors)

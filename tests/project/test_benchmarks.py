@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from environments import ROOT
 
 import primedpca
+from primedpca_paper import peers
 
 pytestmark = pytest.mark.integration
 
@@ -25,7 +26,7 @@ FOLDER = ROOT / "benchmarks"
 def bench(monkeypatch):
     """The modules of the folder, which is no package."""
     monkeypatch.syspath_prepend(str(FOLDER))
-    names = ("cases", "peers", "tune", "memory", "tables", "race", "panel_sets", "panel_tables")
+    names = ("cases", "tune", "memory", "tables", "race", "panel_sets", "panel_tables")
     yield SimpleNamespace(**{name: importlib.import_module(name) for name in names})
     for name in names:
         sys.modules.pop(name, None)
@@ -74,7 +75,7 @@ def test_the_quick_race_writes_the_tables(tmp_path):
 
 def test_a_wrong_setting_is_called_wrong(bench, tiny):
     case, X, reference = tiny
-    peer, Setting = bench.peers.SklearnRandomized(), bench.peers.Setting
+    peer, Setting = peers.SklearnRandomized(), peers.Setting
     wrong = bench.tune.try_setting(peer, X, case.k, Setting(4, 1), reference, np.inf)
     right = bench.tune.try_setting(peer, X, case.k, Setting(16, 16), reference, np.inf)
     assert (wrong["right"], right["right"]) == (False, True)
@@ -85,7 +86,7 @@ def test_a_wrong_setting_is_called_wrong(bench, tiny):
 
 def test_a_missing_package_is_said_and_not_a_failure(bench, tiny, monkeypatch):
     case, X, reference = tiny
-    peer = bench.peers.Fbpca(package="no_such_package")
+    peer = peers.Fbpca(package="no_such_package")
     records = bench.tune.tune(case, X, reference, [peer], {})
     starters, absent = bench.race.line_up(case, X, [peer], records, {})
     assert [entry.peer.name for entry in starters] == ["primedpca", "primedpca, certified"]
@@ -94,12 +95,12 @@ def test_a_missing_package_is_said_and_not_a_failure(bench, tiny, monkeypatch):
 
 def test_what_a_peer_raises_is_a_row(bench, tiny, monkeypatch):
     case, X, reference = tiny
-    peer = bench.peers.CovarianceEigh()
+    peer = peers.CovarianceEigh()
 
     def fail(*_):
         raise ArithmeticError("no")
 
-    monkeypatch.setattr(bench.peers.CovarianceEigh, "run", fail)
+    monkeypatch.setattr(peers.CovarianceEigh, "run", fail)
     records = bench.tune.tune(case, X, reference, [peer], {})
     assert bench.tune.right_settings(records[peer.name]) == []
     assert bench.tune.why_none(records[peer.name]) == "ArithmeticError: no"
@@ -114,7 +115,7 @@ def walk(width, *rows):
 
 
 def test_the_setting_for_all_sets(bench):
-    peer, Setting = bench.peers.TorchLowrank(), bench.peers.Setting
+    peer, Setting = peers.TorchLowrank(), peers.Setting
     first = walk(4, (1, False), (2, True)) + walk(10, (1, True)) + walk(16, (1, True))
     second = walk(4, (1, False)) + walk(10, (1, False), (2, True)) + walk(16, (1, False))
     records = {"x": {"visited": first}, "y": {"visited": second}}
@@ -128,9 +129,9 @@ def test_products_are_counted(bench, sparse):
     X = bench.cases.tiny_sparse(80, 50).astype(np.float32)
     X = X if sparse else X.toarray()
     dense = X.toarray() if sparse else X
-    operator = bench.peers.centred(X)
-    work = bench.peers.Work()
-    counted = bench.peers.Counted(operator, work)
+    operator = peers.centred(X)
+    work = peers.Work()
+    counted = peers.Counted(operator, work)
     u, V = np.ones(80, np.float32), np.eye(50, 3, dtype=np.float32)
     np.testing.assert_allclose(counted.matmat(V), (dense - dense.mean(axis=0)) @ V, atol=1e-5)
     np.testing.assert_allclose(counted.rmatvec(u), 0, atol=1e-4)
@@ -142,7 +143,7 @@ def test_products_are_counted(bench, sparse):
 def test_our_own_passes_are_counted(bench, name):
     case = bench.cases.TINY["tiny-sparse"]
     X = case.load()
-    ours = {peer.name: peer for peer in (bench.peers.OURS, bench.peers.CERTIFIED)}[name]
+    ours = {peer.name: peer for peer in (peers.OURS, peers.CERTIFIED)}[name]
     work = ours.work(X, case.k, ours.default)
     # A full decomposition makes no products with columns; block Krylov makes nothing else.
     assert work.products / 2 <= work.passes <= work.readings

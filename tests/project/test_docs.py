@@ -160,11 +160,12 @@ def test_the_table_of_the_demo_is_what_it_shows():
 def test_the_site_has_every_public_name():
     """A name that is exported and not in the contents of the API would never be found."""
     import primedpca
-    from primedpca import interop, metrics, monitoring, plots, priming, result
+    from primedpca import interop, metrics, monitoring, plots, priming, result, scanpy, sklearn
 
     listed = (ROOT / "docs" / "api.rst").read_text().split()
     internal = {"REGISTRY", "as_priming", "check_directions"}
-    for module in (primedpca, interop, metrics, monitoring, plots, priming, result):
+    known = (primedpca, interop, metrics, monitoring, plots, priming, result, scanpy, sklearn)
+    for module in known:
         assert set(module.__all__) - internal <= set(listed)
 
 

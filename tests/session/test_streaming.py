@@ -270,8 +270,7 @@ def test_a_bad_batch_changes_nothing():
         ({"n_components": "mle"}, "whole number"),
         ({"n_components": 0}, "at least 1"),
         ({"n_components": 700}, "n_features=600"),
-        ({"scale": "std"}, "as an array"),
-        ({"missing": "mean"}, "`missing`='mean'"),
+        ({"scale": "range"}, "must be None, 'std' or one number"),
         ({"max_memory": "100KB"}, "sketch"),
     ],
 )

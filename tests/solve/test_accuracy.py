@@ -156,15 +156,13 @@ def test_all_components_of_ordinary_data_do_not_warn(data, k):
 
 
 @pytest.mark.integration
-def test_noise_is_decomposed_once_that_is_cheaper():
+def test_noise_is_iterated_with_an_explicit_matrix_once_that_is_cheaper():
     X = np.random.default_rng(0).standard_normal((5000, 1200), dtype="float32")
     pca = PrimedPCA(10, random_state=0).fit(X)
     assert type(pca.plan_.priming).__name__ == "BlockKrylov"
-    steps = [row["step"] for row in pca.history_]
-    assert steps == list(range(1, pca.plan_.patience + 2))
+    assert pca.n_passes_ < 8 < pca.history_[-1]["step"]  # steps with the matrix read no data
     assert pca.history_[-1]["seconds"] > pca.history_[-2]["seconds"]
     assert pca.status_.name == "CERTIFIED"
-    assert pca.certificate_.kind == "exact"
     theirs = PCA(10, svd_solver="full").fit(X.astype("f8"))
     assert angles(pca.components_, theirs.components_).max() <= pca.angle_bounds_.max() + 1e-6
 

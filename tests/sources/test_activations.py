@@ -17,7 +17,8 @@ from torch import nn
 from primedpca import PrimedPCA
 from primedpca.metrics import angles
 from primedpca.sources.wrappers import activations
-from primedpca.sources.wrappers.activations import Activations, imagenet, load_weights
+from primedpca.sources.wrappers.activations import Activations, imagenet
+from primedpca_paper.large_scale.network import load_weights
 
 EXAMPLES = ROOT / "examples"
 

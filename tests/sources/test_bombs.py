@@ -53,7 +53,7 @@ def test_an_endless_line(tmp_path, where, suffix):
     else:
         packed(path, *head, (LONG, 300))
     assert path.stat().st_size < 100e6
-    refused(path, r"a line of more than 67108864 bytes|no ',' in its first|first line")
+    refused(path, r"is not text: over 67108864 bytes|no ',' in its first|first line")
 
 
 @pytest.mark.parametrize("place", [0, 50_000])
@@ -67,12 +67,12 @@ def test_a_long_line_is_read(tmp_path, place):
 
 def test_a_line_of_a_million_columns(tmp_path):
     packed(tmp_path / "a.csv.gz", (b"," * 2**20, 1), (b"\n", 1))
-    refused(tmp_path / "a.csv.gz", "1048577 columns in its first line, more than the 131072")
+    refused(tmp_path / "a.csv.gz", "1048577 columns, over 131072")
 
 
 def test_lines_with_nothing_in_them(tmp_path):
     packed(tmp_path / "a.csv.gz", (b"a,b\n", 1), (b"\n" * 2**20, 80))
-    refused(tmp_path / "a.csv.gz", "is empty")
+    refused(tmp_path / "a.csv.gz", "has no rows")
 
 
 def test_comments_are_not_part_of_csv(tmp_path):
@@ -86,7 +86,7 @@ def test_an_endless_line_beside_genotypes(tmp_path, suffix):
     (tmp_path / f"a{suffix}").write_bytes(LONG * 70)
     path = tmp_path / "a.bed"
     tracemalloc.start()
-    with pytest.raises(ValueError, match=f"a{suffix} has a line of more than"):
+    with pytest.raises(ValueError, match=f"a{suffix} is not text: over"):
         as_source(path)
     assert tracemalloc.get_traced_memory()[1] < MOST
     tracemalloc.stop()

@@ -294,7 +294,7 @@ def test_a_chunk_that_changes_is_named(tmp_path, name, how):
 def test_npz_members(tmp_path):
     path = tmp_path / "a.npz"
     np.savez(path, X=numbers(), y=np.arange(60), Z=numbers(seed=1))
-    with pytest.raises(ValueError, match=r"2 arrays of two dimensions \(X, Z\)"):
+    with pytest.raises(ValueError, match=r"2 2-d arrays \(X, Z\)"):
         as_source(path)
     np.testing.assert_array_equal(values_of(as_source(f"{path}::Z")), numbers(seed=1))
     assert isinstance(as_source(f"{path}::Z"), RawFileSource)
@@ -390,7 +390,7 @@ def test_absent_chunks_are_counted(tmp_path):
         source = as_source(path)
         assert source.missing_chunks == 2
         np.testing.assert_array_equal(values_of(source), X)
-        with pytest.raises(ValueError, match=r"lacks 2 of its chunks.*fill value 0"):
+        with pytest.raises(ValueError, match=r"lacks 2 chunks.*reads 0"):
             as_source(path, strict=True)
         assert "2 chunks are absent and read as the fill value" in str(plan(source, 1))
 
@@ -518,7 +518,7 @@ def test_vectors(tmp_path, kind):
     np.testing.assert_array_equal(found[:19], X[:19])
     assert np.isnan(found[19]).all()
     write(pa.table({"v": pa.array([[1.0, 2.0], [1.0]])}), path)
-    with pytest.raises(ValueError, match=r"vectors of 2 and of 1 numbers \(row 1"):
+    with pytest.raises(ValueError, match=r"row 1 of .*'v' has length 1, not 2"):
         values_of(as_source(path))
     write(vectors_of(X, name=[f"r{i}" for i in range(20)]), path)
     with pytest.raises(ValueError, match="vectors must be the only one"):
@@ -558,7 +558,7 @@ def test_folders_of_tables(tmp_path):
             as_source(tmp_path, id_column="id")
     (tmp_path / "3.parquet").unlink()
     feather.write_feather(table_of(X), str(tmp_path / "3.feather"))
-    with pytest.raises(ValueError, match="tables of several kinds"):
+    with pytest.raises(ValueError, match="several kinds of tables"):
         as_source(tmp_path)
 
 
@@ -607,7 +607,7 @@ def test_names_that_are_numbers(names, d, tmp_path):
     X = numbers((20, d), "float64")
     np.savetxt(tmp_path / "a.csv", X, delimiter=",", fmt="%.17g", header=names, comments="")
     source = as_source(tmp_path / "a.csv")
-    assert source.column_names == tuple(names.split(","))
+    assert source.column_names == tuple(name or "Unnamed: 0" for name in names.split(","))
     np.testing.assert_array_equal(values_of(source), X)
 
 
@@ -623,10 +623,10 @@ def test_a_word_late_in_a_csv_is_named(tmp_path):
     path = tmp_path / "a.csv"
     write_csv(numbers((50, 3), "float64"), path)
     path.write_text(path.read_text() + "\n\n1.0,word,2.0\n")
-    with pytest.raises(ValueError, match=r"a\.csv .*block \d+.*word"):
+    with pytest.raises(ValueError, match=r"a\.csv .*'c1' \('word' in row 50\)"):
         as_source(path)
     path.write_text("a,b\n")
-    with pytest.raises(ValueError, match=r"a\.csv is empty"):
+    with pytest.raises(ValueError, match=r"a\.csv has no rows below its column names"):
         as_source(path)
     path.write_text("")
     with pytest.raises(ValueError, match=r"a\.csv is empty"):

@@ -649,7 +649,7 @@ MAPS = {
     "fewer rows": (lambda rows: rows[1:], "turned 8 rows into shape"),
     "one dimension": (lambda rows: rows[:, 0], "turned 8 rows into shape"),
     "nothing": (lambda rows: None, "turned 8 rows into NoneType"),
-    "by column": (lambda rows: rows - rows.mean(axis=0), "when other rows are in the block"),
+    "by column": (lambda rows: rows - rows.mean(axis=0), "mixes rows"),
     "random": (lambda rows: rows + RNG().random(rows.shape), "different values for the same rows"),
     "writes": (writes, "writes to the rows"),
     "text": (lambda rows: rows.astype("U3"), "dtype str.*real numbers"),
@@ -805,3 +805,16 @@ for path in sys.argv[1:]:
     lines = child(code, path, tmp_path / "a.h5ad")
     assert len(lines) == 2
     assert all("primedpca[disk]" in line for line in lines)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("megabytes", [1, 3, 5, 9, 20])
+def test_arrays_of_two_megabytes_are_cut_into_an_even_number_of_blocks(megabytes, dtype):
+    n = megabytes * 2**20 // (50 * np.dtype(dtype).itemsize)
+    for shape in ((n, 50), (50, n)):
+        source = as_source(np.broadcast_to(np.zeros(1, dtype), shape))
+        sizes = [stop - start for start, stop in source.blocks]
+        assert sum(sizes) == n
+        assert max(sizes) - min(sizes) <= 1
+        assert max(sizes) * 50 * np.dtype(dtype).itemsize <= 2**22
+        assert len(sizes) == 1 if megabytes == 1 else len(sizes) % 2 == 0

@@ -418,11 +418,11 @@ def test_chunks_far_larger_than_the_array(tmp_path):
     for path in (store / "c" / "1", store / "c"):
         for one in sorted(path.rglob("*"), reverse=True):
             one.unlink() if one.is_file() else one.rmdir()
-    with pytest.raises(ValueError, match=r"chunks of shape \(1000000, 10000\), 80000000000 bytes"):
+    with pytest.raises(ValueError, match=r"chunks of shape \(1000000, 10000\), too large"):
         as_source(store)
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("X", (20, 4), "f8", chunks=(10**5, 1000), maxshape=(None, None))
-    with pytest.raises(ValueError, match=r"800000000 bytes each"):
+    with pytest.raises(ValueError, match=r"\(100000, 1000\), too large"):
         as_source(tmp_path / "a.h5")
 
 

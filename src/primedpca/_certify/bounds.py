@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from primedpca._core.outward_rounding import arcsin_up
+from primedpca._core.outward_rounding import arcsin_up, arcsines_up
 from primedpca._operator.operator import Centred
 from primedpca._operator.scaling import bounds_in_unit_of_data
 from primedpca.result import Certificate, Cluster
@@ -24,7 +24,7 @@ from primedpca.result import Certificate, Cluster
 __all__ = [
     *("NEGLIGIBLE", "UNIT", "Evidence", "angle_bounds", "carried", "certificate_of", "clusters"),
     *("fewest", "lower", "preparation_error", "rounding_of", "spectral_norm", "stream_bounds"),
-    *("upper"),
+    *("topmost", "upper"),
 ]
 
 #: Unit roundoff of float64, in which all proofs are made.
@@ -63,6 +63,8 @@ class Evidence:
         Bounds on ``|Q^T u_i|`` of single Ritz vectors.  By default ``cross`` bounds each of them.
     outside : bool, default=False
         Whether the errors ``columns`` are orthogonal to the Ritz vectors, as the residuals are.
+    relief : ndarray of shape (q, q), optional
+        ``S >= 0``: where the residuals lead, ``mu - S`` bounds the covariance instead of ``mu``.
     """
 
     values: np.ndarray
@@ -75,18 +77,12 @@ class Evidence:
     cross: float = 0.0
     outside: bool = False
     crosses: np.ndarray | None = None
+    relief: np.ndarray | None = None
 
     @property
     def above(self) -> float:
         """``mu + e``, an upper bound that includes rounding errors."""
         return self.missed + self.rounding
-
-    def errors(self) -> np.ndarray:
-        """Bounds on the errors of all residuals, ``(p,)``."""
-        found, known = np.full(self.values.size, self.rounding), self.columns
-        if known is not None:
-            found[: known.size] = known
-        return found
 
     def error_of(self, weights: np.ndarray) -> np.ndarray:
         """Bounds on ``|E diag(w)|`` of the residuals' errors ``E``, for each row ``w`` of weights.
@@ -109,21 +105,50 @@ def lower(evidence: Evidence) -> np.ndarray:
 def upper(evidence: Evidence) -> np.ndarray:
     """Upper bounds on the eigenvalues, ``(p + 1,)``.
 
-    ``lambda_i <= max(mu, i-th eigenvalue of [[Theta, B^T], [B, mu I]]) + 2 e``.  The last entry is
-    the bound on ``lambda_{p+1}``, which is ``mu`` itself.
+    ``lambda_i <= max(mu, i-th eigenvalue of [[Theta, B^T], [B, mu I - S]]) + 2 e``.  The last
+    entry is the bound on ``lambda_{p+1}``, which is ``mu`` itself.
     """
+    known: np.ndarray | None = vars(evidence).get("_upper")
+    if known is not None:
+        return known
     theta, b, mu = evidence.values, evidence.residual, evidence.above
     p, q = theta.size, b.shape[0]
-    if q == 0:
-        return np.append(np.maximum(theta, mu) + 2 * evidence.rounding, mu)
-    whole = np.zeros((p + q, p + q))
-    whole[:p, :p] = np.diag(theta)
-    whole[p:, :p] = b
-    whole[:p, p:] = b.T
-    whole[p:, p:] = mu * np.eye(q)
-    # By Cauchy's interlacing these eigenvalues are at least theta; rounding may lose that.
-    top = np.maximum(np.linalg.eigvalsh(whole)[::-1][:p], theta)
-    return np.append(np.maximum(top, mu) + 2 * evidence.rounding, mu)
+    top = theta
+    if q:
+        whole = np.zeros((p + q, p + q))
+        whole[:p, :p] = np.diag(theta)
+        whole[p:, :p] = b
+        whole[:p, p:] = b.T
+        whole[p:, p:] = mu * np.eye(q) - (0.0 if evidence.relief is None else evidence.relief)
+        # By Cauchy's interlacing these eigenvalues are at least theta; rounding may lose that.
+        top = np.maximum(np.linalg.eigvalsh(whole)[::-1][:p], theta)
+    found = np.empty(p + 1)
+    found[:p], found[p] = np.maximum(top, mu) + 2 * evidence.rounding, mu
+    # Asked for several times in a look.  Not a cached_property: before Python 3.12 these share a
+    # lock, which a fork in another thread may leave locked.
+    vars(evidence)["_upper"] = found
+    return found
+
+
+def topmost(evidence: Evidence) -> float:
+    """Return the first of the bounds :func:`upper`, at a fraction of the price of all.
+
+    ``x`` above ``mu`` and all ``theta`` is an upper bound if the Schur complement
+    ``(x - mu) I + S - B (x - Theta)^-1 B^T`` has no negative eigenvalue.
+    """
+    theta, b, mu = evidence.values, evidence.residual, evidence.above
+    low = max(float(theta.max(initial=0.0)), mu)
+    size = 2 * spectral_norm(b) if theta.size else 0.0
+    relief, eye = 0.0 if evidence.relief is None else evidence.relief, np.eye(b.shape[0])
+    high = low + size
+    for _ in range(24 if size > 0 else 0):
+        x = (low + high) / 2
+        if x <= low:
+            break
+        square = (x - mu) * eye + relief - (b / (x - theta)) @ b.T
+        fine = np.linalg.eigvalsh(square)[0] > 1e-10 * x
+        low, high = (low, x) if fine else (x, high)
+    return high + 2 * evidence.rounding
 
 
 def angle_bounds(evidence: Evidence, k: int, up: np.ndarray) -> np.ndarray:
@@ -132,26 +157,26 @@ def angle_bounds(evidence: Evidence, k: int, up: np.ndarray) -> np.ndarray:
     In radians: the smaller of Davis and Kahan's bound and the block bound, and pi/2 (nothing is
     proven) where neither applies.  ``up`` is the result of :func:`upper`.
     """
+    known: tuple[Any, ...] = vars(evidence).get("_angles", (0, None, None))
+    if known[0] == k and known[1] is up:
+        return np.array(known[2])
     theta, e = evidence.values, evidence.rounding
     gap = theta[:k] - up[1 : k + 1]
     gap[1:] = np.minimum(theta[: k - 1] - e - theta[1:k], gap[1:])
     sizes = _sizes(evidence)[:k] / math.sqrt(max(0.0, 1 - evidence.skew) or math.nan)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        sine = np.where(gap > sizes, sizes / gap, 1.0)
-    return _arcsin_up(np.minimum(sine, _block_sines(evidence, k, up)))
-
-
-def _arcsin_up(sines: np.ndarray) -> np.ndarray:
-    """Upper bounds on the angles of sines, as :func:`arcsin_up`."""
-    return np.array([arcsin_up(float(sine)) for sine in sines])
+    sine = np.divide(sizes, gap, out=np.ones(k), where=gap > sizes)
+    if evidence.residual.size or evidence.columns is not None or evidence.skew:
+        sine = np.minimum(sine, _block_sines(evidence, k, up))
+    # else: of a full decomposition, the block bound is never smaller by more than 2 e / gap.
+    return arcsines_up(sine)
 
 
 def _sizes(evidence: Evidence) -> np.ndarray:
     """Bounds on the norms of the residuals, ``(p,)``."""
-    if not evidence.residual.size:
-        return evidence.errors()
-    found: np.ndarray = np.linalg.norm(evidence.residual, axis=0) + evidence.errors()
-    return found
+    found, known = np.full(evidence.values.size, evidence.rounding), evidence.columns
+    if known is not None:
+        found[: known.size] = known
+    return found + np.linalg.norm(evidence.residual, axis=0) if evidence.residual.size else found
 
 
 def _block_sines(evidence: Evidence, k: int, up: np.ndarray) -> np.ndarray:
@@ -170,20 +195,12 @@ def _block_sines(evidence: Evidence, k: int, up: np.ndarray) -> np.ndarray:
     if fine.size == 0 or evidence.skew > 0.5:
         return found
     g, cross = g[fine], evidence.cross / math.sqrt(1 - evidence.skew)
-    plain = evidence.columns is None and not evidence.outside
-    if plain and not b.size and evidence.skew == cross == 0.0:
-        # A full decomposition: all terms but these vanish, and the way to them is long.
-        psi, ahead = e * (1 / g).max(axis=1), low[fine] - evidence.above
-        with np.errstate(divide="ignore", invalid="ignore"):
-            z = np.where(ahead > 0, (e + e * psi) / ahead, np.inf)
-        found[fine] = np.minimum(np.hypot(psi, z), 1.0)
-        return found
     delta = evidence.skew * math.sqrt(1 + evidence.skew) / (1 - evidence.skew)
     g = np.maximum(g, 1e-150)  # so that squares do not overflow
     kappa, psi, whole = np.sqrt(_tops(b, g**-2)), evidence.error_of(1 / g), spectral_norm(b)
     # Only later Ritz values can bring the rest nearer: the summands of the others are negative.
     later = np.where(np.arange(theta.size) > fine[:, None], 1 / g, 0.0)
-    s = _tops(b, later)
+    s = _tops(b, later, evidence.relief)
     if evidence.outside:  # the errors are a part of the residuals that is only known by its size
         kappa, psi = kappa + psi, e / g.min(axis=1)
         s = (np.sqrt(s) + evidence.error_of(np.sqrt(later))) ** 2
@@ -205,12 +222,30 @@ def _block_sines(evidence: Evidence, k: int, up: np.ndarray) -> np.ndarray:
     return found
 
 
-def _tops(b: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Bounds on the top eigenvalue of ``B diag(w) B^T``, for each row ``w`` of weights."""
+def _tops(b: np.ndarray, weights: np.ndarray, relief: np.ndarray | None = None) -> np.ndarray:
+    """Bounds on the top eigenvalue of ``B diag(w) B^T - S``, or 0, for each row ``w``."""
     if not b.size:
         return np.zeros(weights.shape[0])
-    top = np.linalg.eigvalsh(b @ (weights[:, :, None] * b.T))[:, -1]
-    grown: np.ndarray = np.maximum(top, 0.0) * (1 + 1e-9)
+    square = b @ (weights[:, :, None] * b.T)
+    if relief is None:
+        return tops_of(square)
+    blur = 1e-9 * np.trace(square, axis1=1, axis2=2)
+    grown: np.ndarray = np.maximum(np.linalg.eigvalsh(square - relief)[:, -1] + blur, 0.0)
+    return grown
+
+
+def tops_of(squares: np.ndarray) -> np.ndarray:
+    """Bounds on the top eigenvalues of positive semidefinite matrices ``(..., q, q)``.
+
+    ``|A^32|_F^(1/32)`` is at least the top eigenvalue and at most ``q^(1/64)`` times that: a few
+    products of all matrices at once are much faster than as many eigenproblems.
+    """
+    trace = np.trace(squares, axis1=-2, axis2=-1)
+    scale = np.where(trace > 0, trace, 1.0)
+    power = squares / scale[..., None, None]
+    for _ in range(5):
+        power = power @ power
+    grown: np.ndarray = np.linalg.norm(power, axis=(-2, -1)) ** (1 / 32) * scale * (1 + 1e-9)
     return grown
 
 
@@ -264,7 +299,7 @@ def clusters(evidence: Evidence, k: int, up: np.ndarray) -> list[tuple[int, int,
     claimed.
     """
     p, e = evidence.values.size, evidence.rounding
-    cuts = [0, *(i + 1 for i in range(p) if evidence.values[i] - e > up[i + 1])]
+    cuts = [0, *(np.flatnonzero(evidence.values - e > up[1 : p + 1]) + 1).tolist()]
     found = []
     for start, stop in pairwise(cuts):
         if start < k and stop - start > 1:
@@ -389,8 +424,17 @@ def stream_bounds(
 
 
 def spectral_norm(matrix: np.ndarray) -> float:
-    """Return the largest singular value; 0 for an empty matrix, which NumPy 2.0 refuses."""
-    return float(np.linalg.norm(matrix, ord=2)) if matrix.size else 0.0
+    """Return the largest singular value, rounded up; 0 for an empty matrix.
+
+    Of a flat or tall matrix the Gram matrix of the short side is decomposed, which is faster.
+    """
+    peak = float(np.abs(matrix).max(initial=0.0))
+    if not 0.0 < peak < math.inf:
+        return peak
+    scaled = matrix / peak
+    square = scaled @ scaled.T if matrix.shape[0] <= matrix.shape[1] else scaled.T @ scaled
+    top = max(float(np.linalg.eigvalsh(square)[-1]), 1.0)  # an entry is 1, and rounding is not
+    return peak * math.sqrt(top) * (1 + 1e-12)
 
 
 def certificate_of(

@@ -165,13 +165,13 @@ def refined(data: Centred, priming: Priming, snapshot: Snapshot, k: int) -> Deco
     zero.
     """
     basis, variances = priming.refined(snapshot.state._replace(n_directions=k), data)
-    square = to_numpy(basis.T @ basis)
-    if np.abs(square - np.eye(square.shape[0])).max(initial=0.0) > SKEW:
-        basis = basis_of(
-            basis
-        )  # data lost in rounding: nothing is proven, but this much is promised
-    basis = complete(basis, data.like, k, 0)
-    variances = np.concatenate([variances, np.zeros(max(0, k - variances.size))])
+    if not isinstance(priming, Exact):
+        square = to_numpy(basis.T @ basis)
+        if np.abs(square - np.eye(square.shape[0])).max(initial=0.0) > SKEW:
+            # Data lost in rounding: nothing is proven, but this much is promised.
+            basis = basis_of(basis)
+        basis = complete(basis, data.like, k, 0)
+        variances = np.concatenate([variances, np.zeros(max(0, k - variances.size))])
     return decomposition(data, basis[:, :k], variances)
 
 

@@ -24,12 +24,13 @@ from primedpca._certify.bounds import (
     fewest,
     rounding_of,
     spectral_norm,
+    topmost,
     upper,
 )
 from primedpca._certify.certifiers import NoCertifier, Proof
 from primedpca._certify.checks import RIDES, Check, Findings, Riders
-from primedpca._core.arrays import to_numpy
-from primedpca._core.orthonormal import combine, complete, orthonormalise
+from primedpca._core.arrays import dtype_name, to_numpy
+from primedpca._core.orthonormal import combine, complete, inner_products, orthonormalise
 from primedpca._operator.operator import Centred
 from primedpca._operator.scaling import decomposition
 from primedpca.priming import BlockKrylov
@@ -37,16 +38,18 @@ from primedpca.priming.block_krylov import KrylovState, looked
 from primedpca.protocols import Array
 from primedpca.result import Certificate, Snapshot
 
-__all__ = ["CheckedCertifier"]
+__all__ = ["CheckedCertifier", "Mapped", "Passengers", "rayleigh_ritz", "relief_of"]
 
 #: Ritz vectors beyond the wanted ones that are refined, at most.
 MORE = 32
 #: Ratio of a variance to the last wanted one at which enough left vectors are mapped.
-FALLEN = 0.88
+FALLEN = 0.93
 #: Estimated error of the components, in radians, below which the random vectors may depart.
-READY = 0.3
-#: The random vectors ride along with the priming if they need no more rides than this.
-ALONG, FLAT = 4, 6
+READY = 1.0
+#: A proof is not worth its price if the random vectors would need more rides than this.
+ALONG = 10
+#: If they need more rides than this, they wait for a basis in which the components are this good.
+FEW, GOOD = 4, 0.02
 #: Steps that the priming goes on after it has settled, before they ride alone.
 PATIENCE = 2
 #: Smallest variance that is looked for, in the largest.
@@ -59,7 +62,8 @@ NOTHING_FOUND = Findings(0.0, 0.0, np.zeros(0), 0.0)
 class Passengers:
     """Operator that multiplies more vectors in the same passes as those of a priming.
 
-    The first product of either side is made in float64, together with the vectors of a check.
+    The vectors of a check are multiplied first, in float64.  Where a pass has a price of its own,
+    the first product of the priming is made in the same pass.
 
     Parameters
     ----------
@@ -82,6 +86,8 @@ class Passengers:
         self.product: Array | None = None
         #: Whether the mean that float64 found can be used in the arithmetic of the priming.
         self.shared = False
+        # Where a pass costs no more than its columns: those of float64 cost more than twice.
+        self._apart = data.traits.in_memory and dtype_name(data.like.dtype) == "float32"
 
     @property
     def passes(self) -> float:
@@ -106,10 +112,14 @@ class Passengers:
 
     def _together(self, multiply: Any, vectors: Array) -> Array:
         if self.check.z is None:
-            product = self.check.multiply(vectors)
+            product = self.check.multiply(self.check.omega[:, :0] if self._apart else vectors)
             self.shared = self.data.share(self.check.wide)
+            if self._apart and self.shared:
+                product = multiply(vectors)
+                # Rows of tiny weight may be too large for float32 in the unit of the others.
+                self.shared = bool(self.like.xp.all(self.like.xp.isfinite(product)))
             # If not, nothing comes of this priming, and float32 may not hold the product.
-            return self.data.narrow(product if self.shared else 0 * product)
+            return self.data.narrow(product) if self.shared else 0 * vectors
         if self.riders is None:
             return multiply(vectors)
         xp, width = self.like.xp, vectors.shape[1]
@@ -153,8 +163,8 @@ class CheckedCertifier(NoCertifier):
         Angle to prove, in radians.
     start : array of shape (d, q), optional
         Directions that block Krylov starts from.
-    max_passes : int, default=60
-        Maximum number of steps of the priming and of rides without it, together.
+    max_passes : int, default=100
+        Maximum number of passes of the priming and of rides without it, together.
 
     Attributes
     ----------
@@ -165,6 +175,8 @@ class CheckedCertifier(NoCertifier):
     """
 
     needs_all = True
+    #: Number of random vectors, if not that of :class:`Check`.
+    checks: int | None = None
 
     def __init__(
         self,
@@ -176,23 +188,25 @@ class CheckedCertifier(NoCertifier):
         seed: int,
         tol: float,
         start: Array | None = None,
-        max_passes: int = 60,
+        max_passes: int = 100,
     ) -> None:
         # A start may depend on the random vectors of an earlier fit, so it is part of the seed.
         origin = 0 if start is None else zlib.crc32(np.ascontiguousarray(to_numpy(start)).tobytes())
         self.wide, self.priming, self.wanted, self.tol = wide, priming, wanted, tol
         # NumPy pads seeds with zeros, and block Krylov draws by (seed, step): a 1 in between.
-        self.check = Check(wide, priming.side, (seed, 6, 1, origin))
+        self.check = Check(wide, priming.side, (seed, 6, 1, origin), self.checks)
         self.operator: Any = Passengers(data, self.check)
         self.exhausted = self.hopeless = False
         self._settled, self._tried, self._attempts = 0, -3, 0
-        self._max_passes, self._alone = max_passes, 0
+        self._last_pass, self._alone = wide.passes + max_passes, 0
         self._failure, self._seed, self._origin = failure_probability, seed, origin
         self._riders: Riders | None = None
         self._looking, self._looks, self._counted, self._departures = False, 0, 0, 0
         self.spent = 0.0
-        self._best, self._blocks, self._restarted = math.inf, 0, False
-        self._ceiling = np.zeros(0)
+        # The least bound on what is missed, and the size of the basis outside of which it holds.
+        self._best, self._at = math.inf, 0
+        self._blocks, self._restarted = 0, False
+        self._ceiling, self._guessed, self._rode = np.zeros(0), math.inf, RIDES
         self._changes: list[float] = []
 
     @property
@@ -200,12 +214,21 @@ class CheckedCertifier(NoCertifier):
         """Whether the priming could use the mean and scale that float64 has found."""
         return bool(self.operator.shared)
 
+    @property
+    def _out_of_passes(self) -> bool:
+        """Whether the passes of the priming and of the rides have come to their maximum."""
+        return bool(self.wide.passes >= self._last_pass)
+
     # -- what depends on the priming alone ---------------------------------------------------
 
     def look(self, snapshot: Snapshot) -> Proof | None:
         """Return the proof after this step, or None if it is too early for one."""
         if not self.sound:
             self.exhausted = True
+            return None
+        if snapshot.state.is_open:  # on a GPU, the first steps are not looked at
+            self._blocks = len(snapshot.state.basis)
+            self._changes.append(math.inf)
             return None
         state = looked(snapshot.state)
         product, self.operator.product = self.operator.product, None
@@ -225,28 +248,31 @@ class CheckedCertifier(NoCertifier):
         if change <= self.tol:
             # From a good start, or to a coarse angle, components settle at once, but the basis is
             # too small for a proof.
-            least = 8 + 3 * k // max(1, state.basis[0].shape[1])
+            least = 8 + 4 * k // max(1, state.basis[-1].shape[1])
             self._settled = self._settled or max(state.step, least)
         rides = self._rides(state, k)
         small = 3 * state.projected.shape[0] > self.check.z.shape[0]  # soon a basis of everything
-        spent = self._alone > 0 and len(self._changes) + self._alone >= self._max_passes
-        late = self._settled and state.step > 1.3 * self._settled + PATIENCE and not small
-        if spent or late:
+        spent = self._alone > 0 and self._out_of_passes
+        late = self._settled and state.step > 1.3 * self._settled + PATIENCE
+        dear = self._settled and state.step >= self._settled and rides > ALONG
+        along = self._looking and self._riders is not None and self._riders.riding
+        if spent or ((late or dear) and not (along or small)):
             self._attempts = ATTEMPTS  # the proof would cost more than the fit
             return self._last(state, k, full)
-        if rides > ALONG or self._attempts:
-            # Many rides: cheaper without the priming, once that is as good as the proof needs.
+        if self._attempts:
+            # Cheaper without the priming, once that is as good as the proof needs.
             missed = min(1.17 * self._guess(state, k), 0.98 * float(state.variances[k - 1]))
-            early = self._attempts > 0 and state.step < self._tried + 5
+            early = state.step < self._tried + 5
             # On a very flat spectrum, the neighbours of the last component must settle, too.
-            enough = self.tol if rides < FLAT else self.tol / 1000
-            if early or change > enough or self._within(state, k, missed) > 0.7 * self.tol:
-                if self._attempts:
-                    self._share()
+            unsettled = change > self.tol / 1000
+            if early or unsettled or self._within(state, k, missed) > 0.7 * self.tol:
+                self._share()
                 return None
             self._ride_alone(state, k)
             return self._last(state, k, full)
-        self._looking = self._looking or self._is_near(rides)
+        guess = self._guess(state, k)
+        self._looking = self._looking or self._is_near(change, rides, guess)
+        self._guessed, self._rode = guess, rides
         if self._looking and (self._riders is None or not self._riders.riding):
             self._depart(state, self._edge(state, k))
         if change > self.tol:
@@ -265,7 +291,7 @@ class CheckedCertifier(NoCertifier):
         self._tried = state.step
         self.exhausted = not met and full
         small = 3 * state.projected.shape[0] > self.check.z.shape[0]
-        spent = len(self._changes) + self._alone >= self._max_passes
+        spent = self._out_of_passes
         self.hopeless = not (met or full) and (spent or (self._attempts >= ATTEMPTS and not small))
         return proof
 
@@ -275,7 +301,8 @@ class CheckedCertifier(NoCertifier):
         self._departures += 1
         share = self._failure / 2 / (self._departures * (self._departures + 1))
         self.spent += share
-        self._riders = Riders(self.check, state, rho, share)
+        seed = (self._seed, 8, len(self._changes), self._origin)
+        self._riders = Riders(self.check, state, rho, share, seed)
 
     def _ride_alone(self, state: KrylovState, k: int) -> None:
         """Multiply the random vectors in passes of their own until they show what is missed."""
@@ -288,7 +315,7 @@ class CheckedCertifier(NoCertifier):
         multiply = data.covariance_product if right else data.gram_product
         # Far above rho the images grow without end, and the first of them show as much.
         while riders.riding and max(riders.heights, default=0.0) < 1e100 * self.wide.total:
-            if len(self._changes) + self._alone >= self._max_passes:
+            if self._out_of_passes:
                 break
             self._alone += 1
             riders.ride(multiply(riders.board(data.like.dtype)))
@@ -296,11 +323,13 @@ class CheckedCertifier(NoCertifier):
             if self._within(state, k, missed) < 0.7 * self.tol:
                 break
 
-    def _within(self, state: KrylovState, k: int, missed: float) -> float:
+    def _within(
+        self, state: KrylovState, k: int, missed: float, relief: np.ndarray | None = None
+    ) -> float:
         """Return the angle that could be proven if at most ``missed`` was missed."""
         if missed >= float(state.variances[k - 1]):
             return math.pi / 2
-        whole = Evidence(state.variances, state.residual, missed, 0.0)
+        whole = Evidence(state.variances, state.residual, missed, 0.0, relief=relief)
         left = self.priming.side == "left"
         # Of the left vectors, and where float32 is too coarse, only the leading ones are refined.
         p = _mapped_size(whole.values, k) if left else _enough(whole, k)
@@ -322,12 +351,18 @@ class CheckedCertifier(NoCertifier):
         reached = np.cumsum(state.variances) >= self.wanted * self.wide.total
         return 1 + int(np.argmax(reached)) if reached.any() else state.variances.size + 1
 
-    def _is_near(self, rides: int) -> bool:
+    def _is_near(self, change: float, rides: int, guess: float) -> bool:
         """Whether as few steps are left as the random vectors have to ride."""
-        now, *before = self._changes[::-1]
-        rate = now / before[0] if before and 0 < before[0] < math.inf else 0.05
+        before = self._changes[-2] if len(self._changes) > 1 else math.inf
+        if change <= self.tol:
+            # From a good start, or to a coarse angle.  The estimate means little until it falls;
+            # while it falls fast, the basis grows faster than they would ride.
+            falls = len(self._changes) > 3 and guess < self._guessed
+            return falls and (rides <= FEW or self._rode <= rides <= ALONG)
+        rate = change / before if 0 < before < math.inf else 0.05
         least = 0.15 if self.wide.sparse else 0.02
-        return now * min(max(rate, least), 1.0) ** rides <= self.tol
+        near = change * min(max(rate, least), 0.3) ** rides <= self.tol
+        return near and (rides <= FEW or (rides <= ALONG and change <= GOOD))
 
     def _rides(self, state: KrylovState, k: int) -> int:
         """Estimate how often the random vectors must ride until they show what is missed.
@@ -341,32 +376,38 @@ class CheckedCertifier(NoCertifier):
             return 1
         rest = max(0.0, state.rest) / smallest
         height = math.sqrt(1 + min(left / smallest * rest / 2, 1e300)) / 0.4
-        y = 1 / min(max(self._guess(state, k) / smallest, 1e-3), 0.97)
+        # A little less than the smallest, so that a gap is left.
+        y = 1 / min(max(self._guess(state, k) / smallest / 0.95, 1e-3), 0.97)
         return min(
             RIDES, max(1, math.ceil(math.acosh(max(1.0, height / y)) / math.acosh(2 * y - 1)))
         )
 
     def _edge(self, state: KrylovState, k: int) -> float:
-        """Choose ``rho`` for the random vectors: the more they ride, the nearer to what is missed.
+        """Choose ``rho`` for the random vectors, a little below what is missed.
 
         Few rides gain more from a polynomial that grows early than from a sharp edge.
         """
-        if self._rides(state, k) <= 2:
+        if self._rides(state, k) < 2:
             return 0.7 * max(state.rest, LEAST * float(state.variances[0])) or 1.0
-        return 0.8 * self._guess(state, k)
+        return 0.95 * self._guess(state, k)
 
     def _guess(self, state: KrylovState, k: int) -> float:
-        """Estimate the largest variance that is missed: the first whose residual is not small."""
+        """Estimate the largest variance that is missed.
+
+        If the iteration went on as in its last step, with the same diagonal blocks and couplings,
+        the variances outside would reach up to their mean plus twice the coupling.
+        """
         values, last = state.variances, min(k, state.variances.size) - 1
-        sizes = np.linalg.norm(state.residual, axis=0)
-        open_ = np.flatnonzero(sizes > 0.05 * values)
-        found = float(values[open_[0]]) if open_.size else state.rest
-        found = min(max(found, 1e-3 * float(values[last])), 0.95 * float(values[last]))
+        found, width = state.rest, state.coupling.shape[1]
+        if state.coupling.size:
+            found = float(np.trace(state.projected[-width:, -width:])) / width
+            found += 2 * float(np.median(np.linalg.svd(state.coupling, compute_uv=False)))
+        found = min(max(found, 1e-3 * float(values[last])), 0.97 * float(values[last]))
         return max(found, LEAST * float(values[0])) or 1.0
 
     def conclude(self, snapshot: Snapshot) -> Proof | None:
         """Return a proof of what was found, however little that is."""
-        state = looked(snapshot.state)
+        state = looked(self.priming.closed(snapshot.state, self.operator))
         if not self.sound or state.variances.size == 0:
             return None
         full = state.projected.shape[0] >= self.check.z.shape[0]
@@ -398,25 +439,42 @@ class CheckedCertifier(NoCertifier):
             counted = least == k
             if k > evidence.values.size:
                 return None
-        near = self._within(state, min(k, evidence.values.size), evidence.missed) < 0.8 * self.tol
-        mapped: Mapped | None
-        if self.priming.side == "right":
-            mapped = Mapped(_sharpest(evidence, k), self._ceiling, *self._vectors(state, k))
-            if near and not self._certificate(mapped, k).met(self.tol).all():
-                mapped = self._refined(state, evidence, k) or mapped
-        elif last or (near and state.step >= self._tried + 3):
-            mapped, self._tried = self._mapped(state, findings, evidence, k, share), state.step
-        else:
-            mapped = None  # not worth the half pass
+        mapped = self._on_the_right(state, findings, evidence, k, share, last)
         if mapped is None:
             return None
-        found, certificate = mapped, self._certificate(mapped, k)
+        found, certificate = mapped
         # A basis may still be too small: the other components are any, with variance zero.
         variances = np.zeros(k)
         variances[: found.evidence.values.size] = found.evidence.values[:k]
         vectors = complete(found.vectors, self.wide.like, k, 0)[:, :k]
         find = partial(decomposition, self.wide, vectors, variances)
         return Proof(certificate, find, counted, found.evidence)
+
+    def _on_the_right(
+        self,
+        state: KrylovState,
+        findings: Findings,
+        evidence: Evidence,
+        k: int,
+        share: float,
+        last: bool,
+    ) -> tuple[Mapped, Certificate] | None:
+        """Return the right vectors and their certificate, or None: not worth half a pass."""
+        size = min(k, evidence.values.size)
+        within = partial(self._within, state, size, evidence.missed, evidence.relief)
+        found: Mapped | None
+        if self.priming.side == "right":
+            sharpest = _sharpest(evidence, k, self._ceiling, self.tol)
+            found = Mapped(sharpest, self._ceiling, *self._vectors(state, k))
+            certificate = self._certificate(found, k)
+            if certificate.met(self.tol).all() or within() >= 0.8 * self.tol:
+                return found, certificate
+            found = self._refined(state, findings, evidence, k, share) or found
+        elif last or (state.step >= self._tried + 3 and within() < 0.8 * self.tol):
+            found, self._tried = self._mapped(state, findings, evidence, k, share), state.step
+        else:
+            return None
+        return None if found is None else (found, self._certificate(found, k))
 
     def _share(self) -> float:
         """Return the part of the failure probability that a look at this step has.
@@ -456,13 +514,32 @@ class CheckedCertifier(NoCertifier):
         evidence = Evidence(values, residual, math.inf, e, math.inf, columns, skew, skew)
         if self._restarted:
             self._best, self._restarted = carried(evidence, self._ceiling), False
+            self._at = 0
         if self._riders is not None:
-            self._best = min(self._best, self._riders.missed(findings))
+            found = self._riders.missed(findings)
+            if found < self._best:
+                self._best, self._at = found, self._riders.at
         blur = (values.size + 2) * e + 2 * self.check.unit_error
         trace = max(0.0, self.wide.total - float(values.sum())) + blur
         floor = NEGLIGIBLE * max(0.0, self.wide.total - blur)
         missed = 0.0 if full else min(self._best, trace)
-        return replace(evidence, missed=missed, negligible=floor)
+        evidence = replace(evidence, missed=missed, negligible=floor)
+        return evidence if full or self._best > trace else self._relieved(state, evidence)
+
+    def _relieved(self, state: KrylovState, evidence: Evidence) -> Evidence:
+        """Return the evidence with what is known of the steps since the departure.
+
+        What is missed is bounded outside of the basis at departure.  That bound includes the
+        blocks since then, whose variances are known, so less remains for those to come.
+        """
+        at = self._at
+        if not 0 < at < state.projected.shape[0] or not state.coupling.size:
+            return evidence
+        e, skew, missed = evidence.rounding, evidence.skew, evidence.missed
+        missed += 2 * e + 2 * skew * (spectral_norm(_square(state)[:at, at:]) + skew * missed)
+        found = replace(evidence, missed=missed)
+        relief = relief_of(state, at, found.above)
+        return evidence if relief is None else replace(found, relief=relief)
 
     def _vectors(self, state: KrylovState, k: int) -> tuple[Array, float]:
         """Return the Ritz vectors as an orthonormal basis, and the angle by which that turns them.
@@ -476,12 +553,14 @@ class CheckedCertifier(NoCertifier):
         moved = np.linalg.norm(to_numpy(basis - ritz), axis=0).max()
         return basis, float(1.01 * moved + 4 * UNIT * like.n_features)
 
-    def _refined(self, state: KrylovState, evidence: Evidence, k: int) -> Mapped | None:
+    def _refined(
+        self, state: KrylovState, findings: Findings, evidence: Evidence, k: int, share: float
+    ) -> Mapped | None:
         """Refine the leading Ritz vectors by a pass in float64, where float32 is too coarse."""
         data, p = self.wide, _enough(evidence, k)
         basis, _ = orthonormalise(combine(state.basis, state.turn[:, :p], data.like))
         images = data.covariance_product(basis)
-        theta, y = _rayleigh_ritz(basis, to_numpy(basis.T @ images))
+        theta, y = rayleigh_ritz(to_numpy(basis.T @ basis), to_numpy(basis.T @ images))
         if y is None:
             return None
         turn = data.like.asarray(y)
@@ -506,39 +585,47 @@ class CheckedCertifier(NoCertifier):
         """
         values, skew, data = evidence.values, findings.skew, self.wide
         k = min(k, values.size)
-        p = _mapped_size(values, self._count(state))
+        # For an explained variance ratio, the proven number may be larger than the estimated one.
+        more = 4 * isinstance(self.wanted, float)
+        p = _mapped_size(values, self._count(state) + more)
         if p < k:
             return None
         like = replace(data.like, n_features=data.shape[0])
         left = combine(state.basis, state.turn[:, :p], like)
         images = data.adjoint(left)
-        square = to_numpy(images.T @ images) / data.weight
-        theta, y = _rayleigh_ritz(left, square)
+        square = inner_products((images,), images) / data.weight
+        theta, y = rayleigh_ritz(inner_products((left,), left), square)
         if y is None or theta[-1] <= 0:
             return None
         turn = state.turn[:, :p] @ y
-        w = state.coupling.shape[1]
-        b = (1 + skew) * (state.coupling @ turn[turn.shape[0] - w :])
+        known = state.coupling @ turn[turn.shape[0] - state.coupling.shape[1] :]
+        b = (1 + skew) * known
         m = values.size
         slip = UNIT * (p * data.shape[0] + m * math.sqrt(m * p))  # of the left vectors
-        e = 2 * rounding_of(data, p, float(theta[0]) + spectral_norm(b), slip)
-        each = 2 * rounding_of(data, 1, float(theta[0]) + spectral_norm(b), slip)
+        largest = float(theta[0]) + spectral_norm(b)
+        e, each = (2 * rounding_of(data, width, largest, slip) for width in (p, 1))
         phi = self.check.columns(findings, turn, share / 4) + each
-        alpha = _left_out(evidence, p)
-        found = self._right(theta, b, (e, each), phi, evidence.negligible, alpha)
-        scale = data.like.asarray(y / np.sqrt(data.weight * theta))
-        turned = 4 * each / float(theta[k - 1])
-        mapped = Mapped(*found, images @ scale, turned)
-        if not self._certificate(mapped, k).met(self.tol).all():
-            # The other half of the pass computes the residuals themselves.
-            rotation = data.like.asarray(y)
+        floor, alpha = evidence.negligible, _left_out(evidence, p)
+        found = self._right(theta, b, (e, each), phi, floor, alpha)
+        scale = y[:, :k] / np.sqrt(data.weight * theta[:k])
+        vectors = combine((images,), scale, data.like)
+        mapped = Mapped(*found, vectors, 4 * each / float(theta[k - 1]))
+        for part in (0.5, 0.0):
+            bounds = np.full(p, np.pi / 2)
+            bounds[:k] = self._certificate(mapped, k).counted_bounds()
+            if bounds[:k].max() <= self.tol:
+                break
+            # The other half of the pass computes residuals, of vectors that need it or of all.
+            these = np.flatnonzero(bounds[: k if part else p] > part * self.tol)
+            rotation = data.like.asarray(y[:, these])
             rest = data.forward(images @ rotation) / data.weight
-            rest -= (left @ rotation) * data.like.asarray(theta)
-            b = np.asarray(np.linalg.qr(to_numpy(rest), mode="r"))
-            phi = np.full(p, each)
-            found = self._right(theta, b, (e, each), phi, evidence.negligible, alpha)
+            rest -= (left @ rotation) * data.like.asarray(theta[these])
+            phi[these] = each
+            b = _small(self.wide.wide(state.newest), known, rest, these)
+            found = self._right(theta, b, (e, each), phi, floor, alpha)
             mapped = mapped._replace(evidence=found[0], up=found[1])
-        return mapped._replace(vectors=orthonormalise(mapped.vectors)[0])
+        # They are orthonormal up to rounding in float64.
+        return mapped._replace(vectors=orthonormalise(mapped.vectors, times=1)[0])
 
     def _right(
         self,
@@ -566,11 +653,7 @@ class CheckedCertifier(NoCertifier):
             the right vectors, too: ``M (I - W W^T) = (I - U' U'^T) M (I - W W^T)``.
         """
         e, each = rounding
-        # Young's inequality separates the unknown part of the residual from the known one.
-        ahead = theta - alpha
-        eta = 0.2 * float(ahead[ahead > 0].min(initial=theta[0]))
-        whole = Evidence(theta, b, alpha + eta, e)
-        up = np.minimum(upper(whole) + float(phi @ phi) / eta, self._ceiling[: theta.size + 1])
+        up = self._up(Evidence(theta, b, alpha, e), phi)
         root = np.sqrt(alpha / theta)
         rest = np.linalg.norm(phi / np.sqrt(theta))
         cross = (spectral_norm(b / np.sqrt(theta)) + float(rest)) / math.sqrt(alpha)
@@ -580,16 +663,55 @@ class CheckedCertifier(NoCertifier):
         sizes = np.linalg.norm(b * root, axis=0) + errors
         return replace(found, crosses=np.minimum(sizes / alpha, cross)), up
 
+    def _up(self, evidence: Evidence, phi: np.ndarray) -> np.ndarray:
+        """Upper bounds on the eigenvalues where parts ``phi`` of the residuals are not known.
 
-def _sharpest(evidence: Evidence, k: int) -> Evidence:
-    """Return the evidence of all Ritz vectors, or of the leading ones, whichever proves more.
+        Young's inequality separates them from the known parts.  Each column pays for itself: the
+        errors of the first ones are larger than small variances.
+        """
+        ahead = evidence.values - evidence.missed
+        eta = 0.2 * float(ahead[ahead > 0].min(initial=evidence.values[0]))
+        grown = evidence.values + phi * (float(phi.sum()) / eta)
+        found = upper(replace(evidence, values=grown, missed=evidence.missed + eta))
+        least: np.ndarray = np.minimum(found, self._ceiling[: phi.size + 1])
+        return least
+
+
+def relief_of(state: KrylovState, at: int, above: float) -> np.ndarray | None:
+    """Return ``S``: outside of the basis, ``above - S`` bounds the covariance where it leads.
+
+    ``above`` bounds it outside of the first ``at`` vectors of the basis.
+    """
+    if not 0 < at < state.projected.shape[0] or not state.coupling.size:
+        return None
+    values, turn = np.linalg.eigh(_square(state)[at:, at:])
+    ahead = above - values
+    if ahead[0] <= 0 or ahead[-1] <= 1e-6 * above:
+        return None
+    lift = state.coupling @ turn[turn.shape[0] - state.coupling.shape[1] :]
+    found: np.ndarray = (1 - 1e-6) * (lift / ahead) @ lift.T
+    return found
+
+
+def _square(state: KrylovState) -> np.ndarray:
+    found: np.ndarray = (state.projected + state.projected.T) / 2
+    return found
+
+
+def _sharpest(evidence: Evidence, k: int, up: np.ndarray, tol: float) -> Evidence:
+    """Return the evidence of all Ritz vectors or, if it proves more, of the leading ones.
+
+    ``up`` is the result of :func:`upper` for all of them; ``tol`` is enough.
 
     Where other variances are close to the k-th, unconverged Ritz vectors among them spoil the
     bounds of all: better count them as a part of the rest.
     """
-    cut, size = _cut(evidence, _enough(evidence, k)), min(k, evidence.values.size)
-    whole, some = (angle_bounds(part, size, upper(part)).max() for part in (evidence, cut))
-    return cut if some < whole else evidence
+    size = min(k, evidence.values.size)
+    whole = angle_bounds(evidence, size, up).max()
+    if whole <= tol:
+        return evidence
+    cut = _cut(evidence, _enough(evidence, k))
+    return cut if angle_bounds(cut, size, up).max() < whole else evidence
 
 
 def _cut(evidence: Evidence, p: int) -> Evidence:
@@ -600,6 +722,7 @@ def _cut(evidence: Evidence, p: int) -> Evidence:
         residual=evidence.residual[:, :p],
         missed=_left_out(evidence, p),
         columns=None if evidence.columns is None else evidence.columns[:p],
+        relief=evidence.relief if p == evidence.values.size else None,
     )
 
 
@@ -622,17 +745,30 @@ def _mapped_size(values: np.ndarray, k: int) -> int:
 def _left_out(evidence: Evidence, p: int) -> float:
     """Bound on the variance outside the span of the first ``p`` Ritz vectors."""
     rest = Evidence(
-        evidence.values[p:], evidence.residual[:, p:], evidence.missed, evidence.rounding
+        evidence.values[p:],
+        evidence.residual[:, p:],
+        evidence.missed,
+        evidence.rounding,
+        relief=evidence.relief,
     )
-    return float(upper(rest)[0])
+    return topmost(rest)
 
 
-def _rayleigh_ritz(vectors: Array, square: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the Ritz values in the span of ``vectors`` and the rotation to the Ritz vectors.
+def _small(newest: Array, known: np.ndarray, rest: Array, these: np.ndarray) -> np.ndarray:
+    """Return ``B`` with ``B^T B = R^T R`` for ``R = Q known``, where ``rest`` are some columns."""
+    both = np.concatenate([to_numpy(newest), to_numpy(rest)], axis=1)
+    r = np.asarray(np.linalg.qr(both, mode="r"))
+    found: np.ndarray = r[:, : known.shape[0]] @ known
+    found[:, these] = r[:, known.shape[0] :]
+    return found
 
-    ``square`` is the covariance inside the span.  The rotation is None if they are dependent.
+
+def rayleigh_ritz(own: np.ndarray, square: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the Ritz values in the span of some vectors and the rotation to the Ritz vectors.
+
+    ``own`` are their inner products and ``square`` is the covariance inside the span.  The rotation
+    is None if they are dependent.
     """
-    own = to_numpy(vectors.T @ vectors)
     try:
         low = np.linalg.cholesky(own)
     except np.linalg.LinAlgError:

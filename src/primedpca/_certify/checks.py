@@ -87,11 +87,13 @@ class Check:
         Side on which the priming works.
     seed : tuple of int
         Seed of the vectors.
+    s : int, optional
+        Number of vectors, by default more for sparse data.
     """
 
-    def __init__(self, wide: Centred, side: str, seed: Any) -> None:
+    def __init__(self, wide: Centred, side: str, seed: Any, s: int | None = None) -> None:
         self.wide, self.side = wide, side
-        self.s = SPARSE if wide.sparse else DENSE
+        self.s = s or (SPARSE if wide.sparse else DENSE)
         length = wide.shape[1] if side == "right" else wide.shape[0]
         drawn = np.random.default_rng(seed).standard_normal((length, self.s))
         self.omega = wide.like.asarray(drawn)
@@ -106,11 +108,14 @@ class Check:
         wide, xp = self.wide, self.wide.like.xp
         product = wide.covariance_product if self.side == "right" else wide.gram_product
         both = product(xp.concat([self.omega, wide.wide(vectors)], axis=1))
-        self.z = xp.asarray(both[:, : self.s], copy=True)
-        self.norm_z = float(np.linalg.norm(to_numpy(self.z)))
-        #: ``|fl(C w) - C w| <= unit_error |w|`` in float64.
-        self.unit_error = rounding_of(wide, 1, wide.total)
+        self.receive(xp.asarray(both[:, : self.s], copy=True))
         return both[:, self.s :]
+
+    def receive(self, z: Array) -> None:
+        """Use ``z`` as ``C Omega``, made by a float64 pass."""
+        self.z, self.norm_z = z, float(np.linalg.norm(to_numpy(z)))
+        #: ``|fl(C w) - C w| <= unit_error |w|`` in float64.
+        self.unit_error = rounding_of(self.wide, 1, self.wide.total)
 
     def take(self, basis: tuple[Array, ...]) -> None:
         """Form ``V^T Omega`` and ``V^T Z`` of the blocks that are new."""
@@ -188,30 +193,39 @@ class Riders:
         Estimate of ``alpha``, preferably too low, that does not depend on the random vectors.
     share : float
         Probability that any of the bounds is false: a half for the length of ``Omega^T a``, a
-        quarter for the errors at departure and a quarter for those of the products.
+        quarter for the errors at departure and a quarter for those of the images.
+    seed : tuple of int
+        Seed of the vectors that test how much of the images lies along the basis.
     """
 
-    def __init__(self, check: Check, state: KrylovState, rho: float, share: float) -> None:
+    def __init__(
+        self, check: Check, state: KrylovState, rho: float, share: float, seed: Any
+    ) -> None:
         self.check, self.state, self.basis, self.rho = check, state, state.basis, rho
         self.share = share
         self._own: np.ndarray | None = None
+        self._lengths: list[float] = []
         check.take(state.basis)
-        like, w = check.wide.like, state.coupling.shape[1]
         self.at = m = state.projected.shape[0]
-        image = check.z[:, :RIDERS] - combine(self.basis, check.vz[:, :RIDERS], like)
+        like, w = check.wide.like, state.coupling.shape[1]
+        drawn = np.random.default_rng(seed).standard_normal((m, SKEW))
+        inside, lift = check.vz[:, :RIDERS], state.coupling @ check.vo[m - w : m, :RIDERS]
+        both = combine(self.basis, np.concatenate([inside, drawn], axis=1), like)
+        #: ``V G`` with Gaussian ``G``, and the rounding error of its product with a unit vector.
+        self._along = like.xp.asarray(both[:, RIDERS:], copy=True)
+        self._blur = 4 * (check.z.shape[0] + m) * UNIT * float(np.linalg.norm(drawn))
+        image, along = check.z[:, :RIDERS] - both[:, :RIDERS], check.vo[:m].T @ inside
         if state.newest.shape[1]:
-            lift = state.coupling @ check.vo[m - w : m, :RIDERS]
             image -= combine((state.newest,), lift, like)
-        norms = _norms(check.z) + check.lengths * spectral_norm(state.coupling)
-        norms = norms[:RIDERS]
-        #: Rounding errors of a combination of the basis, relative to the length of its columns.
-        self.blur = (16 + 2 * math.sqrt(m)) * m * UNIT
-        #: The images, and of each the errors that are known, ``(s,)``.
+            along += inner_products((state.newest,), check.omega).T @ lift
+        #: The images, and the inner products of ``Omega`` with the errors of each, ``(s, r)``.
         self.images: list[Array] = [image / rho]
-        self.slips: list[np.ndarray] = [self.blur * norms / rho]
-        #: Of each image that was multiplied: ``|V^T Y|``, the test of its product and its length.
+        expected = to_numpy(check.omega.T @ check.z[:, :RIDERS]) - along
+        self.tests: list[np.ndarray] = [to_numpy(check.omega.T @ self.images[0]) - expected / rho]
+        #: Of each image the length of all that it was computed from, in one column.
+        self.reach: list[float] = [float(_norms(check.z).max() + spectral_norm(lift)) / rho]
+        #: Of each image that was multiplied: ``|V^T Y|``, and the length of its product.
         self.inside: list[np.ndarray] = []
-        self.tests: list[np.ndarray] = []
         self.heights: list[float] = []
 
     @property
@@ -221,40 +235,44 @@ class Riders:
 
     def board(self, dtype: Any) -> Array:
         """Return the vectors to multiply next, in this dtype; they lie outside the basis."""
-        like, xp = self.check.wide.like, self.check.wide.like.xp
+        check, like, xp = self.check, self.check.wide.like, self.check.wide.like.xp
         image = self.images[-1]
-        before = _norms(image)
-        image = image - combine(self.basis, inner_products(self.basis, image), like)
         peaks = to_numpy(xp.max(xp.abs(image), axis=0))
         # Powers of two: neither overflow nor rounding.  Columns must not depend on each other.
         self.scale = like.asarray(2.0 ** -np.clip(np.frexp(peaks)[1], -1000, 1000))
+        # In the arithmetic of the priming, at a third of the price: the tests show what it rounds.
         cast = xp.astype(image * self.scale, dtype)
+        parts = [xp.astype(block.T @ cast, dtype, copy=False) for block in self.basis]
+        for block, part in zip(self.basis, parts, strict=True):
+            cast -= block @ part
         back = xp.astype(cast, xp.float64) / self.scale
-        self.slips[-1] = self.slips[-1] + _norms(back - image) + 4 * self.blur * before
-        inside = np.linalg.norm(inner_products(self.basis, back), axis=0)
-        blur = 4 * math.sqrt(self.at) * back.shape[0] * UNIT
-        self.inside.append(inside + blur * _norms(back))
+        taken = to_numpy(xp.concat(parts, axis=0)).astype(np.float64) / to_numpy(self.scale)
+        self.tests[-1] = self.tests[-1] + to_numpy(check.omega.T @ (back - image))
+        self.tests[-1] += check.vo[: self.at].T @ taken
+        self.reach[-1] += 2 * float(_norms(image).max() + np.linalg.norm(taken, axis=0).max())
+        sizes = np.linalg.norm(to_numpy(self._along.T @ back), axis=0)
+        least = tau(SKEW, self.share / (8 * RIDES * RIDERS))
+        self.inside.append((sizes + self._blur * _norms(back)) / least)
         self.images[-1] = back
         return cast
 
     def ride(self, product: Array) -> None:
         """Take in the product of ``C`` with the vectors that were boarded."""
-        check, xp, now = self.check, self.check.wide.like.xp, self.images[-1]
+        check, xp, now, rho = self.check, self.check.wide.like.xp, self.images[-1], self.rho
         product = xp.astype(product, xp.float64) / self.scale
-        self.tests.append(to_numpy(check.omega.T @ product) - to_numpy(check.z.T @ now))
-        whole = _norms(product)
-        self.heights.append(float(whole.max()))
+        self.heights.append(float(_norms(product).max()))
+        factor, known = (2 / rho, now) if len(self.images) == 1 else (4 / rho, 2 * now)
+        if len(self.images) > 1:
+            known = known + self.images[-2]
         # V^T C Y lies along the last block of V, up to rounding: C maps the others into V.
         last = (self.basis[-1],)
-        product -= combine(last, inner_products(last, product), check.wide.like)
-        sizes = whole / self.rho + _norms(now)
-        if len(self.images) == 1:
-            following = 2 / self.rho * product - now
-        else:
-            following = 4 / self.rho * product - 2 * now - self.images[-2]
-            sizes = 2 * sizes + _norms(self.images[-2])
+        taken = inner_products(last, product)
+        following = factor * (product - combine(last, taken, check.wide.like)) - known
+        m, w = self.at, last[0].shape[1]
+        expected = factor * (to_numpy(check.z.T @ now) - check.vo[m - w : m].T @ taken)
+        self.tests.append(to_numpy(check.omega.T @ (following + known)) - expected)
+        self.reach.append(factor * 2 * self.heights[-1] + 2 * float(_norms(known).max()))
         self.images.append(following)
-        self.slips.append(8 * self.blur * sizes)
 
     def missed(self, findings: Findings) -> float:
         """Bound on what the basis at departure has missed, and so every later one that has it.
@@ -269,17 +287,28 @@ class Riders:
         """
         errors = [float(np.linalg.norm(part)) for part in self._errors(findings)]
         t, best = tau(RIDERS, self.share / 2), math.inf
-        for n, image in enumerate(self.images):
+        for n in range(len(self.images)):
             first, *others = _chebyshev(n)
             f = t * np.convolve(first, [1.0, 0.5])
-            f[0] -= spectral_norm(to_numpy(image)) * (1 + 1e-9)
+            f[0] -= self._length(n)
             for polynomial, error in zip((first, *others), errors, strict=False):
                 f[: polynomial.size] -= polynomial * error
             best = min(best, self.rho * (1 + _root(f) / 2))
         return best * (1 + 1e-9)
 
+    def _length(self, n: int) -> float:
+        """Bound on ``|Y_n|``; only the last image may still change, when it boards."""
+        if n < len(self._lengths):
+            return self._lengths[n]
+        image = self.images[n]
+        # From the Gram matrix: a decomposition of the tall matrix would cost as much as a ride.
+        found = math.sqrt(float(np.linalg.eigvalsh(to_numpy(image.T @ image))[-1])) * (1 + 1e-9)
+        if n == len(self._lengths) < len(self.images) - 1:
+            self._lengths.append(found)
+        return found
+
     def _errors(self, findings: Findings) -> list[np.ndarray]:
-        """Bounds on ``|E_l|`` of every column, ``(s,)`` each."""
+        """Bounds on ``|E_l|`` of every column, ``(r,)`` each."""
         check, at, skew, share = self.check, self.at, findings.skew, self.share
         b = spectral_norm(self.state.coupling)
         projected = (self.state.projected + self.state.projected.T) / 2
@@ -293,21 +322,31 @@ class Riders:
         own = self._by_others(tests @ inside, noise, share / 8)
         first = own + (error + b) * tilt * sizes + check.unit_error * check.lengths[:RIDERS]
         found = [first / self.rho]
-        reach = (1.001 * b * (1 + skew) + error) / max(0.5, 1 - skew)
+        along = (1.001 * b * (1 + skew) + error) / max(0.5, 1 - skew)
         for n in range(1, len(self.images)):
-            image, height = self.images[n - 1], self.heights[n - 1]
-            longest = float(_norms(image).max())
-            noise = 1.01 * check.unit_error * check.norm * longest
-            noise += 4 * image.shape[0] * UNIT * (check.norm * height + check.norm_z * longest)
-            off = self._by_others(self.tests[n - 1], noise, share / 4) + reach * self.inside[n - 1]
-            found.append((2 if n == 1 else 4) / self.rho * off)
-        return [part + slip for part, slip in zip(found, self.slips, strict=True)]
+            found.append((2 if n == 1 else 4) / self.rho * along * self.inside[n - 1])
+        for n, part in enumerate(found):
+            found[n] = part + self._by_others(self.tests[n], self._noise(n), share / 8)
+        return found
+
+    def _noise(self, n: int) -> float:
+        """Bound on the rounding errors of the test of one column of an image, in float64."""
+        check, steps = self.check, self.images[n].shape[0] + self.at
+        found: float = 4 * math.sqrt(self.at) * steps * UNIT * check.norm * self.reach[n]
+        if n == 0:
+            found += 4 * steps * UNIT * check.norm * check.norm_z / self.rho
+            return found
+        longest = 4 / self.rho * float(_norms(self.images[n - 1]).max())
+        found += 4 * steps * UNIT * check.norm_z * longest
+        found += 1.01 * check.unit_error * check.norm * longest
+        return found
 
     def _by_others(self, tests: np.ndarray, noise: float, share: float) -> np.ndarray:
         """Sizes of columns of which each is tested by all random vectors but its own."""
         s = self.check.s
         sizes = np.linalg.norm(tests * (1 - np.eye(s)[:, :RIDERS]), axis=0)
-        found: np.ndarray = (sizes + noise) / tau(s - 1, share / ((RIDES + 1) * s))
+        # An image is tested when it is made, and again when it boards.
+        found: np.ndarray = (sizes + noise) / tau(s - 1, share / (2 * (RIDES + 1) * RIDERS))
         return found
 
 

@@ -7,22 +7,33 @@ then ``G <= (sigma + e + e_G) I + W W^T``, and ``W W^T`` has rank ``j``, so that
 runs to its end proves such an ``e``.  Nothing is assumed about ``W``; with ``W = U Theta^(1/2)``
 from good Ritz pairs the factorisation succeeds.  docs/certificates.md has the proofs: the
 statement in section 2, the constants in section 8.
+
+The factorisation may also run in any arithmetic, with random vectors that check it
+(section 9): :func:`factorised` and :func:`times_square`.
 """
 
 from __future__ import annotations
 
 import math
+from itertools import pairwise
+from typing import TypeAlias
 
 import numpy as np
 
 from primedpca._certify.bounds import UNIT
+from primedpca._core.arrays import Array, device, is_numpy_array, namespace
+from primedpca._core.process import in_threads
 
-__all__ = ["ceiling"]
+__all__ = ["ceiling", "factorised", "times_square"]
 
+#: Tiles of a lower triangular matrix, row by row, up to the diagonal.
+Triangle: TypeAlias = list[list[Array]]
 #: Positions of ``sigma`` in the gap between two Ritz values, tried in this order.
 POSITIONS = (0.5, 0.875)
 #: Bound on the norm of all underflow errors together, after scaling.
 UNDERFLOW = 2.0**-900
+#: Order of the tiles of a factorisation that threads share, about.
+TILE = 320
 
 
 def ceiling(
@@ -39,7 +50,7 @@ def ceiling(
     ``theta_j - theta_{j+1}`` is chosen, and the result bounds ``lambda_{j+1}`` and the eigenvalues
     after it by one number below ``theta_j``.  A factorisation that fails is repeated once with a
     larger ``sigma``.  Costs ``m^3 / 3 + m^2 j`` flops each time; with two BLAS threads these may
-    wait for each other, so hold :func:`~primedpca._core.threads.one_blas_thread`.
+    wait for each other, so hold :func:`~primedpca._core.process.one_blas_thread`.
 
     Parameters
     ----------
@@ -147,3 +158,92 @@ def _is_factorised(square: np.ndarray, diagonal: np.ndarray, lower: bool) -> boo
     _, info = dpotrf(square, lower=lower, clean=False, overwrite_a=True)
     # OpenBLAS goes on after a pivot that is NaN.
     return info == 0 and bool(np.all(diagonal > 0))
+
+
+def factorised(square: Array, factor: Array, sigma: float) -> Triangle | None:
+    """Return a triangular ``L``, about ``L L^T = sigma I - S + W W^T``, or None.
+
+    Computed in the arithmetic of ``S`` by tiles, whose number depends on the order alone: threads
+    share them, and the bits do not depend on their number.
+
+    Parameters
+    ----------
+    square : array of shape (m, m)
+        Symmetric matrix ``S``.
+    factor : array of shape (m, j)
+        The matrix ``W``.
+    sigma : float
+
+    Returns
+    -------
+    list of lists of arrays, or None
+        Tiles of ``L``, row by row, up to the diagonal.  ``None`` if the matrix is not positive.
+    """
+    if not is_numpy_array(square):
+        return _in_one_tile(square, factor, sigma)
+    m = square.shape[0]
+    count = max(1, round(m / TILE))
+    edges = [slice(m * i // count, m * (i + 1) // count) for i in range(count)]
+    tiles: Triangle = [
+        [
+            np.asfortranarray(factor[rows] @ factor[columns].T - square[rows, columns])
+            for columns in edges[: i + 1]
+        ]
+        for i, rows in enumerate(edges)
+    ]
+    for i in range(count):
+        tiles[i][i][np.diag_indices(tiles[i][i].shape[0])] += sigma
+    from scipy.linalg import get_blas_funcs, get_lapack_funcs
+
+    (trsm,), (potrf,) = (
+        get(names, (square,))
+        for get, names in ((get_blas_funcs, ["trsm"]), (get_lapack_funcs, ["potrf"]))
+    )
+    for k in range(count):
+        tiles[k][k], info = potrf(tiles[k][k], lower=True, clean=True, overwrite_a=True)
+        # OpenBLAS goes on after a pivot that is NaN.
+        if info or not bool(np.all(np.diagonal(tiles[k][k]) > 0)):
+            return None
+
+        def solve(i: int, k: int = k) -> None:
+            tiles[i][k] = trsm(
+                1.0, tiles[k][k], tiles[i][k], side=1, lower=True, trans_a=1, overwrite_b=True
+            )
+
+        def update(place: tuple[int, int], k: int = k) -> None:
+            i, j = place
+            tiles[i][j] -= tiles[i][k] @ tiles[j][k].T
+
+        below = range(k + 1, count)
+        in_threads(solve, below)
+        in_threads(update, [(i, j) for i in below for j in range(k + 1, i + 1)])
+    return tiles
+
+
+def _in_one_tile(square: Array, factor: Array, sigma: float) -> Triangle | None:
+    xp = namespace(square)
+    eye = xp.eye(square.shape[0], dtype=square.dtype, device=device(square))
+    try:
+        lower = xp.linalg.cholesky(factor @ factor.T - square + sigma * eye)
+    except (RuntimeError, ValueError):  # the errors of the libraries are of these kinds
+        return None
+    return [[lower]] if bool(xp.all(xp.isfinite(lower))) else None
+
+
+def times_square(tiles: Triangle, vectors: Array) -> tuple[Array, float]:
+    """Return ``L L^T V`` in float64 for a triangular ``L``, and ``|L|_F^2``."""
+    xp = namespace(vectors)
+    edges = [0]
+    for row in tiles:
+        edges.append(edges[-1] + row[0].shape[0])
+    parts = [vectors[a:b] for a, b in pairwise(edges)]
+
+    def column(k: int) -> tuple[list[Array], float]:
+        wide = [xp.astype(tiles[i][k], xp.float64) for i in range(k, len(tiles))]
+        inner = sum(tile.T @ part for tile, part in zip(wide, parts[k:], strict=True))
+        size = sum(float(xp.linalg.vector_norm(tile)) ** 2 for tile in wide)
+        return [tile @ inner for tile in wide], size
+
+    found = in_threads(column, range(len(tiles)))
+    rows = [sum(found[k][0][i - k] for k in range(i + 1)) for i in range(len(tiles))]
+    return xp.concat(rows, axis=0), sum(size for _, size in found)

@@ -19,7 +19,7 @@ from primedpca._certify.bounds import (
 )
 from primedpca._core.arrays import dtype_name, namespace, to_numpy
 from primedpca._core.orthonormal import complete, small_eigh
-from primedpca._operator.scaling import grown, widened
+from primedpca._operator.scaling import grown
 from primedpca.priming.sketch import SketchState
 from primedpca.protocols import Array
 from primedpca.result import Certificate, Cluster
@@ -66,7 +66,7 @@ def sketch_certificate(
     per_row = (data.frame.gain / state.unit) ** 2 / state.weight
     with np.errstate(over="ignore", under="ignore"):
         outside = intervals / (state.weight - 1) / state.unit / state.unit
-        outside = grown(outside * widened(state.weight, state.depth + 16), intervals)
+        outside = grown(outside, intervals, state.weight, state.depth + 16)
     floor = NEGLIGIBLE * max(0.0, state.total - 4 * max(1, squares.size) * rounding)
     certificate = Certificate(
         angle_bounds=angles,

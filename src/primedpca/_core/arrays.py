@@ -27,6 +27,7 @@ __all__ = [
     "device",
     "dtype_name",
     "is_dense",
+    "is_device_sparse",
     "is_numpy_array",
     "is_sparse",
     "is_torch_array",
@@ -67,15 +68,22 @@ class Like:
 
 
 def is_sparse(x: Any) -> bool:
-    """Whether ``x`` is a SciPy sparse matrix or array (SciPy is not imported to find out)."""
+    """Whether ``x`` is sparse: SciPy's (which is not imported to find out), or on a GPU."""
     kind: Any = type(x)
     return _is_sparse_kind(kind)
 
 
 @cache  # asked of every block several times, so that small fits would notice
 def _is_sparse_kind(kind: Any) -> bool:
+    if getattr(kind, "is_sparse_block", False):  # of `_core.device_sparse`
+        return True
     kinds = kind.__mro__  # AnnData has classes of its own for views, which are SciPy's below
     return any(k.__module__.startswith("scipy.sparse") for k in kinds) and hasattr(kind, "nnz")
+
+
+def is_device_sparse(x: Any) -> bool:
+    """Whether ``x`` is a sparse block of ``_core.device_sparse``."""
+    return getattr(type(x), "is_sparse_block", False)
 
 
 def is_dense(x: Any) -> bool:
@@ -90,8 +98,12 @@ def is_dense(x: Any) -> bool:
 
 
 def namespace(x: Array) -> Any:
-    """The array API namespace of ``x``; NumPy's for SciPy sparse arrays."""
-    return _NUMPY if type(x) is np.ndarray or is_sparse(x) else array_namespace(x)
+    """The array API namespace of ``x``; of a sparse block, that of its entries."""
+    if type(x) is np.ndarray:
+        return _NUMPY
+    if is_sparse(x):
+        return array_namespace(x.data) if is_device_sparse(x) else _NUMPY
+    return array_namespace(x)
 
 
 @cache
@@ -137,10 +149,14 @@ def work_dtype(dtype: Any) -> str:
 
 def like_block(block: Any, n_features: int, float64: bool = False) -> Like:
     """Library, device and type of arrays that are multiplied with ``block``."""
-    xp = namespace(block)
     name = "float64" if float64 else work_dtype(block.dtype)
+    if type(block) is np.ndarray:
+        return Like(_NUMPY, "cpu", np.dtype(name), n_features)
+    xp = namespace(block)
     dtype = xp.empty(0, dtype=getattr(xp, name)).dtype
-    return Like(xp, None if is_sparse(block) else device(block), dtype, n_features)
+    if is_sparse(block):
+        return Like(xp, block.device if is_device_sparse(block) else None, dtype, n_features)
+    return Like(xp, device(block), dtype, n_features)
 
 
 def to_numpy(x: Array) -> np.ndarray:

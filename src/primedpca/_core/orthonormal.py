@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import pairwise, starmap
 from typing import Any
 
 import numpy as np
@@ -18,21 +18,26 @@ from primedpca._core.arrays import (
     namespace,
     to_numpy,
 )
-from primedpca._core.threads import in_threads
+from primedpca._core.process import in_threads, one_blas_thread
 
 __all__ = [
     "as_components",
     "basis_of",
+    "centred_product",
     "combine",
     "complete",
     "continued",
     "draw",
     "inner_products",
+    "multiplied",
     "orthonormalise",
     "random_basis",
     "small_eigh",
+    "smallest",
 ]
 
+SLICE_ENTRIES = 2**17  # of rows that are centred and multiplied while they are in cache
+FAST = 900_000  # multiplications up to which BLAS makes a product without copying its factors
 WORTH_THREADS = 2**25  # multiplications, some milliseconds: below, waking threads costs more
 
 
@@ -132,16 +137,20 @@ def as_components(basis: Array) -> Array:
     version 1.5.  Only one copy is made, because a basis may take gigabytes.
     """
     xp = namespace(basis)
-    components = xp.empty(basis.T.shape, dtype=basis.dtype, device=device(basis))
-    components[...] = basis.T
+    if is_numpy_array(basis):
+        components = np.array(basis.T, order="C")
+    else:
+        components = xp.empty(basis.T.shape, dtype=basis.dtype, device=device(basis))
+        components[...] = basis.T
     if 0 in components.shape:
         return components
-    high, low = xp.argmax(components, axis=1), xp.argmin(components, axis=1)
-    numbers = xp.arange(components.shape[0], device=device(components))
-    largest, least = components[numbers, high], -components[numbers, low]
-    # Of two loadings of the same size the first counts, as numpy.argmax of the sizes has it.
-    down = (least > largest) | ((least == largest) & (low < high))
-    components *= xp.astype(1 - 2 * xp.astype(down, xp.int8), components.dtype)[:, None]
+    largest, least = xp.max(components, axis=1), -xp.min(components, axis=1)
+    down, tied = least > largest, least == largest
+    if bool(tied.any()):
+        # Of two loadings of the same size the first counts, as numpy.argmax of the sizes has it.
+        first = xp.argmin(components, axis=1) < xp.argmax(components, axis=1)
+        down = down | (tied & first)
+    components *= xp.where(down, -1.0, 1.0)[:, None]
     return components
 
 
@@ -211,8 +220,8 @@ def continued(
     B : ndarray of shape (<= w, w)
     """
     xp = namespace(z)
-    edges = np.cumsum([0, *(block.shape[1] for block in basis)])
-    held = np.zeros((int(edges[-1]), z.shape[1]))
+    edges = _edges(basis)
+    held = np.zeros((edges[-1], z.shape[1]))
 
     def take_out(x: Array, which: range | tuple[int, ...], factor: np.ndarray | None) -> None:
         parts: list[Array] = []
@@ -242,7 +251,7 @@ def _above(floor: float, z: Array) -> tuple[Array, np.ndarray]:
     xp = namespace(z)
     q, upper = orthonormalise(z, times=1, triangle=False)
     upper = upper.astype(np.float64)
-    if _smallest(upper) > floor:
+    if smallest(upper) > floor:
         return q, upper
     left, sizes, right = np.linalg.svd(upper)
     kept = int(np.sum(sizes > floor))
@@ -252,7 +261,7 @@ def _above(floor: float, z: Array) -> tuple[Array, np.ndarray]:
     return q @ turn, sizes[:kept, None] * right[:kept]
 
 
-def _smallest(square: np.ndarray) -> float:
+def smallest(square: np.ndarray) -> float:
     """Return a lower bound on the smallest singular value, usually close to it."""
     try:
         return 1.0 / float(np.linalg.norm(np.linalg.inv(square)))
@@ -284,7 +293,7 @@ def _gram_step(a: Array, triangle: bool) -> tuple[np.ndarray, float] | None:
     if not (np.isfinite(size).all() and (size > 0).all()):
         return None
     # Scaled to unit columns first: lengths of different size would look like dependence.
-    factors = (_cholesky if triangle else _roots)(gram / size / size[:, None])
+    factors = _factors(gram / size / size[:, None], triangle)
     if factors is None:
         return None
     skew = float(np.sum(factors[1] ** 2)) * a.shape[1] * a.shape[0] * 2.0**-53
@@ -298,23 +307,21 @@ def _gram_step(a: Array, triangle: bool) -> tuple[np.ndarray, float] | None:
     return factor, skew
 
 
-def _cholesky(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return upper triangular ``U`` with ``U^T U = gram`` and its inverse, or ``None``."""
-    try:
-        upper = np.linalg.cholesky(gram).T
-        inverse = np.linalg.inv(upper)
-    except np.linalg.LinAlgError:
-        return None
-    # The inverse shows near dependence, which the diagonal of a triangle can hide.
-    return (upper, inverse) if np.abs(inverse).max() <= 1e5 else None
+def _factors(gram: np.ndarray, triangle: bool) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return ``F`` with ``F^T F = gram`` and its inverse, or ``None`` near dependence.
 
-
-def _roots(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return ``L^(1/2) R^T`` and its inverse, from ``gram = R L R^T``, or ``None``.
-
-    Entry by entry the product of their absolute values is at most ``|R| |R|^T``, so that rounding
+    ``F`` is upper triangular, or ``L^(1/2) R^T`` from ``gram = R L R^T``.  Then the product of the
+    absolute values of ``F^T`` and ``F`` is entry by entry at most ``|R| |R|^T``, so that rounding
     errors of small directions stay small in the product ``Q B``.
     """
+    if triangle:
+        try:
+            upper = np.linalg.cholesky(gram).T
+            inverse = np.linalg.inv(upper)
+        except np.linalg.LinAlgError:
+            return None
+        # The inverse shows near dependence, which the diagonal of a triangle can hide.
+        return (upper, inverse) if np.abs(inverse).max() <= 1e5 else None
     values, turn = np.linalg.eigh(gram)
     if not values[0] > 1e-10 * values[-1]:
         return None
@@ -324,8 +331,9 @@ def _roots(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
 
 def combine(blocks: tuple[Array, ...], turn: np.ndarray, like: Like) -> Array:
     """Return ``V turn``, ``(d, p)`` in the dtype of ``like``, from the blocks of ``V``."""
-    edges = np.cumsum([block.shape[1] for block in blocks])[:-1]
-    parts = [like.asarray(np.ascontiguousarray(part)) for part in np.split(turn, edges)]
+    parts = []
+    for first, last in pairwise(_edges(blocks)):
+        parts.append(like.asarray(np.ascontiguousarray(turn[first:last])))
     xp, shape = like.xp, (blocks[0].shape[0], turn.shape[1])
     out = xp.empty(shape, dtype=like.dtype, device=device(blocks[0]))
 
@@ -339,17 +347,71 @@ def combine(blocks: tuple[Array, ...], turn: np.ndarray, like: Like) -> Array:
     return out
 
 
+def multiplied(square: Array, vectors: Array) -> Array:
+    """Return ``S V``, ``(m, p)``, for a square matrix; the bits do not depend on threads."""
+    xp, (m, p) = namespace(square), vectors.shape
+    if not is_numpy_array(square):
+        return square @ vectors
+    out = xp.empty((m, p), dtype=vectors.dtype)
+    step = max(1, FAST // (m * max(p, 1)))
+    each = step * max(1, 2**18 // (m * step))  # some 2 MB of the matrix for a thread
+
+    def some(rows: slice) -> None:
+        for i in range(rows.start, rows.stop, step):
+            stop = min(i + step, rows.stop)
+            np.matmul(square[i:stop], vectors, out=out[i:stop])
+
+    slices = [slice(i, min(i + each, m)) for i in range(0, m, each)]
+    if m * m * p > WORTH_THREADS // 2:
+        in_threads(some, slices)
+    else:
+        some(slice(0, m))
+    return out
+
+
 def inner_products(blocks: tuple[Array, ...], side: Array) -> np.ndarray:
     """Return ``V^T X``, ``(m, p)`` in float64 on the host, from the blocks of ``V``."""
     xp = namespace(side)
-    width = sum(block.shape[1] for block in blocks)
 
     def some(rows: slice) -> Array:
         wide = xp.astype(side[rows], xp.float64, copy=False)
-        parts = [xp.astype(block[rows], xp.float64, copy=False).T @ wide for block in blocks]
+        parts = []
+        for block in blocks:
+            parts.append(xp.astype(block[rows], xp.float64, copy=False).T @ wide)
         return xp.concat(parts, axis=0)
 
-    return to_numpy(sum(_over_rows(side, width, some)))
+    return to_numpy(sum(_over_rows(side, _edges(blocks)[-1], some)))
+
+
+def centred_product(
+    x: np.ndarray, mean: np.ndarray, scale: np.ndarray | None, vectors: np.ndarray
+) -> np.ndarray:
+    """Return ``((x - mean) / scale) vectors``, ``(n, k)``, of few rows at a time.
+
+    The slices, which determine the bits, depend on the shape alone.
+    """
+    found = np.empty((x.shape[0], vectors.shape[1]), dtype=x.dtype)
+
+    def work(rows: slice) -> None:
+        with np.errstate(all="ignore"):
+            shifted = x[rows] - mean
+            if scale is not None:
+                shifted /= scale
+            np.matmul(shifted, vectors, out=found[rows])
+
+    step = max(1, SLICE_ENTRIES // x.shape[1])
+    rows = [slice(a, a + step) for a in range(0, x.shape[0], step)]
+    with one_blas_thread:
+        in_threads(work, rows)
+    return found
+
+
+def _edges(blocks: tuple[Array, ...]) -> list[int]:
+    """Return the columns at which the blocks of a basis begin, and the number of all columns."""
+    edges = [0]
+    for block in blocks:
+        edges.append(edges[-1] + block.shape[1])
+    return edges
 
 
 def _over_rows(a: Array, width: int, work: Callable[[slice], Any]) -> list[Any]:
@@ -361,19 +423,25 @@ def _over_rows(a: Array, width: int, work: Callable[[slice], Any]) -> list[Any]:
     """
     step = a.shape[0] if str(device(a)) != "cpu" else max(1, 2**17 // max(a.shape[1], 1))
     pieces = max(1, -(-a.shape[0] // max(step, 1)))
-    edges = [a.shape[0] * i // pieces for i in range(pieces + 1)]
-    rows = [slice(*pair) for pair in pairwise(edges)]
+    edges = (a.shape[0] * np.arange(pieces + 1) // pieces).tolist()
+    rows = list(starmap(slice, pairwise(edges)))
     if is_numpy_array(a) and a.shape[0] * a.shape[1] * width > WORTH_THREADS:
         return in_threads(work, rows)
-    return [work(some) for some in rows]
+    return list(map(work, rows))
 
 
-def small_eigh(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def small_eigh(matrix: np.ndarray, few: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Return eigenvalues in descending order, negative ones as 0, and eigenvectors.
 
     Computed in float64 on the host: for a matrix of order ``p``, launching kernels on a GPU would
-    cost more than the work.
+    cost more than the work.  With ``few``, only that many of the leading ones.
     """
+    if few is not None:
+        from scipy.linalg import eigh
+
+        order = matrix.shape[0]
+        values, vectors = eigh(matrix, subset_by_index=(order - few, order - 1), driver="evr")
+        return np.maximum(values[::-1], 0.0), np.ascontiguousarray(vectors[:, ::-1])
     values, vectors = np.linalg.eigh(matrix.astype(np.float64))
     # torch rejects negative strides, and np.ascontiguousarray keeps those of a single column.
     return np.maximum(values[::-1], 0.0), vectors[:, ::-1].copy()

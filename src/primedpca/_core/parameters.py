@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import secrets
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ class Parameters(NamedTuple):
     priming: Any = "auto"
     extra_components: Any = "auto"
     tol: float = math.pi / 1024
-    max_passes: int = 60
+    max_passes: int = 100
     batch_size: int = 1000
     center: bool = True
     scale: Any = None
@@ -79,6 +80,9 @@ def check_options(options: dict[str, Any]) -> None:
     for name in ("center", "whiten", "warm_start"):
         if not isinstance(options[name], (bool, np.bool_)):
             raise ValueError(f"`{name}`={options[name]!r} must be True or False.")
+    verbose = options["verbose"]
+    if not (callable(verbose) or isinstance(verbose, (bool, np.bool_, Integral))):
+        raise ValueError(f"`verbose`={verbose!r} must be 0, 1 or a function.")
     folder = options["checkpoint"]
     if folder is not None and (not isinstance(folder, (str, os.PathLike)) or folder == ""):
         raise ValueError(f"`checkpoint`={folder!r} must be the path of a folder, or None.")
@@ -93,7 +97,7 @@ def as_seed(random_state: Any) -> int:
         As in scikit-learn and NumPy; ``None`` draws a seed from the system.
     """
     if random_state is None:
-        return int(np.random.SeedSequence().generate_state(1)[0])
+        return secrets.randbits(32)
     if isinstance(random_state, (int, np.integer)):
         if random_state < 0:
             raise ValueError(f"`random_state`={random_state} is negative. Use 0 or more.")

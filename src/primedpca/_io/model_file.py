@@ -5,8 +5,6 @@ fitted attributes are checked before any method uses them, so that no method see
 :meth:`primedpca.PrimedPCA.fit` never makes.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import warnings
@@ -19,13 +17,14 @@ from primedpca._core.arrays import to_numpy
 from primedpca._core.parameters import DEFAULTS, check_options, is_real, is_whole
 from primedpca._io.tensor_file import read_file, write_file
 from primedpca.priming import REGISTRY, Given
+from primedpca.priming.column_sums import ColumnSums
 from primedpca.priming.sketch import ROOM, SketchState, Stream
 from primedpca.result import Certificate, Cluster, Plan, Status, Way
 from primedpca.sources import maps
 from primedpca.sources.files.common import check_regular
 
 #: Classes that a file may hold.
-RECORDS = (Given, Certificate, Cluster, Plan, Status, Way, SketchState, Stream)
+RECORDS = (Given, Certificate, Cluster, Plan, Status, Way, SketchState, Stream, ColumnSums)
 TYPES: dict[str, Any] = {kind.__name__: kind for kind in (*REGISTRY.values(), *RECORDS)}
 PLAIN = (type(None), bool, int, float, str, np.generic, np.ndarray)
 #: Parameters that name a path or describe a machine; they are not saved with a model.
@@ -52,9 +51,7 @@ def write_model(
     if "components_" not in fitted:
         raise ValueError("This PrimedPCA is not fitted. Call `fit` before saving it.")
     if Path(path).exists() and not overwrite:
-        raise FileExistsError(
-            f"{os.fspath(path)} already exists. Choose another name, or pass `overwrite`=True."
-        )
+        raise FileExistsError(f"{path} already exists. Use another name, or pass `overwrite`=True.")
     params = {name: value for name, value in params.items() if name not in NOT_KEPT}
     if lost := [name for name, value in params.items() if not _is_plain(value)]:
         warnings.warn(
@@ -185,9 +182,7 @@ def _certificate(name: str, proof: Any, k: int, d: int) -> None:
     _floats(f"{name}.angle_bounds", proof.angle_bounds, (k,), 0.0)
     _floats(f"{name}.eigenvalue_bounds", proof.eigenvalue_bounds, (k, 2), -math.inf, True)
     if proof.kind == "probabilistic" and proof.failure_probability == 0:
-        raise ValueError(
-            "`failure_probability` is 0, but a probabilistic `certificate_` needs more than 0."
-        )
+        raise ValueError("`failure_probability` of a probabilistic `certificate_` must exceed 0.")
     zero = proof.zero
     if not (isinstance(zero, np.ndarray) and zero.dtype == bool and zero.shape == (k,)):
         raise ValueError(f"`certificate_` must have {k} booleans in `zero`.")
@@ -196,10 +191,7 @@ def _certificate(name: str, proof: Any, k: int, d: int) -> None:
     for run in proof.clusters:
         _record(name, run, Cluster, CLUSTER)
         if not (run.start < run.stop <= d and run.start < k):
-            raise ValueError(
-                f"`certificate_` has a cluster {run.start}:{run.stop} (from 0), but only {k} "
-                "components."
-            )
+            raise ValueError(f"`certificate_` has a cluster {run.start}:{run.stop} beyond {k}.")
 
 
 def _history(name: str, history: Any) -> None:
@@ -241,10 +233,21 @@ def _stream(name: str, known: Any, d: int) -> None:
         raise ValueError("`stream_` has more rows of positive weight than rows.")
     if len(known.waiting) != len(known.weights):
         raise ValueError("`stream_` has rows without weights.")
+    _optional(name, known.columns, _column_sums, d)
+    gaps = known.columns is not None and known.columns.filled
     for rows, weights in zip(known.waiting, known.weights, strict=True):
-        _floats(name, rows, (None, d))
+        _floats(name, np.nan_to_num(rows, nan=0.0) if gaps else rows, (None, d))
         _floats(name, weights, (len(rows),), TINY)
     _optional(name, known.scale, _floats, (d,), TINY)
+
+
+def _column_sums(name: str, columns: Any, d: int) -> None:
+    _record(name, columns, ColumnSums, {"scaled filled": (_instance, bool), "depth": (_whole, 0)})
+    for field in ("shift", "sums"):
+        _floats(f"{name}.{field}", getattr(columns, field), (d,))
+    for field in ("weight", "spread", "error", "reach"):
+        _floats(f"{name}.{field}", getattr(columns, field), (d,), 0.0)
+    _floats(f"{name}.fills", columns.fills, (3, d))
 
 
 def _ways(name: str, ways: Any) -> None:
@@ -376,7 +379,7 @@ PLAN = {
     "n_directions": (_whole, 0),
     "reason": (_instance, str),
     "overhead room": (_optional, _number, 0.0, math.inf, True),
-    "patience max_basis": (_optional, _whole, 0),
+    "patience max_basis early": (_optional, _whole, 0),
     "ways": (_ways,),
 }
 HISTORY = _single(

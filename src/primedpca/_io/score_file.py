@@ -1,10 +1,14 @@
-"""Files of scores: ``.npy`` written block by block, and CSV, TSV and Parquet tables."""
+"""Tables of scores, loadings and other numbers: ``.npy``, Zarr, CSV, TSV and Parquet.
 
-from __future__ import annotations
+Scores are written block by block, so that they need not fit into memory.
+"""
 
 import csv
 import os
-from collections.abc import Iterator
+import secrets
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,37 +18,46 @@ from primedpca._core.arrays import to_numpy
 from primedpca._core.atomic_files import atomic_write
 from primedpca._operator.operator import Centred
 from primedpca.engines import LocalEngine
-from primedpca.protocols import Array
-from primedpca.sources.base import OneBlock
-from primedpca.sources.files.common import need
-from primedpca.sources.files.table_columns import reads_as_number
+from primedpca.protocols import Array, DataSource
+from primedpca.sources.base import OneBlock, needed
+from primedpca.sources.files.number_text import reads_as_number
 
-#: Formats of score files; all but the first are tables.
-FORMATS = (".npy", ".csv", ".tsv", ".parquet")
+#: Formats of tables: numbers with names of rows and columns.
+TABLES = (".csv", ".tsv", ".parquet")
+#: Formats of score files; all but the tables hold numbers only.
+FORMATS = (".npy", *TABLES, ".zarr")
 ROWS = 65536  # rows written at a time
+CHUNK_BYTES = 2**22  # of a Zarr store
 #: Spreadsheets run text that begins with one of these as a formula.
 FORMULAS = tuple("=@+-\t\r\n\uff1d\uff20\uff0b\uff0d")
+#: Columns to the left of the numbers, by name.
+Beside = dict[str, np.ndarray]
 
 
 def check_path(out: str | os.PathLike[str]) -> Path:
-    """Return ``out`` as a path, after checking that a new ``.npy`` file can be created there."""
+    """Return ``out`` as a path, after checking that a new file of scores can be created there."""
     path = Path(out)
-    if path.suffix != ".npy":
-        raise ValueError(
-            f"`out`={os.fspath(out)!r} must end in .npy, the format of scores. Rename it, or pass "
-            "an array to write into."
-        )
+    if path.suffix not in FORMATS:
+        known = ", ".join(FORMATS)
+        raise ValueError(f"`out`={os.fspath(out)!r} must end in one of {known}. Rename it.")
     if path.exists() or path.is_symlink():
         raise FileExistsError(f"{path} already exists. Choose another name for `out`.")
     if not path.parent.is_dir():
-        raise FileNotFoundError(
-            f"Folder not found: {path.parent}. Create it, or choose another `out`."
-        )
+        raise FileNotFoundError(f"Folder not found: {path.parent}. Create it, or change `out`.")
     return path
 
 
-def write_scores_file(path: Path, data: Centred, vectors: Array) -> np.ndarray:
-    """Write the scores ``M V`` to a ``.npy`` file in one pass, completely or not at all.
+def write_into(out: Any, scores: Any) -> Any:
+    """Write ``scores`` into the array ``out``, which must have the same shape, and return it."""
+    found, wanted = tuple(getattr(out, "shape", ())), tuple(scores.shape)
+    if found != wanted:
+        raise ValueError(f"`out` must be an array of shape {wanted}, got {found or repr(out)}.")
+    out[...] = scores
+    return out
+
+
+def write_scores_file(path: Path, data: Centred, vectors: Array, names: list[str]) -> Any:
+    """Write the scores ``M V`` to a file in one pass, completely or not at all.
 
     Parameters
     ----------
@@ -52,81 +65,118 @@ def write_scores_file(path: Path, data: Centred, vectors: Array) -> np.ndarray:
         A path that :func:`check_path` has accepted.
     data : Centred
         Data whose mean is known.  Data read in rows need memory for the scores of one block,
-        data read in columns for all scores.
+        data read in columns for all scores.  In tables, the names and labels of their rows stand
+        beside the scores.
     vectors : array of shape (d, k)
         Components as columns.
+    names : list of k str
+        Names of the scores.
 
     Returns
     -------
-    ndarray of shape (n, k)
-        The file as a read-only memory map.
+    ndarray of shape (n, k), zarr.Array or Path
+        The file as a read-only memory map, the array of a Zarr store, or the path of a table.
     """
     shape = (data.shape[0], int(vectors.shape[1]))
     kind = to_numpy(data.narrow(vectors[:0])).dtype
+    blocks = score_blocks(data, vectors)
+    if path.suffix in TABLES:
+        write_table(path, blocks, names, names_and_labels(data.source))
+        return path
+    if path.suffix == ".zarr":
+        return _write_zarr(path, blocks, shape, kind, names)
     # Not a memory map: on a full disk a write raises, but a map kills the process.
     with atomic_write(path) as draft, open(draft, "wb") as file:
         header = {"descr": kind.str, "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)
-        for scores in _in_blocks(data, vectors):
-            data.check_finite(scores)
-            file.write(np.ascontiguousarray(to_numpy(scores)).data)
+        for scores in blocks:
+            file.write(np.ascontiguousarray(scores).data)
     # A file without entries cannot be mapped.
-    whole: np.ndarray = np.load(path, mmap_mode="r" if 0 not in shape else None)
-    return whole
+    return np.load(path, mmap_mode="r" if 0 not in shape else None)
 
 
-def _in_blocks(data: Centred, vectors: Array) -> Iterator[Any]:
+def score_blocks(data: Centred, vectors: Array) -> Iterator[np.ndarray]:
+    """Yield the scores ``M V`` in the order of the rows, in one pass; refuse non-finite ones."""
     source = data.source
     if source.axis == 1:
-        yield data.forward(vectors)
+        scores = data.forward(vectors)
+        data.check_finite(scores)
+        yield to_numpy(scores)
         return
     for i, block in source.scan():
         rows = np.arange(*source.blocks[i])
-        yield data.part(OneBlock(block), rows, LocalEngine(1)).forward(vectors)
+        scores = data.part(OneBlock(block), rows, LocalEngine(1)).forward(vectors)
+        data.check_finite(scores)
+        yield to_numpy(scores)
+
+
+def names_and_labels(source: DataSource) -> Beside:
+    """Return the names and the labels of the rows that a source knows, by their headings."""
+    known = source.traits
+    found = zip(known.headings, (known.row_names(), known.labels()), strict=True)
+    return {heading: _plain(values) for heading, values in found if values is not None}
+
+
+def _plain(values: Any) -> np.ndarray:
+    """Return an array that can be written: dates and other objects become text."""
+    plain = np.asarray(values)
+    if plain.dtype.kind in "biufU":
+        return plain
+    return np.array([None if value is None else str(value) for value in plain], dtype=object)
 
 
 def write_table(
-    path: Path, scores: np.ndarray, names: list[str], before: dict[str, np.ndarray] | None = None
+    path: Path,
+    blocks: Iterable[np.ndarray],
+    names: list[str],
+    beside: Beside | None = None,
+    *,
+    overwrite: bool = False,
 ) -> None:
-    """Write scores as a table, completely or not at all.
+    """Write numbers as a table, completely or not at all.
 
     Parameters
     ----------
     path : Path
-        File to write; its suffix chooses the format, ``.csv``, ``.tsv`` or ``.parquet``.  An
-        existing file is replaced.
-    scores : ndarray of shape (n, k)
-        Scores; may be a memory map, of which 65,536 rows are read at a time.
+        File to write; its suffix chooses the format, ``.csv``, ``.tsv`` or ``.parquet``.
+    blocks : iterable of ndarray of shape (rows, k)
+        The numbers, some rows at a time.
     names : list of k str
-        Names of the score columns.
-    before : dict of ndarray of shape (n,) or None, default=None
-        Columns to the left of the scores, by name.  In text files, an apostrophe is put before
+        Names of the columns of numbers.
+    beside : dict of ndarray of shape (n,) or None, default=None
+        Columns to the left of the numbers, by name.  In text files, an apostrophe is put before
         text that a spreadsheet would run as a formula.
+    overwrite : bool, default=False
+        Whether to replace an existing file.
     """
-    write = _parquet if path.suffix == ".parquet" else _text
+    write: Callable[..., None] = _parquet if path.suffix == ".parquet" else _text
     try:
-        with atomic_write(path, overwrite=True) as draft:
-            write(draft, path.suffix, scores, names, before or {})
+        with atomic_write(path, overwrite=overwrite) as draft:
+            write(draft, path.suffix, _slabs(blocks), names, beside or {})
     except UnicodeEncodeError as error:
-        raise ValueError(
-            f"Scores could not be written to {path}: {error.object[:40]!r} is not valid text (it "
-            "has an unpaired surrogate). Rename it."
-        ) from error
+        words = f"{path} cannot hold {error.object[:40]!r}, which has an unpaired surrogate"
+        raise ValueError(f"{words}. Rename it.") from error
 
 
-def _slabs(n: int) -> Iterator[slice]:
-    return (slice(start, start + ROWS) for start in range(0, max(n, 1), ROWS))
+def _slabs(blocks: Iterable[np.ndarray]) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield at most ``ROWS`` rows at a time, and which of all rows they are."""
+    at = 0
+    for block in blocks:
+        for start in range(0, max(len(block), 1), ROWS):
+            slab = block[start : start + ROWS]
+            yield slice(at, at + len(slab)), slab
+            at += len(slab)
 
 
-def _text(draft: Path, suffix: str, scores: Any, names: list[str], before: Any) -> None:
-    # The fewest digits with which reading the text always gives the same float again.
-    digits = "%.9g" if scores.dtype == np.float32 else "%.17g"
+def _text(draft: Path, suffix: str, slabs: Any, names: list[str], beside: Beside) -> None:
     with open(draft, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, delimiter="\t" if suffix == ".tsv" else ",", lineterminator="\n")
-        writer.writerow(map(_inert, [*before, *names]))
-        for rows in _slabs(scores.shape[0]):
-            texts = [map(_inert, values[rows].tolist()) for values in before.values()]
-            for row, *own in zip(scores[rows].tolist(), *texts, strict=True):
+        writer.writerow(map(_inert, [*beside, *names]))
+        for rows, numbers in slabs:
+            # The fewest digits with which reading the text always gives the same float again.
+            digits = "%.9g" if numbers.dtype == np.float32 else "%.17g"
+            texts = [map(_inert, values[rows].tolist()) for values in beside.values()]
+            for row, *own in zip(numbers.tolist(), *texts, strict=True):
                 writer.writerow([*own, *(digits % value for value in row)])
 
 
@@ -137,14 +187,40 @@ def _inert(value: Any) -> Any:
     return value if value[0] in "+-" and reads_as_number(value) else f"'{value}"
 
 
-def _parquet(draft: Path, suffix: str, scores: Any, names: list[str], before: Any) -> None:
-    arrow, parquet = need("pyarrow", "Parquet"), need("pyarrow.parquet", "Parquet")
+def _parquet(draft: Path, suffix: str, slabs: Any, names: list[str], beside: Beside) -> None:
+    arrow, parquet = (
+        needed(name, "Writing Parquet", "disk") for name in ("pyarrow", "pyarrow.parquet")
+    )
     writer: Any = None
-    for rows in _slabs(scores.shape[0]):
-        columns = [arrow.array(values[rows]) for values in before.values()]
-        block = np.asarray(scores[rows])
-        columns += [arrow.array(np.ascontiguousarray(block[:, j])) for j in range(len(names))]
-        table = arrow.table(columns, names=[*before, *names])
+    for rows, numbers in slabs:
+        columns = [arrow.array(values[rows]) for values in beside.values()]
+        columns += [arrow.array(np.ascontiguousarray(numbers[:, j])) for j in range(len(names))]
+        table = arrow.table(columns, names=[*beside, *names])
         writer = writer or parquet.ParquetWriter(draft, table.schema)
         writer.write_table(table)
     writer.close()
+
+
+def _write_zarr(
+    path: Path, blocks: Iterable[np.ndarray], shape: tuple[int, int], kind: Any, names: list[str]
+) -> Any:
+    """Write the numbers to a new Zarr store; its attribute ``columns`` holds their names."""
+    zarr = needed("zarr", "Writing Zarr", "disk")
+    rows = max(1, min(shape[0], CHUNK_BYTES // (kind.itemsize * max(shape[1], 1))))
+    with _new_folder(path) as draft:
+        look = {"shape": shape, "chunks": (rows, max(shape[1], 1)), "dtype": kind}
+        store = zarr.create_array(draft, attributes={"columns": names}, **look)
+        for at, numbers in _slabs(blocks):
+            store[at] = numbers
+    return zarr.open_array(path, mode="r")
+
+
+@contextmanager
+def _new_folder(path: Path) -> Iterator[Path]:
+    """Yield the path of a folder to fill; rename it to ``path`` when the block ends."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+    try:
+        yield draft
+        os.rename(draft, path)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)

@@ -4,8 +4,6 @@ Arrays are tensors.  Their containers (lists, tuples, dictionaries and a few cla
 knows by name) are JSON in the header.  Reading such a file never runs code from it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json
@@ -94,10 +92,7 @@ def read_file(path: str | os.PathLike[str], kind: str, types: Mapping[str, Any])
         held = found or "something else"
         raise ValueError(f"{name} is not a {kind} of primedpca: it holds {held}.")
     if version != str(FORMAT):
-        raise ValueError(
-            f"{name} has format {version}, but this version of primedpca reads format {FORMAT}. "
-            "Install a newer version."
-        )
+        raise ValueError(f"{name} has format {version}, not {FORMAT}. Install a newer primedpca.")
     if _digest(kind, body or "", tensors) != head.get("sha256"):
         raise ValueError(f"{name} is damaged: its checksum does not match. Restore it from a copy.")
     try:
@@ -166,9 +161,7 @@ def _encodable(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ValueError(
-            f"{text[:40]!r} is not valid text (it has an unpaired surrogate). Rename it."
-        ) from None
+        raise ValueError(f"{text[:40]!r} has an unpaired surrogate. Rename it.") from None
     return text
 
 

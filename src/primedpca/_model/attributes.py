@@ -1,19 +1,15 @@
 """Fitted attributes of the estimator, with the names of scikit-learn's PCA."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 
 from primedpca._core.arrays import to_numpy
-from primedpca._operator.operator import Centred
 from primedpca.protocols import Traits
 from primedpca.result import Decomposition
 from primedpca.sources import maps
 from primedpca.sources.wrappers.mapped import Mapped
-
-__all__ = ["attributes", "check_names", "circumstances", "deviations", "map_of", "write_scores"]
+from primedpca.sources.wrappers.on_device import OnDevice
 
 #: Maximum number of columns whose names are kept: more names would take too much memory.
 MOST_NAMES = 2**20
@@ -51,16 +47,10 @@ def attributes(found: Decomposition, k: int, shape: tuple[int, int]) -> dict[str
     }
 
 
-def circumstances(data: Centred) -> dict[str, Any]:
-    """Return the fitted attributes ``map_`` and ``where_``: row function and place of the fit."""
-    device = data.source.device
-    on = "" if device in (None, "cpu") else f", on {device}"
-    return {"map_": map_of(data.source, data.traits), "where_": data.engine.traits.where + on}
-
-
 def map_of(source: Any, traits: Traits) -> str | None:
     """Return the name of the function that a source applies to its rows, or None."""
     own: Any = source if traits.shared is None else traits.shared.own
+    own = own.source if isinstance(own, OnDevice) else own
     if not isinstance(own, Mapped):
         return None
     function = own.function
@@ -110,18 +100,9 @@ def deviations(variances: np.ndarray, dtype: Any) -> np.ndarray:
 
 
 def _fitting(values: np.ndarray, dtype: Any) -> np.ndarray:
-    """Return ``values`` in ``dtype``, or unchanged in float64 if the largest is out of range."""
+    """Return a copy in ``dtype``, or ``values`` in float64 if the largest is out of range."""
+    if dtype == np.float64:
+        return values.copy()
     info = np.finfo(dtype)
     largest = np.abs(values).max(initial=0.0)
     return values.astype(dtype) if largest == 0 or info.tiny <= largest <= info.max else values
-
-
-def write_scores(out: Any, scores: Any) -> Any:
-    """Write ``scores`` into the array ``out``, which must have the same shape, and return it."""
-    if not hasattr(out, "shape") or tuple(out.shape) != tuple(scores.shape):
-        raise ValueError(
-            f"`out` must be an array of shape {tuple(scores.shape)}, got "
-            f"{getattr(out, 'shape', repr(out))}. Allocate it with the shape of the scores."
-        )
-    out[...] = scores
-    return out

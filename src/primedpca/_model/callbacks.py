@@ -1,13 +1,13 @@
 """Progress reporting: lines, a user's function, and scikit-learn's callbacks (from 1.9)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
+from primedpca._core.notebook import InPlace, in_notebook
 from primedpca._model.attributes import attributes
+from primedpca._model.notebook_html import progress_html
 from primedpca._solve.history import Find, line
 from primedpca._solve.history import Row as Record
 
@@ -33,10 +33,7 @@ except ImportError:  # scikit-learn before 1.9
 
         def set_callbacks(self, *callbacks: Any) -> Any:
             """Raise ImportError, which points to ``verbose`` as the alternative."""
-            raise ImportError(
-                "callbacks need scikit-learn 1.9 or later. Upgrade it, or pass a function as "
-                "`verbose`; it is called with a row of `history_` after every pass."
-            )
+            raise ImportError("callbacks need scikit-learn 1.9; or pass a function as `verbose`.")
 
 
 __all__ = ["CallbackSupportMixin", "watched", "with_callbacks"]
@@ -64,12 +61,12 @@ def watched(
         context = model._init_callback_context(max_subtasks=None)
         context.call_on_fit_task_begin(estimator=model, **about)
 
+    speaker = _speaker(model) if speaks and model.verbose else None
+
     def tell(history: list[Record], find: Find) -> bool:
         model.history_ = history  # callbacks read it from the model
-        if speaks and callable(model.verbose):
-            model.verbose(history[-1])
-        elif speaks and model.verbose:
-            print(line(history[-1], model.tol))
+        if speaker is not None:
+            speaker(history[-1], "")
         if context is None:
             return False
         passed = context.subcontext(task_name="pass")
@@ -90,6 +87,23 @@ def watched(
         )
 
     yield tell
+    if speaker is not None and not callable(model.verbose):
+        speaker(model.history_[-1] if model.history_ else None, model.certificate_ or model.status_)
     if context is not None:
         fitted = {name: value for name, value in vars(model).items() if name.endswith("_")}
         context.call_on_fit_task_end(estimator=model, reconstruction_attributes=fitted, **about)
+
+
+def _speaker(model: Any) -> Callable[[Record | None, Any], None]:
+    """Return a function that shows a row of the history, and the sentence of a fit that ended."""
+    if callable(model.verbose):
+        return lambda row, end: model.verbose(row)
+    if in_notebook():
+        place = InPlace()
+
+        def show(row: Record | None, end: Any) -> None:
+            seen = {"passes": 0.0, "seconds": 0.0} if row is None else row
+            place.show(progress_html(seen, model.tol, str(end)), last=bool(str(end)))
+
+        return show
+    return lambda row, end: print(f"primedpca: {end}" if str(end) else line(row or {}, model.tol))

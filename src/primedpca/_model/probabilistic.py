@@ -5,16 +5,12 @@ covariance ``V^T diag(l - s) V + s I``; undoing the scale ``D`` gives ``D (...) 
 Bishop, "Probabilistic principal component analysis", 1999.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from primedpca._core.arrays import to_numpy
-
-__all__ = ["Model", "covariance", "log_likelihood", "precision"]
 
 
 class Model(NamedTuple):
@@ -93,7 +89,4 @@ def _check_definite(model: Model) -> None:
     """Raise ValueError if the covariance is singular."""
     k, d = model.components.shape
     if (k < d and model.noise <= 0) or not (model.variances > 0).all():
-        raise ValueError(
-            "The fitted model has zero variance in some directions (rank-deficient data), so its "
-            "covariance is singular and there is no density. Lower `n_components`."
-        )
+        raise ValueError("The model is rank-deficient and has no density. Lower `n_components`.")

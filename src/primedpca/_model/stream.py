@@ -1,7 +1,5 @@
 """Streams of rows that arrive in batches and are read once: ``partial_fit`` and ``merge``."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -10,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from primedpca._certify.sketch_bounds import sketch_certificate
-from primedpca._core.allocator import keep_freed
 from primedpca._core.arrays import check_whole_numbers, is_sparse, to_numpy, work_dtype
-from primedpca._core.threads import one_blas_thread
+from primedpca._core.parameters import is_whole
+from primedpca._core.process import keep_freed, one_blas_thread
 from primedpca._core.units import as_bytes
 from primedpca._model.attributes import attributes
 from primedpca._operator import statistics
@@ -21,22 +19,11 @@ from primedpca._operator.operator import Centred
 from primedpca._operator.preparation import stored_means
 from primedpca._operator.scaling import decomposition
 from primedpca.priming import FrequentDirections
-from primedpca.priming.sketch import ROOM, SketchState, Stream, merge, take_in
-from primedpca.protocols import DataSource
+from primedpca.priming.column_sums import column_sums
+from primedpca.priming.sketch import FOLD, ROOM, SketchState, Stream, merge, rescaled, take_in
+from primedpca.protocols import DataSource, Traits
 from primedpca.result import Certificate, Decomposition, Plan, Status
 from primedpca.sources.base import OneBlock
-
-__all__ = [
-    "LEARNT",
-    "as_weights",
-    "check_source",
-    "check_unchanged",
-    "component_count",
-    "empty_stream",
-    "fitted_by",
-    "merged",
-    "taken_in",
-]
 
 #: Maximum number of columns for which ``n_components=None`` keeps all directions.
 ALL_TO = 512
@@ -47,6 +34,8 @@ EACH, BESIDE = 1.5, 64
 #: Peak memory per row of the sketch, in rows of ``d`` numbers, as measured.  It covers the old and
 #: the new sketch, waiting rows, copies of them, and memory that the allocator keeps.
 ROWS_ALIVE = 28
+#: Rows that at least are folded together: every group takes a fixed time besides.
+FOLDED = 1024
 #: Fitted attributes that are computed from the sketch when one of them is first read.
 LEARNT = (
     *("components_", "mean_", "scale_", "n_components_", "n_samples_", "explained_variance_"),
@@ -69,11 +58,8 @@ def component_count(n_components: Any, d: int) -> int:
     k = n_components
     if k is None and d <= ALL_TO:
         return d
-    if not isinstance(k, (int, np.integer)) or isinstance(k, bool) or k < 1:
-        raise ValueError(
-            f"`n_components`={k!r} does not determine the memory of a stream of {d} columns. "
-            "Pass `partial_fit` a whole number, at least 1."
-        )
+    if not is_whole(k) or k < 1:
+        raise ValueError(f"`n_components`={k!r} must be a whole number, at least 1, for a stream.")
     if k > d:
         raise ValueError(f"`n_components`={k} exceeds n_features={d}. Use a smaller value.")
     return int(k)
@@ -92,89 +78,94 @@ def empty_stream(d: int, k: int, parameters: Mapping[str, Any]) -> Stream:
         Parameters of the estimator.  ``priming``, ``scale``, ``center`` and ``max_memory`` are
         used.
     """
-    priming, scale = parameters["priming"], parameters["scale"]
+    priming = parameters["priming"]
     size = priming.sketch_size if isinstance(priming, FrequentDirections) else None
     if size is None:
         size = min(int(EACH * k) + BESIDE, max(k, d))
         budget, each = as_bytes(parameters["max_memory"]), 8.0 * d * ROWS_ALIVE
         if k * each > budget:
-            raise ValueError(
-                f"`max_memory`={budget / 1e6:.0f} MB is less than the {k * each / 1e6:.0f} MB "
-                f"that a sketch for `n_components`={k} needs. Raise `max_memory`, or lower "
-                "`n_components`."
-            )
+            words = f"`max_memory`={budget / 1e6:.0f} MB is less than {k * each / 1e6:.0f} MB"
+            raise ValueError(f"{words}, which a sketch for `n_components`={k} needs. Raise it.")
         size = int(min(budget / each, size))
     keep_freed()  # each group of rows allocates and frees a few arrays of the sketch's size
     like = Centred(OneBlock(np.zeros((1, d)))).like
     center = bool(parameters["center"])
     sketch = FrequentDirections(size).init(like, k, 0)._replace(center=center)
-    scale = None if scale is None else to_numpy(scale).astype(np.float64)
-    return Stream(sketch, (), (), size, 0, 0, True, scale)
+    scaled, filled = _from_columns(parameters)
+    columns = column_sums(d, scaled, filled) if scaled or filled else None
+    return Stream(sketch, (), (), size, 0, 0, True, _as_scale(parameters["scale"]), columns)
+
+
+def _from_columns(parameters: Mapping[str, Any]) -> tuple[bool, bool]:
+    """Whether the deviations of the columns are the scale, and their means fill gaps."""
+    scale = parameters["scale"]
+    return isinstance(scale, str) and scale == "std", parameters["missing"] == "mean"
 
 
 def check_source(source: Any, parameters: Mapping[str, Any]) -> None:
-    """Raise ValueError for parameters and data that need all rows before the first is used."""
+    """Raise ValueError for data that need all rows before the first is used."""
     scale, missing = parameters["scale"], parameters["missing"]
-    if isinstance(scale, str):
-        raise ValueError(
-            f"`scale`={scale!r} needs all rows before the first is used. Pass the scale of each "
-            "column as an array, or use `fit`."
-        )
-    if missing != "error":
-        raise ValueError(
-            f"`missing`={missing!r} needs the means of all rows before the first is used. Replace "
-            "the missing values first, or use `fit`."
-        )
-    if source is None:
+    known = Traits() if source is None else source.traits
+    if isinstance(scale, str) and scale != "std":
+        raise ValueError(f"`scale`={scale!r} must be None, 'std' or one number for each column.")
+    if known.missing == "mean" and missing == "error":
+        words = f"{source!r} fills gaps by the means of all rows. Open it with `missing`='error'"
+    elif known.scale is not None and scale is None:
+        words = f"{source!r} has a scale of its own. Pass one `scale` for all batches"
+    else:
         return
-    if source.traits.missing == "mean":
-        raise ValueError(
-            f"{source!r} fills missing values with the means of all rows, which `partial_fit` "
-            "does not know. Open it with `missing`='error', or use `fit`."
-        )
-    if source.traits.scale is not None and scale is None:
-        raise ValueError(
-            f"{source!r} has a scale of its own, which may differ for the next batch. Pass one "
-            "`scale` for all batches, or use `fit`."
-        )
+    raise ValueError(f"{words}, or use `fit`.")
 
 
 def check_unchanged(known: Stream, k: int, parameters: Mapping[str, Any]) -> None:
     """Raise ValueError for parameters that were changed since the first batch."""
     if k > known.size:
-        raise ValueError(
-            f"`n_components`={k} exceeds {known.size}, the number of directions that the sketch "
-            "has kept since the first batch. Use a smaller value, or start with a new model."
-        )
-    center, scale = bool(parameters["center"]), parameters["scale"]
-    if known.sketch.center != center:
-        raise ValueError(
-            f"`center`={center} differs from the value of the earlier batches. Restore that value, "
-            "or start with a new model."
-        )
-    scale = None if scale is None else to_numpy(scale).astype(np.float64)
-    if not same_scale(scale, known.scale):
-        raise ValueError(
-            "`scale` differs from the value of the earlier batches. Restore that value, or start "
-            "with a new model."
-        )
+        words = f"`n_components`={k} exceeds {known.size}, the size of the sketch"
+    elif known.sketch.center != bool(parameters["center"]):
+        words = f"`center`={parameters['center']} differs from that of earlier batches"
+    elif _from_columns(parameters) != _kinds(known):
+        words = "`scale` or `missing` differs from that of earlier batches"
+    elif not _kinds(known)[0] and not same_scale(_as_scale(parameters["scale"]), known.scale):
+        words = "`scale` differs from that of earlier batches"
+    else:
+        return
+    raise ValueError(f"{words}. Restore the earlier value, or start with a new model.")
+
+
+def _kinds(known: Stream) -> tuple[bool, bool]:
+    return (False, False) if known.columns is None else known.columns[:2]
+
+
+def _as_scale(scale: Any) -> np.ndarray | None:
+    return None if scale is None or isinstance(scale, str) else to_numpy(scale).astype(np.float64)
 
 
 def merged(one: Stream, other: Stream) -> Stream:
     """Return the stream of the rows of both, with a sketch of the size of the first."""
     mine, theirs = (worked_in(part, bool(part.sketch.center)) for part in (one, other))
-    if not same_scale(mine.scale, theirs.scale):
-        raise ValueError(
-            "The two models have different `scale`. Fit both with the same `scale` to merge them."
+    if _kinds(mine) != _kinds(theirs):
+        raise ValueError("The models differ in `scale` or `missing`. Fit both with the same ones.")
+    columns = mine.columns
+    if columns is not None and theirs.columns is not None:
+        columns = columns.joined(theirs.columns)
+    if _kinds(mine)[0] and mine.scale is not None and theirs.scale is not None:
+        # Both are powers of two, so that nothing is rounded.
+        theirs = theirs._replace(
+            sketch=rescaled(theirs.sketch, theirs.scale / mine.scale), scale=mine.scale
         )
+    elif _kinds(mine)[0]:  # one of them has no rows
+        mine = mine._replace(scale=theirs.scale if mine.scale is None else mine.scale)
+    elif not same_scale(mine.scale, theirs.scale):
+        raise ValueError("The two models have different `scale`. Fit both with the same one.")
     factor = None if mine.scale is None else 1 / mine.scale
-    with one_blas_thread():
+    with one_blas_thread:
         sketch = merge(mine.sketch, theirs.sketch, factor)
     return mine._replace(
         sketch=sketch,
         rows=mine.rows + theirs.rows,
         counted=mine.counted + theirs.counted,
         single=mine.single and theirs.single,
+        columns=columns,
     )
 
 
@@ -191,20 +182,21 @@ def fitted_by(known: Stream, n_components: Any, tol: float, certified: bool) -> 
     certified : bool
         Whether to return the certificate as well.
     """
-    sketch = worked_in(known, known.sketch.center).sketch
+    known = worked_in(known, known.sketch.center)
+    sketch, scale = _finished(known)
     d = sketch.sketch.shape[1]
     # Variances are divided by the weight minus 1, which must exceed its rounding error.
     enough = sketch.weight - 1 > (sketch.depth + 16) * 2.0**-50 * sketch.weight
     most = known.counted - 1 if enough else 0
     wanted = d if n_components is None else int(n_components)
     k = min(wanted, known.size, d, most)
-    with one_blas_thread():
-        found, proof = found_by(sketch, known.scale, k)
+    with one_blas_thread:
+        found, proof = found_by(sketch, scale, k)
     if known.single:
         cast = {"components": found.components.astype(np.float32)}
         cast["mean"] = found.mean.astype(np.float32)
-        if known.scale is not None:
-            cast["scale"] = known.scale.astype(np.float32)
+        if scale is not None:
+            cast["scale"] = scale.astype(np.float32)
         found, proof = replace(found, **cast), proof.rounded(2.0**-23)
     proven = k == wanted and bool(proof.met(tol).all())
     reason = "rows come in batches and are seen once"
@@ -238,14 +230,18 @@ def taken_in(known: Stream, source: DataSource, weights: np.ndarray | None, cent
     """
     single = known.single and work_dtype(source.dtype) == "float32"
     known = known._replace(single=single, rows=known.rows + source.shape[0])
-    # As many as a shrunk sketch has room for, less one for the row that corrects the mean.
-    group = max(1, (ROOM - 1) * known.size - 1)
+    # As many as a shrunk sketch has room for, less one for the row that corrects the mean.  If
+    # the sketch holds every direction, many rows are folded at a time.
+    group, d = max(1, (ROOM - 1) * known.size - 1), source.shape[1]
+    group = max(group, FOLDED, 2 * FOLD * d) if known.size >= d else group
     for start, piece in _pieces(source, group):
         kept = to_numpy(piece.toarray() if is_sparse(piece) else piece)
         check_whole_numbers(kept, "`X`")  # no shift is known before all batches have been read
         rows = np.array(kept, np.float64)
-        if not math.isfinite(_peak(rows)):
-            whole = Centred(source, float64=True)
+        filled = known.columns is not None and known.columns.filled
+        if np.isinf(rows).any() or not (filled or math.isfinite(_peak(rows))):
+            missing = "mean" if filled else "error"
+            whole = Centred(source, missing=missing, float64=True)
             statistics.refuse_non_finite(whole, whole.frame)
         here = np.ones(len(rows)) if weights is None else weights[start : start + len(rows)]
         if not (here > 0).all():  # rows of weight zero count as absent
@@ -277,13 +273,15 @@ def worked_in(known: Stream, center: bool) -> Stream:
     """Return the stream with its waiting rows added to the sketch."""
     if not known.waiting:
         return known
-    with one_blas_thread():
+    with one_blas_thread:
         return _worked_in(known, center)
 
 
 def _worked_in(known: Stream, center: bool) -> Stream:
     """Return the same as :func:`worked_in`, for a stream that has waiting rows."""
     rows, here = np.concatenate(known.waiting), np.concatenate(known.weights)
+    if known.columns is not None:
+        known, rows = _with_columns(known, rows, here)
     low, high, _ = statistics.SAFE["float64"]
     ordinary = known.scale is None and known.sketch.unit == 1.0 and bool((here == 1).all())
     if ordinary and low <= _peak(rows) <= high:  # a shortcut that shifts the rows in place
@@ -301,6 +299,50 @@ def _worked_in(known: Stream, center: bool) -> Stream:
     return known._replace(sketch=sketch, waiting=(), weights=())
 
 
+def _with_columns(known: Stream, rows: np.ndarray, here: np.ndarray) -> tuple[Stream, np.ndarray]:
+    """Return the stream with the statistics of more rows, and the rows without gaps.
+
+    The first rows determine the powers of two by which columns are divided, so that columns of
+    large numbers do not fill the sketch.
+    """
+    columns: Any = known.columns
+    columns, rows = columns.add(rows, here).fill(rows, here)
+    scale = known.scale
+    if columns.scaled and scale is None:
+        scale = columns.power_of_two()
+    return known._replace(columns=columns, scale=scale), rows
+
+
+def _finished(known: Stream) -> tuple[SketchState, np.ndarray | None]:
+    """Return the sketch with the deviations of all rows as the scale, and that scale.
+
+    What was filled in for missing values differs from the final means, and deviations are rounded.
+    Both errors of the scatter are bounded, and added to those of rounding.
+    """
+    sketch, scale, columns = known.sketch, known.scale, known.columns
+    if columns is None or not sketch.weight:
+        return sketch, scale
+    slip, factor = 0.0, np.ones_like(columns.spread)
+    if columns.scaled:
+        first, (scale, slip) = scale, columns.deviations(sketch.weight)
+        still = columns.constant() & sketch.center  # no rounding errors are left of them
+        factor = np.where(still, 0.0, first / scale)
+        sketch = rescaled(sketch, factor)
+    unit = sketch.unit / (1.0 if scale is None else scale)
+    with np.errstate(over="ignore"):
+        gaps = math.sqrt(float(np.sum(columns.fill_error() * (factor > 0) * unit**2)))
+        square = columns.spread * (factor > 0)
+        square = square if sketch.center else square + columns.mean**2 * sketch.weight
+        total = float(np.sum(square * unit**2))
+    top = float(np.linalg.norm(sketch.sketch, 2)) ** 2 if len(sketch.sketch) else 0.0
+    size = math.sqrt(top + sketch.loss + sketch.rounding)
+    error = (2 * size + gaps) * gaps + (2 + slip) * slip * (size + gaps) ** 2
+    mean = (columns.mean * sketch.unit - sketch.shift) / (1.0 if scale is None else scale)
+    return sketch._replace(
+        sums=mean * sketch.weight, total=total, rounding=sketch.rounding + error
+    ), scale
+
+
 def _peak(rows: np.ndarray) -> float:
     """Return the largest magnitude; NaN if there is a NaN."""
     return float(np.maximum(np.max(rows), -np.min(rows)))
@@ -315,10 +357,8 @@ def as_weights(sample_weight: Any, n: int) -> np.ndarray | None:
         return None
     weights = to_numpy(sample_weight).astype(np.float64)
     if weights.shape != (n,) or not (np.isfinite(weights) & (weights >= 0)).all():
-        raise ValueError(
-            f"`sample_weight` of shape {weights.shape} must have one finite number, at least 0, "
-            f"for each of the {n} rows of `X`. Use 0 to leave a row out."
-        )
+        words = f"must be {n} finite numbers of at least 0, got shape {weights.shape}"
+        raise ValueError(f"`sample_weight` {words}. Use 0 to leave a row out.")
     return weights
 
 

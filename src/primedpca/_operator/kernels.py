@@ -7,18 +7,25 @@ ones if there are no weights), and ``axis`` is 0 for blocks of rows and 1 for bl
 
 from __future__ import annotations
 
+from operator import add
 from typing import Any
 
 import numpy as np
 
-from primedpca._core.arrays import device, is_numpy_array, is_sparse, namespace
+from primedpca._core.arrays import device, is_device_sparse, is_numpy_array, is_sparse, namespace
+from primedpca._core.process import in_threads
+from primedpca._operator import gpu_products
 from primedpca._operator.preparation import (
     Columns,
+    by_host,
+    in_float32,
+    is_near_zero,
     own_shift,
     positions,
     prepare,
     present_rows,
     stored_counts,
+    weighted_sum,
 )
 from primedpca.protocols import Array, Block, Parts, makes_square
 
@@ -35,8 +42,12 @@ __all__ = [
 
 #: Largest prepared block in bytes that :func:`product` multiplies in one piece.
 PREPARED_BYTES = 3 * 2**21
+#: Multiplications up to which BLAS is three times as fast at products with a few columns.
+FAST = 900_000
+#: Multiplications of a matrix from which two threads share those of an only block.
+SHARED = 2**27
 #: Columns from which sorting a sparse block by its columns pays in :func:`adjoint`.
-MANY = 24
+MANY = 48
 #: Range in which the sum of squares of a column neither overflows nor underflows in any dtype.
 ORDINARY = (2.0**-20, 2.0**50)
 
@@ -46,30 +57,14 @@ def stored(block: Block) -> Parts:
     return Parts((), (block,))
 
 
-def _weighted_sum(a: Block, root: Array | None) -> Array:
-    """Weighted sum of the rows, ``root^T A``, ``(d,)``."""
-    if root is not None:
-        return a.T @ root
-    if is_sparse(a):
-        return a.T @ np.ones(a.shape[0], dtype=a.dtype)
-    return namespace(a).sum(a, axis=0)
-
-
-def _squared_norm(a: Block) -> Array:
-    """Sum of the squares of all entries, in float64."""
-    if is_sparse(a):
-        # NumPy would otherwise sum float32 entries in float32.
-        return np.sum(a.data * a.data, dtype=np.float64)
-    # Row by row first: short sums in the dtype of the block, then one long sum in float64.
-    return namespace(a).sum(_row_squares(a))
-
-
 def _row_squares(a: Block) -> Array:
     """Squared norms of the rows, ``(n,)`` in float64."""
     if is_sparse(a):
         return np.asarray(a.multiply(a).sum(axis=1), dtype=np.float64).ravel()
     xp = namespace(a)
-    return xp.astype(xp.vecdot(a, a), xp.float64)
+    if str(device(a)) == "cpu":
+        return xp.astype(xp.vecdot(a, a), xp.float64)
+    return xp.astype(xp.linalg.vector_norm(a, axis=1), xp.float64) ** 2  # no copy of the squares
 
 
 def _squares_about(a: Block, root: Array | None, offset: Array | None) -> Array:
@@ -92,24 +87,32 @@ def _squares_about(a: Block, root: Array | None, offset: Array | None) -> Array:
     return np.maximum(whole, 0.0)  # rounding may make the difference slightly negative
 
 
-def _gathered(
-    a: Block, root: Array | None, axis: int, gather: bool, shift: Array | None = None
+def _with_statistics(
+    found: Parts,
+    a: Block,
+    root: Array | None,
+    axis: int,
+    shift: Array | None = None,
+    square: Array | None = None,
 ) -> Parts:
-    """Sums that the first pass collects: of all squares, and of each column.
+    """Append to a kernel's results what the first pass collects: sums of squares and of columns.
 
-    A block of columns also returns the shift that it computed from its own entries.
+    A block of columns also returns the shift that it computed from its own entries.  The trace of
+    ``square``, ``A^T A`` or ``A A^T``, is the sum of all squares.
     """
-    if not gather:
-        return Parts()
-    sums, norm = _weighted_sum(a, root), _squared_norm(a)
+    sums = weighted_sum(a, root)
+    if square is not None and square.dtype == a.dtype:
+        norm = square.diagonal().sum(dtype=namespace(square).float64)
+    elif is_sparse(a):
+        # NumPy would otherwise sum float32 entries in float32.
+        norm = namespace(a).sum(a.data * a.data, dtype=namespace(a).float64)
+    else:
+        # Row by row first: short sums in the dtype of the block, then one long sum in float64.
+        norm = namespace(a).sum(_row_squares(a))
     if axis == 0:
-        return Parts((norm, sums))
-    return Parts((norm,), (sums, namespace(sums).zeros_like(sums) if shift is None else shift))
-
-
-def _join(first: Parts, second: Parts) -> Parts:
-    """Return the results of both, those of ``first`` before those of ``second``."""
-    return Parts(first.sums + second.sums, first.stacks + second.stacks)
+        return Parts((*found.sums, norm, sums), found.stacks)
+    shift = namespace(sums).zeros_like(sums) if shift is None else shift
+    return Parts((*found.sums, norm), (*found.stacks, sums, shift))
 
 
 def product(
@@ -128,7 +131,8 @@ def product(
     Both products are made while ``A`` is in cache, so the block is read from memory once.  With
     ``inside``, return ``Y^T Y``, the covariance inside the span of ``V``, instead of ``A^T Y``.
     """
-    if _outgrows_cache(block, vectors.dtype):
+    size = block.shape[0] * block.shape[1] * getattr(vectors.dtype, "itemsize", 8)
+    if is_numpy_array(block) and block.shape[0] >= 64 and size > PREPARED_BYTES:
         # float32 data multiplied in float64 take twice the cache: use half the rows at a time.
         options: Any = {"vectors": vectors, "lift": lift, "columns": columns, "unit": unit}
         options |= {"gather": gather, "inside": inside}
@@ -136,26 +140,20 @@ def product(
         roots = (None, None) if root is None else (root[:half], root[half:])
         first = product(block[:half], root=roots[0], **options)
         second = product(block[half:], root=roots[1], **options)
-        return Parts(tuple(x + y for x, y in zip(first.sums, second.sums, strict=True)))
-    a = prepare(block, vectors.dtype, columns, root, unit)
-    y = _lifted(a @ vectors, lift, root)
-    square = y.T @ y if inside else a.T @ y
-    return _join(Parts((square, _weighted_sum(y, root))), _gathered(a, root, 0, gather))
-
-
-def _outgrows_cache(block: Block, dtype: Any) -> bool:
-    """Whether the prepared block exceeds ``PREPARED_BYTES`` and has enough rows to be halved."""
-    if not is_numpy_array(block) or block.shape[0] < 64:
-        return False
-    itemsize: int = np.dtype(dtype).itemsize
-    return int(np.prod(block.shape)) * itemsize > PREPARED_BYTES
-
-
-def _lifted(y: Array, lift: Array | None, root: Array | None) -> Array:
-    """Return ``Y - a lift^T``; ``Y`` itself if ``lift`` is None."""
-    if lift is None:
-        return y
-    return y - (lift if root is None else root[:, None] * lift)
+        return Parts(tuple(map(add, first.sums, second.sums)))
+    plain = root is None and unit == 1.0 and all(part is None for part in columns[:3])
+    swift = plain and not (inside or gather or is_sparse(block))
+    if swift and gpu_products.serves_whole(block, vectors):
+        a = block  # multiplied as it is stored
+    else:
+        a = prepare(block, vectors.dtype, columns, root, unit)
+        swift = not inside and gpu_products.serves(a, vectors)
+    y = gpu_products.forward(a, vectors) if swift else a @ vectors
+    if lift is not None:
+        y = y - (lift if root is None else root[:, None] * lift)
+    square = gpu_products.adjoint(a, y) if swift else (y if inside else a).T @ y
+    found = Parts((square, weighted_sum(y, root)))
+    return _with_statistics(found, a, root, 0) if gather else found
 
 
 def forward(
@@ -174,11 +172,15 @@ def forward(
 
     With ``squares``, also return the squared norms of the rows of ``A - a offset^T``.
     """
+    if squares and is_device_sparse(block):
+        options: Any = {"vectors": vectors, "columns": columns, "root": root, "unit": unit}
+        options |= {"axis": axis, "gather": gather, "squares": True, "offset": offset}
+        return Parts(*by_host(forward, block, **options))
     columns = own_shift(block, vectors.dtype, columns, unit, root)
     a = prepare(block, vectors.dtype, columns, root, unit)
     rows = (a @ vectors, _squares_about(a, root, offset)) if squares else (a @ vectors,)
-    done = Parts((), rows) if axis == 0 else Parts(rows)
-    return _join(done, _gathered(a, root, axis, gather, columns.shift))
+    found = Parts((), rows) if axis == 0 else Parts(rows)
+    return _with_statistics(found, a, root, axis, columns.shift) if gather else found
 
 
 def adjoint(
@@ -213,7 +215,8 @@ def gram_product(
     if offset is None:
         return Parts((a @ z,))
     z -= offset[:, None] * lift
-    return Parts((_lifted(a @ z, offset @ z, root),))
+    lift = offset @ z
+    return Parts((a @ z - (lift if root is None else root[:, None] * lift),))
 
 
 @makes_square
@@ -226,15 +229,70 @@ def covariance(
     unit: float,
     axis: int,
     gather: bool = False,
+    checks: Array | None = None,
+    rounded: bool = False,
+    alone: bool = False,
 ) -> Parts:
-    """Return ``A^T A`` of a block of rows, or the Gram matrix ``A A^T`` of a block of columns."""
+    """Return ``A^T A`` of a block of rows, or the Gram matrix ``A A^T`` of a block of columns.
+
+    With ``checks``, return its product with the checks as well, made in the arithmetic of ``A``.
+    With ``rounded``, multiply the matrix itself in float32; with ``alone``, in two threads.
+    """
+    if is_device_sparse(block):
+        options: Any = {"dtype": dtype, "columns": columns, "root": root, "unit": unit}
+        options |= {"axis": axis, "gather": gather, "checks": checks, "rounded": rounded}
+        return Parts(*by_host(covariance, block, **options))
+    plain = root is None and unit == 1.0 and columns.factor is None and checks is None
+    if axis == 1 and gather and columns.own and plain and gpu_products.counts(block):
+        square, sums, shift = gpu_products.counted_square(block)
+        norm = namespace(square).linalg.trace(square)
+        return Parts((square, norm), (sums, namespace(sums).full_like(sums, shift)))
+    if columns.own and is_near_zero(block, dtype):
+        columns = columns._replace(own=False)
     columns = own_shift(block, dtype, columns, unit, root)
     # A sparse product adds one entry after the other, so rounding errors grow with the length
     # of the sum.  Float64 keeps them small.
     a = prepare(block, np.float64 if is_sparse(block) else dtype, columns, root, unit)
-    square = a.T @ a if axis == 0 else a @ a.T
+    some = in_float32(a) if rounded else a
+    some = some if axis == 0 else some.T
+    shared = alone and is_numpy_array(some) and some.shape[0] * some.shape[1] ** 2 > SHARED
+    square = _in_three(some) if shared else some.T @ some
     square = square.toarray() if is_sparse(square) else square
-    return _join(Parts((square,)), _gathered(a, root, axis, gather, columns.shift))
+    product = () if checks is None else (_times_square(a if axis == 0 else a.T, checks),)
+    found = Parts((square, *product))
+    return _with_statistics(found, a, root, axis, columns.shift, square) if gather else found
+
+
+def _in_three(a: Array) -> Array:
+    """Return ``A^T A`` of the only block: two threads share its three parts, half of the work each.
+
+    The parts, and so the bits, are the same on any number of threads.
+    """
+    half = a.shape[1] // 2
+    out = np.empty((a.shape[1], a.shape[1]), a.dtype)
+
+    def part(which: int) -> None:
+        with np.errstate(all="ignore"):  # set per thread; what is not finite is found later
+            if which:
+                np.matmul(a[:, :half].T, a[:, half:], out=out[:half, half:])
+                out[half:, :half] = out[:half, half:].T
+            else:
+                out[:half, :half] = a[:, :half].T @ a[:, :half]
+                out[half:, half:] = a[:, half:].T @ a[:, half:]
+
+    in_threads(part, (0, 1))
+    return out
+
+
+def _times_square(a: Array, vectors: Array) -> Array:
+    """Return ``A^T A V`` for a few vectors, by products that are small enough to be fast."""
+    step = FAST // (vectors.shape[0] * vectors.shape[1])
+    if not is_numpy_array(a) or step < 32:
+        return a.T @ (a @ vectors)
+    total = np.zeros_like(vectors)
+    for i in range(0, a.shape[0], step):
+        total += a[i : i + step].T @ (a[i : i + step] @ vectors)
+    return total
 
 
 def moments(
@@ -249,6 +307,9 @@ def moments(
     sparse block does not store are zeros that are present.  A block of columns also returns the
     shift that it computed from its own entries.
     """
+    if is_device_sparse(block):
+        options: Any = {"dtype": dtype, "columns": columns, "root": root, "unit": unit}
+        return Parts(*by_host(moments, block, axis=axis, **options))
     shift = own_shift(block, dtype, columns, unit, root).shift
     a = prepare(block, dtype, Columns(shift=shift, factor=columns.factor), None, unit)
     *parts, reach = (_sparse_moments if is_sparse(block) else _dense_moments)(
@@ -373,6 +434,9 @@ def extent(
     With ``missing``, NaN is a missing value and not counted.  Both magnitudes are those of the
     whole block, repeated for each of its rows (axis 0) or columns (axis 1).
     """
+    if is_device_sparse(block):
+        options: Any = {"dtype": dtype, "columns": columns, "root": root, "unit": unit}
+        return Parts(*by_host(extent, block, missing=missing, axis=axis, **options))
     columns = own_shift(block, dtype, columns, unit, root)
     raw = block.data if is_sparse(block) else block
     ready = prepare(block, dtype, columns, root, unit)

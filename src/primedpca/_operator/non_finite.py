@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
 
-from primedpca._core.arrays import is_sparse, to_numpy
+from primedpca._core.arrays import is_device_sparse, is_sparse, to_numpy
 from primedpca._operator.preparation import positions
 from primedpca.protocols import Array, Operator, is_spread
 
@@ -15,6 +16,7 @@ __all__ = ["check_present", "refuse"]
 
 #: Maximum number of places that an error message names.
 SHOWN = 5
+TEXT_TABLE = re.compile(r"\.[ct]sv(\.gz)?: $", re.IGNORECASE)
 
 
 def check_present(source: Any, there: Array) -> None:
@@ -28,9 +30,13 @@ def check_present(source: Any, there: Array) -> None:
     """
     empty = np.flatnonzero(to_numpy(there) <= 0)
     if empty.size:
+        names = source.traits.feature_names()
+        remedy = "Drop them"
+        if names is not None:
+            remedy = f"Use `exclude`={[str(names[j]) for j in empty[:SHOWN]]!r} of `as_source`"
         raise ValueError(
             f"`X` has {empty.size} column(s) in which every value is missing (first: "
-            f"{_column(source, empty[0])}, counted from 0), so they have no mean. Drop them."
+            f"{_column(source, empty[0])}, counted from 0), so they have no mean. {remedy}."
         )
 
 
@@ -67,7 +73,12 @@ def refuse(data: Operator, count: int) -> None:
     then = ", ".join(str(place[:2]) for place in found[1:])
     more = (f", then at {then}" if then else "") + (" and so on" if len(found) < count else "")
     unfillable = data.missing == "mean" or kind == "infinity"
-    remedy = "Drop or replace it" if unfillable else "Use `missing`='mean', or drop or replace it"
+    if kind == "infinity" and TEXT_TABLE.search(_file(source)):
+        remedy = "Replace it, or use `na_values`='inf' and `missing`='mean'"
+    elif unfillable:
+        remedy = "Drop or replace it"
+    else:
+        remedy = "Use `missing`='mean', or drop or replace it"
     raise ValueError(
         f"{_file(source)}Input X contains {kind}: {count} non-finite value(s), the first at "
         f"{where} {row}, {_column(source, column)}{more} (rows and columns counted from 0). "
@@ -86,8 +97,10 @@ def _bad_entries(data: Operator, block: Any, most: int) -> list[tuple[int, int, 
 
     Rows and columns are counted from 0 within the block.
     """
+    block = block.host if is_device_sparse(block) else block
     with np.errstate(over="ignore"):
-        values = to_numpy(data.wide(block.data if is_sparse(block) else block))
+        wide = block.data.astype(np.float64) if is_sparse(block) else data.wide(block)
+    values = to_numpy(wide)
     bad = np.isinf(values) if data.missing == "mean" else ~np.isfinite(values)
     if is_sparse(block):
         found = np.flatnonzero(bad)[:most]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from primedpca._core.arrays import (
     subtract_outer,
     to_numpy,
     wide_dot,
+    work_dtype,
 )
 from primedpca._operator import kernels, statistics
 from primedpca._operator.preparation import Columns, prepare
@@ -30,6 +32,7 @@ from primedpca._operator.wide_rows import (
     are_wide_rows,
     by_slices,
     gram_of_rows,
+    groups,
 )
 from primedpca.engines import LocalEngine, as_engine
 from primedpca.protocols import Array, Block, DataSource, Engine, Like, Parts, Traits
@@ -41,6 +44,14 @@ __all__ = ["Centred"]
 OPTIONS = ("center", "engine", "float64", "missing", "sample_weight", "scale")
 
 
+@dataclass(slots=True)
+class Meter:
+    """Counter of the passes over the data, shared by the float32 and the float64 operator."""
+
+    passes: float = 0.0
+
+
+@dataclass(slots=True)
 class Ledger:
     """Number of passes so far and the statistics of the first one: the mutable part of an operator.
 
@@ -57,19 +68,9 @@ class Ledger:
         guessed the mean from it.
     """
 
-    __slots__ = ("first", "frame", "meter")
-
-    def __init__(self, frame: Frame, meter: Meter, first: Block | None = None) -> None:
-        self.frame, self.meter, self.first = frame, meter, first
-
-
-class Meter:
-    """Counter of the passes over the data, shared by the float32 and the float64 operator."""
-
-    __slots__ = ("passes",)
-
-    def __init__(self) -> None:
-        self.passes = 0.0
+    frame: Frame
+    meter: Meter
+    first: Block | None = None
 
 
 class Centred:
@@ -118,6 +119,7 @@ class Centred:
     shape: tuple[int, int]
     room: float
     own_mean: bool
+    implicit: bool
     like: Like
     sparse: bool
     root: Array | None
@@ -161,6 +163,7 @@ class Centred:
             shape=source.shape,
             room=HELD_BYTES,
             own_mean=True,  # False where the mean is that of an earlier fit or of more rows
+            implicit=False,  # whether products are corrected instead of dense blocks shifted
             like=like,
             sparse=is_sparse(block),
             root=root,
@@ -219,10 +222,23 @@ class Centred:
         """
         if dtype_name(self.like.dtype) == "float64":
             return self
-        like, ledger = self._wide_like(), self._ledger
+        like = dataclasses.replace(self.like, dtype=self.wide(self.like.asarray([])).dtype)
+        ledger = self._ledger
         root, _, _ = statistics.roots_of(self._weights, self.shape[0], like)
         fresh = Ledger(statistics.before_any_pass(like, self._scale), ledger.meter, ledger.first)
         return self.view(like=like, root=root, _ledger=fresh)
+
+    def implicitly_centred(self) -> Centred:
+        """Return the same data before any pass, centred after the products where that is faster.
+
+        On a GPU a product takes as long as reading the data, and shifting them first three times
+        as long.  Where the mean is so large that digits would cancel, blocks are shifted still.
+        """
+        plain = self.center and not (self.sparse or self.standardise or self.missing == "mean")
+        if not plain or self.source.axis == 1 or self.source.device in (None, "cpu"):
+            return self
+        ledger = self._ledger
+        return self.view(implicit=True, _ledger=Ledger(ledger.frame, ledger.meter, ledger.first))
 
     def share(self, wide: Centred) -> bool:
         """Use the mean and scale that the float64 operator has found, if float32 can hold them."""
@@ -230,10 +246,6 @@ class Centred:
         if frame is not None:
             self.learned(frame)
         return frame is not None
-
-    def _wide_like(self) -> Like:
-        """Return ``like`` with the dtype float64."""
-        return dataclasses.replace(self.like, dtype=self.wide(self.like.asarray([])).dtype)
 
     @property
     def frame(self) -> Frame:
@@ -338,9 +350,7 @@ class Centred:
         """Return ``M^T M / weight``, ``(d, d)`` in float64: one pass over rows."""
         if self.source.axis == 1 or self._off_centre:
             return by_slices(self, 1)
-        parts, away = self._pass(kernels.covariance, dtype=self.like.dtype, axis=0)
-        square = parts.sums[0] / self.weight
-        return square if away is None else square - away[:, None] * away
+        return self._square()[0]
 
     def gram(self) -> Array:
         """Return ``M M^T / weight``, ``(n, n)`` in float64.
@@ -348,21 +358,64 @@ class Centred:
         One pass over columns, or over rows that all fit into memory.
         """
         if self.source.axis == 0 or self._off_centre:
-            return gram_of_rows(self) if are_wide_rows(self) else by_slices(self, 0)
-        parts, away = self._pass(kernels.covariance, dtype=self.like.dtype, axis=1)
-        square = parts.sums[0] / self.weight
-        if away is None:
-            return square
-        # M = P A with the projection P = I - a a^T / weight, because M^T a = 0.
-        a = self._row_roots()
-        side = (square @ a) / self.weight
-        middle = (a @ side) / self.weight
-        return square - side[:, None] * a - a[:, None] * side + middle * (a[:, None] * a)
+            return gram_of_rows(self)[0] if are_wide_rows(self) else by_slices(self, 0)
+        return self._square()[0]
 
-    def batches(
+    def checked_square(self, checks: Array) -> tuple[Array, Array]:
+        """Return the smaller matrix, and its product with ``checks``, from one pass.
+
+        The matrix is the covariance, or the Gram matrix if ``n < d``, as float32 products make it
+        if the data are no finer.  Its product is made in the arithmetic of this operator; see
+        :attr:`squares_at_once`.
+        """
+        make = gram_of_rows if are_wide_rows(self) else Centred._square
+        square, product = make(self, checks)
+        return square, product
+
+    @property
+    def squares_at_once(self) -> bool:
+        """Whether one pass over dense blocks adds up to the smaller matrix."""
+        n, d = self.shape
+        if are_wide_rows(self):
+            return len(groups(self.source, self.room)) == 1
+        return not self.sparse and self.source.axis == (0 if d <= n else 1)
+
+    def _square(self, checks: Array | None = None) -> list[Array]:
+        """Return the covariance of blocks of rows, or the Gram matrix of blocks of columns.
+
+        With ``checks``, its product with them follows, and the matrix is made in float32 if that
+        holds the data.
+        """
+        axis, operands = self.source.axis, dict[str, Any]()
+        operands["alone"] = len(self.source.blocks) == 1 and not self.sparse
+        a = None if axis == 0 else self._row_roots()
+        if checks is not None:
+            operands["checks"] = self._projected(checks, a) if self.center else checks
+            operands["rounded"] = work_dtype(self.source.dtype) == "float32"
+        parts, away = self._pass(kernels.covariance, dtype=self.like.dtype, axis=axis, **operands)
+        square, *product = parts.sums
+        for part in parts.sums:
+            part /= self.weight  # in place: the engine does not use the sums again
+        if axis == 0 and away is not None:
+            subtract_outer(square, away, away)
+            for part in product:
+                subtract_outer(part, away, away @ checks)
+            return [square, *product]
+        if away is not None or (self.center and product):
+            # M = P A with the projection P = I - a a^T / weight, because M^T a = 0.
+            square = self._projected(self._projected(square, a).T, a)
+        return [square, *(self._projected(part, a) if self.center else part for part in product)]
+
+    def _projected(self, columns: Array, a: Array | None) -> Array:
+        """Return ``columns`` without their parts along ``a``, the square roots of the weights."""
+        return columns if a is None else columns - a[:, None] * ((a @ columns) / self.weight)
+
+    def numbered_batches(
         self, size: int, seed: int | None, epoch: int = 0, start: int = 0
-    ) -> Iterator[Centred]:
-        """Yield mini-batches as small operators with the mean and scale of all rows.
+    ) -> Iterator[tuple[int, Centred]]:
+        """Yield ``(start, batch)``, where ``start`` resumes the epoch after this batch.
+
+        Batches are small operators with the mean and scale of all rows.
 
         Parameters
         ----------
@@ -374,15 +427,6 @@ class Centred:
             Number of the epoch, counted from 0.  Each row is visited once per epoch.
         start : int, default=0
             Number of batches of the epoch to skip.
-        """
-        return (part for _, part in self.numbered_batches(size, seed, epoch, start))
-
-    def numbered_batches(
-        self, size: int, seed: int | None, epoch: int = 0, start: int = 0
-    ) -> Iterator[tuple[int, Centred]]:
-        """Yield ``(start, batch)``, where ``start`` resumes the epoch after this batch.
-
-        Parameters are those of :meth:`batches`.
         """
         self.learn()
         found = self.source.batches(size, seed, epoch, start)
@@ -412,7 +456,7 @@ class Centred:
         shift = frame.mean if self.center and not self.sparse else shift
         columns, offset = Columns(shift, fill, factor), self.wide(frame.offset)
         return self.view(
-            like=self._wide_like(),
+            like=self.in_float64().like,
             root=self.wide(self.root),
             frame=frame.changed(columns=columns, offset=offset),
         )
@@ -427,7 +471,7 @@ class Centred:
         dense = a.toarray()
         if self.frame.offset is None:
             return dense
-        return dense - np.outer(self.narrow(self._row_roots()), self.frame.offset)
+        return dense - self.narrow(self._row_roots())[:, None] * self.frame.offset
 
     def part(self, source: Any, index: np.ndarray, engine: Engine, **changes: Any) -> Centred:
         """Return a subset of the rows as an operator with the same frame.

@@ -18,22 +18,33 @@ import numpy as np
 from primedpca._core.arrays import (
     EXACT,
     dtype_name,
+    is_device_sparse,
     is_numpy_array,
     is_sparse,
+    is_torch_array,
     namespace,
+    to_numpy,
     whole_difference,
+    work_dtype,
 )
 from primedpca.protocols import Array, Block
 
 __all__ = [
     "Columns",
+    "by_host",
+    "in_float32",
+    "is_near_zero",
     "own_shift",
     "positions",
     "prepare",
     "present_rows",
     "stored_counts",
     "stored_means",
+    "weighted_sum",
 ]
+
+#: Types that every library subtracts float32 and float64 from; PyTorch not from bool or uint16.
+ORDINARY = {"uint8", "int8", "int16", "int32", "float16", "bfloat16", "float32", "float64"}
 
 
 class Columns(NamedTuple):
@@ -57,6 +68,11 @@ class Columns(NamedTuple):
     own: bool = False
 
 
+#: Largest squares of the means of all columns together, and of each, in their variances, of a block
+#: that products in this type need not shift; both of about this many rows.
+NEAR, NEAR_ROWS = {"float32": (1.0, 1.0), "float64": (4.0, 16.0)}, 64
+#: Entries of a block up to which it is always shifted.
+LITTLE = 2**15
 _scratch = threading.local()
 _KEPT_BYTES = 2**26  # largest buffer that a thread keeps between blocks
 
@@ -99,8 +115,12 @@ def prepare(
     if is_numpy_array(block):
         return _prepare_numpy(block, np.dtype(dtype), columns, root, unit)
     xp = namespace(block)
+    ordinary = unit == 1.0 and columns.fill is None and dtype_name(block.dtype) in ORDINARY
+    shift = columns.shift if ordinary else None
     if unit == 1.0 and _is_far(block, columns.shift):
         out = whole_difference(block, columns.shift)
+    elif shift is not None and shift.dtype == dtype:
+        out = block - shift  # cast and subtracted at once: no second copy of the block
     else:
         out = xp.astype(block, dtype, copy=False)
         out = out * unit if unit != 1.0 else out
@@ -129,8 +149,9 @@ def _prepare_numpy(
         out[...] = wide if shift is None else wide - shift
     elif unit == 1.0 and _is_far(block, shift):
         out[...] = whole_difference(block, shift)
-    elif unit == 1.0 and shift is not None and fill is None:
-        # One operation from the block's dtype into the buffer: one read and one write of memory.
+    elif unit == 1.0 and shift is not None and fill is None and block.dtype == dtype:
+        # One operation from the block into the buffer: one read and one write of memory.  With a
+        # cast inside, NumPy takes twice the time of a cast and a subtraction in cache.
         np.subtract(block, shift, out=out, dtype=dtype, casting="unsafe")
     else:
         if unit == 1.0:
@@ -148,6 +169,16 @@ def _prepare_numpy(
         absent = np.flatnonzero(root == 0)
         if absent.size:  # 0 times an entry that has overflowed would be NaN
             out[absent] = _absent(block[absent], columns)
+    return out
+
+
+def in_float32(prepared: Array) -> Array:
+    """Return a dense block that was prepared in float64, rounded to float32."""
+    if not is_numpy_array(prepared):
+        xp = namespace(prepared)
+        return xp.astype(prepared, xp.float32)
+    out = _buffer(prepared.shape, np.dtype(np.float32))
+    np.copyto(out, prepared, casting="unsafe")
     return out
 
 
@@ -177,23 +208,53 @@ def _prepare_sparse(
     block: Block, dtype: Any, columns: Columns, root: Array | None, unit: float
 ) -> Block:
     """Return a sparse block with the same pattern, its stored entries prepared."""
-    data = block.data.astype(dtype, copy=False)
-    data = data * np.dtype(dtype).type(unit) if unit != 1.0 else data
+    xp = namespace(block)
+    data = xp.astype(block.data, dtype, copy=False)
+    if unit != 1.0:
+        data = data * (np.dtype(dtype).type(unit) if is_numpy_array(data) else unit)
     if any(value is not None for value in columns[:3]):
         column = _spread(block, 1)
         if columns.fill is not None:
-            data = np.where(np.isnan(data), columns.fill[column], data)
+            data = xp.where(xp.isnan(data), columns.fill[column], data)
         if columns.shift is not None:
             far, shift = unit == 1.0 and _is_far(block, columns.shift), columns.shift[column]
             data = whole_difference(block.data, shift) if far else data - shift
         data = data * columns.factor[column] if columns.factor is not None else data
     if root is not None:
         here = root[_spread(block, 0)]
-        data = np.where(here == 0, _absent(block.data, columns), data * here)
-        data = data.astype(dtype, copy=False)
+        data = xp.where(here == 0, _absent(block.data, columns), data * here)
+        data = xp.astype(data, dtype, copy=False)
     prepared = copy(block)  # shallow: SciPy's constructor would copy the indices
     prepared.data = data
     return prepared
+
+
+def by_host(function: Any, block: Any, *arguments: Any, **options: Any) -> Any:
+    """Call a function that is needed once or rarely with a sparse block of a device on the host.
+
+    Arrays, also those in tuples, and types are converted both ways.
+    """
+    xp, where = namespace(block), block.device
+
+    def here(value: Any) -> Any:
+        if isinstance(value, xp.dtype):
+            return np.dtype(dtype_name(value))
+        return to_numpy(value) if is_torch_array(value) else value
+
+    def there(value: Any) -> Any:
+        is_array = isinstance(value, (np.ndarray, np.generic))
+        return xp.asarray(value, device=where) if is_array else value
+
+    options = {name: _each(here, value) for name, value in options.items()}
+    return _each(there, function(block.host, *_each(here, arguments), **options))
+
+
+def _each(change: Any, value: Any) -> Any:
+    """Apply a function to a value, or to every value in a tuple."""
+    if not isinstance(value, tuple):
+        return change(value)
+    parts = [_each(change, part) for part in value]
+    return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
 
 
 def positions(block: Block) -> tuple[np.ndarray, np.ndarray]:
@@ -201,8 +262,11 @@ def positions(block: Block) -> tuple[np.ndarray, np.ndarray]:
     return _spread(block, 0), _spread(block, 1)
 
 
-def _spread(block: Block, axis: int) -> np.ndarray:
+def _spread(block: Block, axis: int) -> Array:
     """Row index (axis 0) or column index (axis 1) of each stored entry, counted from 0."""
+    if is_device_sparse(block):
+        places: Array = block.spread(axis)
+        return places
     if (block.format == "csr") == (axis == 1):
         indices: np.ndarray = block.indices
         return indices
@@ -215,12 +279,37 @@ def own_shift(
     """Return ``columns`` with the means of this block as the shift, if ``columns.own`` is set."""
     if not columns.own:
         return columns
+    if is_device_sparse(block):
+        return Columns(*by_host(own_shift, block, dtype, columns, unit, root))
     shift = stored_means(block, dtype, unit, root)
     if is_sparse(block):
         # Only columns that are stored in full: elsewhere the shift would make zeros non-zero.
         full = stored_counts(block, root) == present_rows(block, root)
         shift = np.where(full, shift, 0)
     return columns._replace(shift=shift, own=False)
+
+
+def is_near_zero(block: Block, dtype: Any) -> bool:
+    """Whether the columns of a dense block are so near to zero that they need no shift.
+
+    Rounding errors are relative to the squares about the shift, which may be up to five times
+    those about the mean in float64, and twice in float32.  A subtraction takes up to a third of
+    the time of a small covariance matrix.  Blocks that are sparse, or so small that looking takes
+    longer, are not looked at.
+    """
+    if is_sparse(block) or block.shape[0] * block.shape[1] < LITTLE:
+        return False
+    kind = dtype_name(dtype)
+    if not is_numpy_array(block) and (kind, work_dtype(block.dtype)) != ("float64", "float32"):
+        return False  # on a GPU, looking would wait for it
+    xp, (most, each) = namespace(block), NEAR[kind]
+    some = xp.astype(block[:: max(1, block.shape[0] // NEAR_ROWS)], xp.float64)
+    with np.errstate(all="ignore"):  # overflow and NaN fail the comparisons
+        mean = weighted_sum(some, None) / some.shape[0]
+        squares = mean * mean
+        variances = xp.sum(some * some, axis=0) / some.shape[0] - squares
+        near = xp.sum(squares) <= most * xp.sum(variances)
+        return bool(near & xp.all((squares <= each * variances) & (squares < xp.inf)))
 
 
 def present_rows(block: Block, root: Array | None) -> float:
@@ -233,6 +322,18 @@ def stored_counts(block: Block, root: Array | None) -> np.ndarray:
     rows, columns = positions(block)
     columns = columns if root is None else columns[root[rows] > 0]
     return np.bincount(columns, minlength=block.shape[1])
+
+
+def weighted_sum(a: Block, root: Array | None) -> Array:
+    """Return the weighted sum of the rows, ``root^T A``, ``(d,)``."""
+    if root is not None:
+        return a.T @ root
+    if is_device_sparse(a):
+        return a.T @ namespace(a).ones(a.shape[0], dtype=a.dtype, device=a.device)
+    # For rows in cache, a product is three times as fast as a sum, and of smaller error.
+    if is_sparse(a) or is_numpy_array(a):
+        return a.T @ np.ones(a.shape[0], dtype=a.dtype)
+    return namespace(a).sum(a, axis=0)
 
 
 def stored_means(block: Block, dtype: Any, unit: float = 1.0, root: Array | None = None) -> Array:
@@ -256,9 +357,7 @@ def stored_means(block: Block, dtype: Any, unit: float = 1.0, root: Array | None
         root = root if bool((root > 0).any()) else None
     with np.errstate(all="ignore"):
         means = (_sparse_means if is_sparse(block) else _dense_means)(block, unit, root)
-    xp = namespace(means)
-    # Zero if the sum overflowed, so that non-finite results can only come from the data.
-    return xp.astype(xp.where(xp.isfinite(means), means, xp.zeros_like(means)), dtype)
+    return namespace(means).astype(means, dtype)
 
 
 def _sparse_means(block: Block, unit: float, root: Array | None) -> np.ndarray:
@@ -271,7 +370,8 @@ def _sparse_means(block: Block, unit: float, root: Array | None) -> np.ndarray:
     columns, data, weight = columns[there], data[there], weight[there]
     totals = np.bincount(columns, data * weight, minlength=block.shape[1])
     counts = np.bincount(columns, weight, minlength=block.shape[1])
-    return totals / np.where(counts > 0, counts, 1.0)
+    means = totals / np.where(counts > 0, counts, 1.0)
+    return np.where(np.isfinite(means), means, 0.0)  # as where a dense sum overflows
 
 
 def _dense_means(block: Block, unit: float, root: Array | None) -> Array:
@@ -281,7 +381,9 @@ def _dense_means(block: Block, unit: float, root: Array | None) -> Array:
     wide = wide * unit if unit != 1.0 else wide
     weight = None if root is None else (xp.astype(root, xp.float64) / float(xp.max(root))) ** 2
     if weight is None:
-        means, some = xp.mean(wide, axis=0), wide[0, :]
+        numpy = is_numpy_array(wide)  # other libraries round a mean in their own way
+        means = weighted_sum(wide, None) / wide.shape[0] if numpy else xp.mean(wide, axis=0)
+        some = wide[0, :]
     else:
         means, some = (weight @ wide) / xp.sum(weight), wide[int(xp.argmax(weight)), :]
     there = None if weight is None else (weight > 0)[:, None]
@@ -293,9 +395,11 @@ def _dense_means(block: Block, unit: float, root: Array | None) -> Array:
         weight = xp.ones_like(kept[:, 0]) if weight is None else weight
         counts = weight @ counted
         means = (weight @ kept) / xp.where(counts > 0, counts, xp.ones_like(counts))
+        # Zero if the sum overflowed, so that non-finite results can only come from the data.
+        means = xp.where(xp.isfinite(means), means, xp.zeros_like(means))
     # The rounded mean of a constant column may differ from the constant.  Comparing all entries
     # is expensive, so only columns whose mean is this near to one entry are compared.
-    near = xp.abs(means - some) <= 2.0**-40 * xp.abs(some)
+    near = (xp.abs(means - some) <= 2.0**-40 * xp.abs(some)) & (means != some)
     if bool(near.any()):
         same = wide[:, near] == some[near]
         if there is not None:

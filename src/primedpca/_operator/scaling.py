@@ -17,7 +17,7 @@ from primedpca._operator.operator import Centred
 from primedpca.protocols import Array
 from primedpca.result import Decomposition
 
-__all__ = ["bounds_in_unit_of_data", "decomposition", "grown", "in_unit_of_data", "widened"]
+__all__ = ["bounds_in_unit_of_data", "decomposition", "grown", "in_unit_of_data"]
 
 
 #: Half the smallest positive number, four times, down and up.
@@ -26,37 +26,25 @@ FOUR_HALVES = np.array([-2, 2]) * np.finfo(np.float64).smallest_subnormal
 
 def in_unit_of_data(data: Centred, variances: Any) -> Any:
     """Return variances with divisor ``n - 1`` instead of ``n``, in the unit of the data."""
+    scaled, gain = variances * (data.weight / (data.weight - 1)), data.frame.gain
+    if gain == 1.0:
+        return scaled
     # Divide by the gain twice: its square may overflow or underflow in float64.
     with np.errstate(over="ignore", under="ignore"):
-        return variances * (data.weight / (data.weight - 1)) / data.frame.gain / data.frame.gain
-
-
-def widened(weight: float, steps: float) -> np.ndarray:
-    """Factors ``(2,)`` for lower and upper bounds that cover the rounding error of ``weight``.
-
-    ``weight`` is a rounded sum with a relative error of at most ``steps`` times ``2^-53``.  The
-    relative error of ``weight - 1`` is larger if the weight is near 1.
-
-    Parameters
-    ----------
-    weight : float
-        Sum of the weights, above 1.
-    steps : float
-        Number of roundings to cover.
-    """
-    slip = steps * 2.0**-53 * weight / (weight - 1)
-    # Not infinity, which times a bound of 0 would be NaN.
-    return np.array([max(0.0, 1 - slip), 1 + 2 * slip if slip < 0.5 else sys.float_info.max])
+        return scaled / gain / gain
 
 
 def bounds_in_unit_of_data(data: Centred, bounds: np.ndarray) -> np.ndarray:
     """Return intervals ``(k, 2)`` in the unit of the data, rounded outward."""
     with np.errstate(over="ignore", under="ignore"):
-        return grown(in_unit_of_data(data, bounds) * widened(data.weight, 4), bounds)
+        return grown(in_unit_of_data(data, bounds), bounds, data.weight, 4)
 
 
-def grown(scaled: np.ndarray, bounds: np.ndarray) -> np.ndarray:
-    """Widen intervals ``(k, 2)`` by the rounding errors of subnormal numbers.
+def grown(scaled: np.ndarray, bounds: np.ndarray, weight: float, steps: float) -> np.ndarray:
+    """Widen intervals ``(k, 2)`` by the rounding errors of a change of unit.
+
+    ``weight`` is a rounded sum with a relative error of at most ``steps`` times ``2^-53``.  The
+    relative error of ``weight - 1`` is larger if the weight is near 1.
 
     Among subnormal numbers, each of up to four operations is off by at most half of the smallest
     positive number.  A positive upper bound therefore stays positive.
@@ -67,7 +55,15 @@ def grown(scaled: np.ndarray, bounds: np.ndarray) -> np.ndarray:
         Intervals after the change of unit.
     bounds : ndarray of shape (k, 2)
         The same intervals before it.  Bounds of exactly 0 are not widened.
+    weight : float
+        Sum of the weights, above 1.
+    steps : float
+        Number of roundings to cover.
     """
+    slip = steps * 2.0**-53 * weight / (weight - 1)
+    # Not infinity, which times a bound of 0 would be NaN.
+    high = 1 + 2 * slip if slip < 0.5 else sys.float_info.max
+    scaled = scaled * np.array([max(0.0, 1 - slip), high])
     return np.where(bounds > 0, np.maximum(scaled + FOUR_HALVES, 0.0), scaled)
 
 
@@ -82,8 +78,8 @@ def decomposition(data: Centred, basis: Array, variances: np.ndarray) -> Decompo
     variances : ndarray of shape (>= k,)
         Variances with divisor ``n`` in the unit of the operator, largest first.
     """
-    both = in_unit_of_data(data, np.append(variances[: basis.shape[1]], data.total))
-    scaled, total = both[:-1], float(both[-1])
+    scaled = in_unit_of_data(data, variances[: basis.shape[1]])
+    total = float(in_unit_of_data(data, np.float64(data.total)))
     if not np.isfinite(scaled).all() or math.isinf(total):
         raise ValueError(
             "The variances of `X` exceed the range of float64. Divide `X` by a large number."

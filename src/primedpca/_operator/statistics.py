@@ -12,14 +12,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from operator import sub
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from primedpca._core.arrays import dtype_name, namespace, to_numpy, work_dtype
+from primedpca._core.arrays import (
+    dtype_name,
+    is_device_sparse,
+    namespace,
+    to_numpy,
+    work_dtype,
+)
 from primedpca._operator import kernels
 from primedpca._operator.non_finite import check_present, refuse
-from primedpca._operator.preparation import Columns, own_shift
+from primedpca._operator.preparation import Columns, is_near_zero, own_shift
 from primedpca.protocols import Array, Like, Operator, is_spread
 
 __all__ = [
@@ -47,6 +54,8 @@ FAR = 8.0
 POOR = 64.0
 #: Unit roundoff of float64.
 UNIT = 2.0**-53
+#: Rows of the first block from which the mean is guessed, about.
+GUESSED = 256
 #: Maximum number of passes that look for a shift and a scale in range.
 LOOKS = 12
 
@@ -152,7 +161,10 @@ def roots_of(weight: Any, n: int, like: Like) -> tuple[Array | None, float, floa
     """
     if weight is None:
         return None, float(n), 1.0
-    values = to_numpy(weight).astype(np.float64)
+    try:
+        values = to_numpy(weight).astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"`sample_weight` must hold numbers: {error}. Convert them.") from error
     if values.shape != (n,):
         raise ValueError(
             f"`sample_weight` has shape {values.shape}, but `X` has {n} rows. Give one weight "
@@ -203,14 +215,15 @@ def guess(data: Operator, frame: Frame) -> Frame:
     """
     if data.standardise or data.missing == "mean":
         return measure(data, frame)
-    if not data.center:
+    if not data.center or (data.implicit and frame.near is None):
         return frame
     if data.sparse and data.source.axis == 0:
         far = far_from_zero(data.first_block(), frame.unit)
         return measure(data, frame) if far else frame
     if frame.near is None and data.source.axis == 1:
         return frame.changed(columns=frame.columns._replace(shift=None, own=True))
-    shift = _first_shift(data, frame)
+    near = frame.near is None and is_near_zero(data.first_block(), data.like.dtype)
+    shift = None if near else _first_shift(data, frame)
     return frame.changed(columns=frame.columns._replace(shift=shift, own=False))
 
 
@@ -229,12 +242,16 @@ def _first_shift(data: Operator, frame: Frame) -> Array:
             start, stop = data.source.blocks[i]
             block = next(iter(data.source.scan(i)))[1]
         root = root[start:stop]
+    elif not data.sparse:
+        # A few rows of the block will do: the pass itself finds how far their mean is off.
+        block = block[:: max(1, block.shape[0] // GUESSED)]
     own = Columns(own=True)  # in sparse blocks, this shifts only columns that are stored in full
     return own_shift(block, data.like.dtype, own, frame.unit, root).shift
 
 
 def far_from_zero(block: Any, unit: float = 1.0) -> bool:
     """Whether a sparse block has a column that is stored in full and far from zero."""
+    block = block.host if is_device_sparse(block) else block
     full = np.flatnonzero(np.bincount(block.indices, minlength=block.shape[1]) == block.shape[0])
     if not full.size:
         return False
@@ -329,8 +346,15 @@ def settle(data: Operator, frame: Frame, shift: Array | None, away: Array) -> Fr
     Dense blocks are shifted by the mean.  Sparse blocks keep the shift of the first pass, and the
     distance ``away`` from it to the mean becomes the offset.
     """
-    if not data.sparse:
-        mean = None if _is_centred(data, frame) else data.narrow(frame.mean)
+    if not (data.sparse or data.implicit):
+        mean: Any = frame.mean
+        if dtype_name(data.like.dtype) == "float32":
+            factor = data.wide(frame.columns.factor)
+            scaled = mean if factor is None else mean * factor
+            # Subtracting so small a mean is below the rounding of float32.  Products in float64,
+            # from which proofs are made, are always shifted.
+            mean = None if float(scaled @ scaled) <= (2.0**-25) ** 2 * frame.total else mean
+        mean = None if mean is None else data.narrow(mean)
         return frame.changed(columns=frame.columns._replace(shift=mean, own=False))
     kept = shift if shift is not None and bool((shift != 0).any()) else None
     columns = frame.columns._replace(shift=kept, own=False)
@@ -344,31 +368,22 @@ def narrowed(data: Operator, frame: Frame) -> Frame | None:
     low, high, _ = range_of(data)
     if frame.total and not low**2 <= frame.total / data.shape[1] <= high**2:
         return None  # a large constant column that is neither centred nor scaled
-    shift, fill, factor, _ = frame.columns
-    parts = [None if part is None else data.narrow(part) for part in (shift, fill, factor)]
-    xp, columns = data.like.xp, Columns(parts[0], parts[1], parts[2])
-    if any(part is not None and not bool(xp.all(xp.isfinite(part))) for part in parts):
-        return None
-    if not data.sparse:
+    xp, narrow = data.like.xp, dict[str, Array]()
+    for name in ("shift", "fill", "factor"):
+        part = getattr(frame.columns, name)
+        if part is not None:
+            narrow[name] = data.narrow(part)
+            if not bool(xp.all(xp.isfinite(narrow[name]))):
+                return None
+    columns = Columns(**narrow)
+    if not (data.sparse or data.implicit):
         found = frame.changed(columns=columns)
         return settle(data, found, None, frame.mean) if data.center else found
-    offset = frame.offset
+    offset, (shift, _, factor, _) = frame.offset, frame.columns
     if shift is not None and offset is not None:
         lost = shift - data.wide(columns.shift)
         offset = offset + (lost if factor is None else lost * factor)
     return frame.changed(columns=columns, offset=None if offset is None else data.narrow(offset))
-
-
-def _is_centred(data: Operator, frame: Frame) -> bool:
-    """Whether the mean is so small that subtracting it is below the rounding of float32.
-
-    Products in float64, from which proofs are made, are always shifted.
-    """
-    if dtype_name(data.like.dtype) != "float32":
-        return False
-    mean: Any = frame.mean
-    mean = mean if frame.columns.factor is None else mean * data.wide(frame.columns.factor)
-    return float(mean @ mean) <= (2.0**-25) ** 2 * frame.total
 
 
 class _Moments(NamedTuple):
@@ -461,12 +476,17 @@ def measure(data: Operator, frame: Frame) -> Frame:
 def _standard(data: Operator, frame: Frame, found: _Moments) -> tuple[Frame, Array]:
     """Return the frame with standard deviations as its scale, and the factors for ``found``.
 
+    The deviations are those of the columns after missing values were replaced by the mean, as in
+    the usual pipeline: such a value adds to the number of rows, and nothing to the sum of squares.
     Columns that are constant up to the rounding of their mean have scale 1.  If the data are
     centred, such columns are multiplied by zero, so that no rounding errors are left of them.
     """
     xp, ones = data.like.xp, namespace(found.away).ones_like(found.away)
     constant = found.is_constant(float(xp.finfo(data.like.dtype).eps))
-    variance = xp.where(constant, ones, found.variance)
+    filled = (
+        found.variance * (found.there / data.weight) if data.missing == "mean" else found.variance
+    )
+    variance = xp.where(constant, ones, filled)
     deviation = xp.sqrt(variance)
     scale = xp.where(constant, ones, deviation / found.gain)
     still = 0 * ones if data.center else 1 / found.gain
@@ -479,11 +499,11 @@ def _standard(data: Operator, frame: Frame, found: _Moments) -> tuple[Frame, Arr
             "the column in another unit."
         )
     # The rounding error of a variance is relative to the mean square about the shift.
-    ratio = xp.where(constant, 0 * ones, found.square / variance)
+    ratio = xp.where(constant, 0 * ones, found.square / xp.where(constant, ones, found.variance))
     # The weight of the zeros of a sparse column is a difference of weights that lie within a
     # factor of 16 of each other, so its relative error is up to 16 times larger.
     chain = chain_of(data) * (16 if data.sparse and data.root is not None else 1)
-    slip = 2 * chain * UNIT * float(xp.max(ratio)) + 4 * UNIT
+    slip = 2 * chain * UNIT * float(xp.max(ratio)) + 6 * UNIT
     frame = frame.changed(scale=data.narrow(scale), gain=1.0, slip=slip)
     return frame, xp.where(constant, still, 1 / deviation)
 
@@ -562,7 +582,8 @@ def chain_of(data: Operator) -> float:
     """Return the maximum number of successive roundings in a sum over the rows."""
     # One per row of a block, then those of the tree in which the blocks are added up.
     blocks = data.source.blocks
-    longest = max(stop - start for start, stop in blocks)
+    starts, stops = zip(*blocks, strict=True)
+    longest = max(map(sub, stops, starts))
     return (longest if data.source.axis == 0 else data.shape[0]) + math.log2(len(blocks)) + 10
 
 
@@ -583,8 +604,8 @@ def in_range(data: Operator, frame: Frame, norm: float) -> float | None:
     if power > 0:  # limited by the largest stored entry, which must not overflow before the shift
         power = min(power, top - math.frexp(_extent(data, frame)[0] * frame.unit)[1])
     info = np.finfo(dtype_name(data.like.dtype))  # the unit itself must be representable, too
-    unit = math.ldexp(frame.unit, max(power, -top))
-    unit = min(max(unit, float(info.tiny)), 2.0 ** (info.maxexp - 1))
+    largest = info.maxexp - math.frexp(frame.unit)[1]
+    unit = max(math.ldexp(frame.unit, min(max(power, -top), largest)), float(info.tiny))
     return None if unit == frame.unit else unit
 
 

@@ -15,11 +15,10 @@ import numpy as np
 
 from primedpca._core.arrays import namespace
 from primedpca._operator import kernels
-from primedpca._operator.statistics import Frame
-from primedpca.engines.tree import cut
+from primedpca.engines.base import cut
 from primedpca.protocols import Array, Block, Operator, is_spread
 from primedpca.sources.base import BlockSource, cut_evenly
-from primedpca.sources.memory.dense import block_length
+from primedpca.sources.memory.dense import cut_in_memory
 
 __all__ = ["HELD_BYTES", "adjoint_of_rows", "are_wide_rows", "by_slices", "gram_of_rows", "groups"]
 
@@ -35,30 +34,34 @@ def are_wide_rows(data: Operator) -> bool:
     return near and data.source.axis == 0 and not data.sparse and data.shape[0] < data.shape[1]
 
 
-def gram_of_rows(data: Operator) -> Array:
-    """Return ``M M^T / weight``, ``(n, n)`` in float64.
+def gram_of_rows(data: Any, checks: Array | None = None) -> list[Array]:
+    """Return ``M M^T / weight``, ``(n, n)`` in float64, and its product with ``checks``, if any.
 
     If all rows fit into ``data.room``, they are read once.  Otherwise one pass finds the mean, and
-    then each pair of the ``g`` groups is held in memory once: ``(g + 1) / 2`` passes more.
+    then each pair of the ``g`` groups is held in memory once: ``(g + 1) / 2`` passes more.  Only
+    rows that are read once have a product; see :meth:`Centred.checked_square`.
     """
     found = groups(data.source, data.room)
     if len(found) == 1:
-        square, frame = data.engine.once(
-            "gram", {"frame": data.frame}, lambda: _gram_at_once(data, found[0])
+        asked = {"frame": data.frame} | ({} if checks is None else {"checks": checks})
+        squares: list[Array]
+        *squares, frame = data.engine.once(
+            "gram", asked, lambda: _gram_at_once(data, found[0], checks)
         )
         data.learned(frame)
         data.count(1)
-        return square
+        return squares
     asked = {"frame": data.learn()}
     square = data.engine.once("gram", asked, lambda: _gram_by_groups(data, found))
     data.count((len(found) + 1) / 2)
-    return square / data.weight
+    return [square / data.weight]
 
 
-def _gram_at_once(data: Operator, everything: tuple[int, int]) -> tuple[Array, Frame]:
+def _gram_at_once(data: Any, everything: tuple[int, int], checks: Array | None) -> tuple[Any, ...]:
     """Return the Gram matrix of rows that are all held in memory, and the frame found with it."""
     inner = data.view(source=Strips([_held(data, *everything)]), frame=data.frame)
-    return inner.gram(), inner.frame
+    made = (inner.gram(),) if checks is None else inner.checked_square(checks)
+    return *made, inner.frame
 
 
 def _gram_by_groups(data: Operator, found: list[tuple[int, int]]) -> Array:
@@ -201,8 +204,8 @@ class Strips(BlockSource):
         self.shape = (sum(part.shape[0] for part in held), held[0].shape[1])
         self.dtype = held[0].dtype
         self.device = None if isinstance(held[0], np.ndarray) else str(held[0].device)
-        step = block_length(self.dtype, self.shape[0], self.device)
-        self.blocks = cut_evenly(self.shape[1], step)
+        rows, length = self.shape
+        self.blocks = cut_in_memory(length, rows, self.dtype, self.device)
 
     def read(self, i: int) -> Block:
         """Return strip ``i``: a view of one group, or a copy if there are several groups."""

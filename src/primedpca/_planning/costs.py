@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 from primedpca._core.arrays import dtype_name
 from primedpca._operator.operator import Centred
 from primedpca._operator.wide_rows import HELD_BYTES
-from primedpca._planning.extra_directions import MEMORY
 from primedpca._planning.rates import CORE, DEVICE, Rates
 from primedpca.priming import BlockKrylov, Exact
-from primedpca.priming.block_krylov import default_basis
+from primedpca.priming.block_krylov import LOOKS, PART, default_basis
+from primedpca.priming.extra_directions import MEMORY
 from primedpca.result import Way
 
-__all__ = ["Load", "exact_way", "krylov_way", "ways"]
+__all__ = ["Load", "exact_way", "explicit_way", "krylov_way", "ways"]
 
 
 #: Choices are priced for this many workers, whatever the engine has, so that the same data and
@@ -27,6 +28,12 @@ REFERENCE_WORKERS = 2
 #: Random columns that check a proof, of dense and of sparse data, the number of passes that they
 #: ride on, and how many of their images are kept at most.
 CHECKS, RIDES, IMAGES = {False: 8, True: 16}, 2, 8
+#: Part of the time of a full decomposition for which a certificate may be probabilistic.
+WORTH = 0.9
+#: Order up to which a matrix is decomposed in full: that takes no longer than a few steps.
+SMALL = 200
+#: Where the spectrum is flat, block Krylov takes this many times the steps expected.
+FLAT = 3.0
 DISK = 2e9  # bytes a second of a local disk or network, partly served by the system's file cache
 ALLOCATOR = 1.1  # memory of the process over memory in use: the allocator keeps freed blocks
 WAITING_BYTES = 2.0**27  # partial sums that a remote worker may hold
@@ -63,6 +70,10 @@ class Load:
         Bytes of decoded data that the source keeps.
     busy : int, default=1
         Blocks that one process holds at the same time.
+    cast : bool, default=False
+        Whether float32 could hold the numbers that are multiplied in float64.
+    counts : bool, default=False
+        Whether the Gram matrix is made exactly, from products of whole numbers.
     remote : bool, default=False
         Whether other processes, on a cluster, process the blocks; `max_memory` then applies to
         each of them.
@@ -82,6 +93,8 @@ class Load:
     cache: float = 0.0
     busy: int = 1
     remote: bool = False
+    cast: bool = False
+    counts: bool = False
 
     @classmethod
     def of(cls, data: Centred, workers: int = REFERENCE_WORKERS) -> Load:
@@ -102,6 +115,10 @@ class Load:
         stored = entries * (size + 4 * data.sparse)
         cache = traits.cache_bytes
         in_memory = traits.array is not None or cache >= stored
+        rates = CORE if source.device in (None, "cpu") else DEVICE
+        whole = dtype_name(source.dtype) in ("uint8", "int8") and source.axis == 1 and n <= d
+        plain = data.center and data.root is None and data.missing == "error"
+        plain &= data.frame.scale is None and not data.standardise
         # Decoding scales with the workers; the speed of a disk is shared by all of them.
         rate = DISK if traits.read_rate is None else workers * traits.read_rate
         return cls(
@@ -115,16 +132,17 @@ class Load:
             len(source.blocks),
             min(workers, len(source.blocks)),
             math.inf if in_memory else rate,
-            CORE if source.device in (None, "cpu") else DEVICE,
+            rates,
             cache,
             # Unlike seconds, memory uses the true number of workers: `max_memory` must hold.
             min(data.engine.blocks_in_memory(), len(source.blocks)),
             data.engine.traits.remote,
+            counts=whole and plain and rates.counted is not None and not data.sparse,
         )
 
     def in_float64(self) -> Load:
         """Return the load of the same data multiplied in float64, as exact proofs are made."""
-        return self if self.item == 8 else replace(self, item=8)
+        return self if self.item == 8 else replace(self, item=8, cast=True)
 
     @property
     def buffers(self) -> float:
@@ -141,7 +159,7 @@ class Load:
 
     @property
     def overhead(self) -> float:
-        """Fixed cost of a pass, in columns multiplied: ``c`` of ``_planning.extra_directions``."""
+        """Fixed cost of a pass, in columns multiplied: ``c`` of ``priming.extra_directions``."""
         _, each = (self.rates.sparse if self.sparse else self.rates.dense)[self.item]
         reading = self.stored / self.rate
         columns = reading * self.workers / (max(1, self.entries) * each)
@@ -154,6 +172,33 @@ class Load:
         length = self.d if self.axis == 0 else self.n
         added = self.blocks * length * columns * self.rates.add
         return work + added + readings * self.stored / self.rate
+
+
+def _square(load: Load, checks: int = 0) -> float:
+    """Return the seconds to multiply the smaller matrix of dense data, and random columns."""
+    m, rates = min(load.n, load.d), load.rates
+    if load.counts and rates.counted is not None:
+        return load.entries * m * rates.counted / load.workers
+    each = m * rates.square[load.item]
+    if checks:  # in float64, from which the numbers are cast again
+        ready, column = rates.dense[8]
+        each += checks * column + (ready / 4 if load.item == 4 else 0.0)
+    return load.entries * each / load.workers
+
+
+def _formed(load: Load, checks: int = 0) -> float:
+    """Return the seconds of the pass over dense blocks that adds up to the smaller matrix."""
+    added = load.blocks * min(load.n, load.d) ** 2 * load.rates.add / load.workers
+    converted = 0.0 if load.counts else load.product(0)
+    return _square(load, checks) + converted + (0.0 if load.wide_rows else added)
+
+
+def _decomposed(m: int, p: int, rates: Rates) -> float:
+    """Return the seconds for ``p`` eigenvectors of a matrix of order ``m``."""
+    if 6 * (p + 1) < m:
+        cubic, linear = rates.few
+        return m**3 * cubic + m * (linear + rates.order)
+    return m**3 * rates.full + m * rates.order
 
 
 def exact_way(load: Load, p: int, budget: float = math.inf) -> Way:
@@ -178,19 +223,14 @@ def exact_way(load: Load, p: int, budget: float = math.inf) -> Way:
         flops = 2 * pairs
         seconds = (pairs * rates.pairs + load.blocks * m * m * rates.add) / load.workers
     elif aligned:
-        seconds = load.entries * m * rates.square[load.item] / load.workers + load.product(0)
-        seconds += load.blocks * m * m * rates.add / load.workers
+        seconds = _formed(load)
     else:
         # Blocks run across the matrix: it is formed in slices of columns, two passes for each.
         slices = -(-m // max(64, 2**22 // across))
         passes, flops = 2.0 * slices + (load.d > load.n), 4.0 * load.entries * m
         seconds = slices * load.product(m // slices, 2)
-    few = 4 * (p + 1) < m
-    seconds += (
-        rates.step
-        + m**3 * (rates.few if few else rates.full)
-        + (load.product(p) if load.d > load.n else 0.0)
-    )
+    seconds += rates.fit + _decomposed(m, p, rates)
+    seconds += load.product(p) if load.d > load.n else 0.0
     memory = 8.0 * m * m * (2 + load.busy) + 3 * load.item * load.d * p + load.buffers
     if budget < math.inf:  # add LAPACK's workspace and freed blocks that threads have not returned
         memory = ALLOCATOR * (memory + 16.0 * m * m) + load.buffers / 2 + load.busy * 2.0**23
@@ -213,15 +253,60 @@ def _way_of_rows(load: Load, p: int, budget: float) -> Way:
         groups = max(3, math.ceil(2 * load.stored / room))
     passes = 2.0 if groups == 1 else 2 + (groups + 1) / 2
     again = 1 if groups == 1 else 2
-    seconds = again * load.entries * n * rates.square[load.item] / load.workers
+    seconds = again * _square(load)
     seconds += load.product(0, max(1, groups - 1)) + load.product(p)
-    seconds += rates.step + n**3 * (rates.few if 4 * (p + 1) < n else rates.full)
+    seconds += rates.fit + _decomposed(n, p, rates)
     if load.rate < math.inf:
         seconds += (passes - max(1, groups - 1) - 1) * load.stored / load.rate
     held = min(load.stored, room)
     memory = fixed + max(held + vectors, 2 * vectors)
     flops = (1.0 + again) * load.entries * n + 4.0 * n**3
     return Way(Exact(), 1, passes, flops, passes * load.stored, memory, seconds, room)
+
+
+def explicit_way(
+    load: Load, p: int, block: int, tol: float, proven: bool, budget: float = math.inf
+) -> Way:
+    """Return the cost of block Krylov with an explicit covariance or Gram matrix.
+
+    Parameters are those of :func:`krylov_way`.  The time of the steps, which read no data, is that
+    of real spectra; on flat ones they take longer, but the pass that makes the matrix does not.
+    """
+    m, rates, left = min(load.n, load.d), load.rates, load.d > load.n
+    whole = exact_way(load.in_float64() if proven else load, p, budget)
+    steps = math.ceil(krylov_passes(p, block, tol))
+    unit, basis = rates.basis[load.item], 0
+    seconds, flops = _formed(load, CHECKS[False] * proven), float(load.entries) * m
+    for step in range(steps):
+        basis = min(basis + block, m)
+        kept = m * block * (4.0 * basis + 24 * block)
+        flops += 2.0 * m * m * block + kept
+        seconds += (m * m * block / 2 + kept) * unit + rates.step / 2
+        # The small problem is solved after every eighth part of the basis.
+        seconds += rates.small * basis**3 * min(1.0, LOOKS / (step + 1))
+    if basis * PART > m:
+        seconds += _decomposed(m, p, rates)
+    passes = 1.0
+    if left:
+        passes += 1
+        seconds += (load.in_float64() if proven else load).product(p) / 2
+    if proven:
+        seconds += m**3 * rates.factor[load.item] + rates.proof / 3
+        flops += m**3 / 3
+    # The sums, the matrix and its factor; the basis is at most a third as large.
+    memory = whole.memory + load.item * m * (m * (1.0 + proven) + basis)
+    priming = BlockKrylov(block_size=block, side="left" if left else "right", explicit=True)
+    read = passes * load.stored
+    return Way(priming, steps, passes, flops, read, memory, seconds, whole.room)
+
+
+def may_be_explicit(load: Load, p: int) -> bool:
+    """Whether one pass over dense blocks adds up to the smaller matrix, and few are wanted."""
+    m = min(load.n, load.d)
+    aligned = load.wide_rows or load.axis == (0 if load.d <= load.n else 1)
+    # Where most components are wanted, the differences between the last are too small for float32.
+    few = m >= SMALL and 4 * (p + max(8, p // 4) + 1) < m
+    return load.rates is CORE and not load.sparse and aligned and few
 
 
 def krylov_passes(p: int, block: int, tol: float) -> float:
@@ -262,6 +347,9 @@ def krylov_way(
     steps = math.ceil(krylov_passes(p, block, tol))
     seconds, flops, basis, rates = 0.0, 0.0, 0, load.rates
     checks = CHECKS[load.sparse] * proven
+    # On a GPU, a look by the host may cost more than a step: none before one can be the last.
+    early = load.product(block, readings) > rates.small * (block * steps) ** 3
+    first = 1 if rates is CORE else max(1, steps - early)
     for step in range(steps):
         columns = block + checks * (step >= steps - RIDES)
         basis = min(basis + block, length)
@@ -269,7 +357,7 @@ def krylov_way(
         kept = length * columns * (4.0 * basis + 24 * columns)
         flops += 4.0 * load.entries * columns + kept
         seconds += load.product(columns, readings) + kept * rates.basis[load.item]
-        seconds += rates.small * basis**3 + rates.step
+        seconds += rates.step + rates.small * basis**3 * (step + 1 >= first)
     combined = 2.0 * basis * p * rates.basis[load.item]
     passes, keep = float((steps + proven) * readings), False
     if proven:
@@ -296,7 +384,7 @@ def krylov_way(
         fixed = ALLOCATOR * (fixed + _at_worst(load, length, p, block, basis, proven))
     if keep:
         fixed += images if budget < math.inf else load.item * load.d * basis
-    priming = BlockKrylov(block_size=block, side=side, keep_images=keep)
+    priming = BlockKrylov(block_size=block, side=side, keep_images=keep, first_look=first)
     return _within(
         budget,
         Way(priming, steps, passes, flops, passes * load.stored, fixed, seconds),
@@ -357,6 +445,8 @@ def ways(
     proven: bool,
     budget: float = math.inf,
     p_exact: int | None = None,
+    learns: bool = False,
+    p_explicit: int | None = None,
 ) -> list[Way]:
     """Return all algorithms that fit into memory, cheapest first.
 
@@ -373,6 +463,10 @@ def ways(
         Limit on memory in bytes.
     p_exact : int or None, default=None
         Number of directions of a full decomposition; ``None`` means ``p``.
+    learns : bool, default=False
+        Whether one more pass computes scales or the means of known values first.
+    p_explicit : int or None, default=None
+        Number of directions with an explicit matrix; ``None`` means ``p``.
 
     Raises
     ------
@@ -381,21 +475,35 @@ def ways(
     """
     m = min(load.n, load.d)
     found = [exact_way(load.in_float64() if proven else load, p_exact or p, budget)]
-    sides, sizes = ["right", "left"], (8, 16, 32, p)
+    q = p_explicit or p
+    if may_be_explicit(load, q):
+        choices = [explicit_way(load, q, min(b, q), tol, proven, budget) for b in (8, 16)]
+        best = min(choices, key=attrgetter("seconds"))
+        at_once = not load.wide_rows or load.stored <= best.room
+        if at_once and best.seconds < (WORTH if proven else 1.0) * found[0].seconds:
+            found.append(best)
+    sides, blocks, multiplied = ["right", "left"], [], load
+    for block in sorted({min(8, p), min(16, p), min(32, p), p}):
+        # A basis of half the dimensions saves nothing over a full decomposition.
+        if block * krylov_passes(p, block, tol) < m / 2:
+            blocks.append(block)
     if proven and budget < math.inf:
         # Beyond the reach of the checks, a proof goes on in float64 and from the right.
-        sides, load = ["right"], load.in_float64()
+        sides, multiplied = ["right"], load.in_float64()
     for side in sides:
-        for block in sorted({min(size, p) for size in sizes}):
-            # A basis of half the dimensions saves nothing over a full decomposition.
-            if block * krylov_passes(p, block, tol) < m / 2:
-                found.append(krylov_way(load, p, block, side, tol, proven, budget))
+        for block in blocks:
+            found.append(krylov_way(multiplied, p, block, side, tol, proven, budget))
     fitting = [way for way in found if way.memory <= budget]
     if not fitting:
-        leanest = min(found, key=lambda way: way.memory)
+        leanest = min(found, key=attrgetter("memory"))
         raise ValueError(
             f"`max_memory`={budget / 1e6:.0f} MB is less than the {leanest.memory / 1e6:.0f} MB "
             f"that {leanest.name} needs, which needs the least. Raise `max_memory` or lower "
             "`n_components`."
         )
-    return sorted(fitting, key=lambda way: way.seconds)
+    if learns:
+        seconds = load.product(0)
+        for i, way in enumerate(fitting):
+            passes, read = way.passes + 1, way.bytes + load.stored
+            fitting[i] = replace(way, passes=passes, bytes=read, seconds=way.seconds + seconds)
+    return sorted(fitting, key=attrgetter("seconds"))

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from primedpca._planning.costs import ALLOCATOR, Load, exact_way, krylov_way
+from primedpca._planning.costs import ALLOCATOR, Load, exact_way, explicit_way, krylov_way
 from primedpca.result import Plan
 from primedpca.sources.base import GROUP_BYTES
 
@@ -45,6 +45,10 @@ def within_budget(
     if kind == "exact":
         way = exact_way(load, p, budget)
         _check(way.memory, budget, "a full decomposition", "Raise it, or use `priming`='auto'")
+        return replace(plan, room=way.room)
+    if kind == "probes" and priming.explicit:
+        way = explicit_way(load, p, priming.block_size or p, tol, proven, budget)
+        _check(way.memory, budget, way.name, "Raise it, or use `priming`='auto'")
         return replace(plan, room=way.room)
     if kind == "probes":
         way = krylov_way(load, p, priming.block_size or p, priming.side, tol, proven, budget)

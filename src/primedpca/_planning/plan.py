@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,11 @@ import numpy as np
 from primedpca._core.parameters import DEFAULTS, check_options, is_proven, is_whole
 from primedpca._core.units import as_bytes
 from primedpca._operator.operator import Centred
-from primedpca._planning.costs import REFERENCE_WORKERS, Load, ways
-from primedpca._planning.extra_directions import best_extra
+from primedpca._planning.costs import FLAT, REFERENCE_WORKERS, Load, ways
 from primedpca._planning.memory_limits import within_budget
+from primedpca._planning.rates import CORE
 from primedpca.priming import REGISTRY, BlockKrylov, Exact, as_priming
+from primedpca.priming.extra_directions import best_extra
 from primedpca.result import Plan, Way
 from primedpca.sources import as_source
 from primedpca.sources.wrappers.on_device import on_device
@@ -71,7 +73,8 @@ def plan(
         raise TypeError(f"Unknown option: `{min(unknown)}`. Use parameters of PrimedPCA.")
     check_options(known | {"n_components": n_components})
     preparation = {name: known[name] for name in ("center", "scale", "missing", "engine")}
-    source = on_device(as_source(X), known["device"])
+    limit = as_bytes(known["max_memory"])
+    source = on_device(as_source(X), known["device"], limit)
     data = Centred(source, sample_weight=sample_weight, **preparation)
     guess = isinstance(n_components, str) and n_components == "mle"
     found = make_plan(
@@ -81,7 +84,7 @@ def plan(
         known["extra_components"],
         tol=known["tol"],
         proven=is_proven(known),
-        max_memory=as_bytes(known["max_memory"]),
+        max_memory=limit,
         batch_size=known["batch_size"],
     )
     return _with_probe(found, data)
@@ -123,23 +126,26 @@ def make_plan(
     """Choose the priming and the number of directions.
 
     ``priming="auto"`` is the cheapest of: a full decomposition of the covariance or the Gram
-    matrix, whichever is smaller, and block Krylov from the right or the left with blocks of 8, 16,
-    32 or as many columns as directions.  :mod:`primedpca._planning.costs` estimates the cost of
-    each.  The usual outcome:
+    matrix, whichever is smaller; block Krylov with that matrix, formed in one pass, with blocks of
+    8 or 16 columns; and block Krylov with the data, from the right or the left, with blocks of 8,
+    16, 32 or as many columns as directions.  :mod:`primedpca._planning.costs` estimates the cost
+    of each.  The usual outcome:
 
     ==========================================  =================================================
     data                                        ``priming="auto"``
     ==========================================  =================================================
-    the smaller side is short (to about 1000),  exact
+    the smaller side is short (to about 300),   exact
     or ``k`` is a large part of it
-    dense, both sides long                      block Krylov, blocks of 16 or 32 columns
+    dense, the smaller side up to about 1000    block Krylov with an explicit matrix
+    dense, both sides long                      block Krylov, blocks of 16 or 32 columns; with an
+                                                explicit matrix once the spectrum proves flat
     sparse                                      block Krylov, blocks of 16, or of 8 without a
                                                 certificate: flops dominate
     read in columns, no certificate             block Krylov from the left
     a fractional ``n_components``               exact up to order 2048, else block Krylov
     ==========================================  =================================================
 
-    ``extra_components="auto"`` follows ``_planning.extra_directions`` with the fixed cost of a
+    ``extra_components="auto"`` follows ``priming.extra_directions`` with the fixed cost of a
     pass; subspace iteration adapts the number to the spectrum during the fit.
 
     Parameters
@@ -157,7 +163,8 @@ def make_plan(
     batch_size : int, default=1000
         Rows of a mini-batch.
     """
-    k = _check_count(n_components, data)
+    m = min(data.shape)
+    k = _check_count(n_components, m)
     asked = not (isinstance(priming, str) and priming == "auto")
     if max_memory < math.inf and isinstance(k, float):
         raise ValueError(
@@ -166,46 +173,82 @@ def make_plan(
         )
     if isinstance(k, float):
         return _plan_for_share(data, k, priming)
-    reason, considered, shown = "as requested", list[Way](), list[Way]()
-    m, load = min(data.shape), Load.of(data)
+    load = Load.of(data)
     overhead = load.overhead
-    if not asked:
-        p = min(k + _extra(extra_components, BlockKrylov, k, overhead), m)
-        p_exact = min(k + _extra(extra_components, Exact, k, overhead), m)
-
-        def priced(load: Load) -> list[Way]:
-            found = ways(load, p, tol, proven, max_memory, p_exact)
-            learns = data.standardise or data.missing == "mean"
-            return [_after_a_pass(way, load) for way in found] if learns else found
-
-        considered = priced(load)
-        priming = considered[0].priming
-        # Seconds are shown for the engine's workers; the order stays that for two workers.
-        shown, workers = considered, data.engine.traits.workers
-        if workers != REFERENCE_WORKERS:
-            here = {way.name: way for way in priced(Load.of(data, workers))}
-            shown = [replace(way, seconds=here.get(way.name, way).seconds) for way in considered]
-        reason = _why(shown) + _absent(data)
-    priming = as_priming(priming) if asked else priming
-    extra = _extra(extra_components, type(priming), k, overhead)
-    given = priming.width()
-    if given is not None:  # the user's directions: use them all
-        extra = max(0, given - k)
-    patience = None
-    exact = [way for way in considered if way.priming.traits.certifier == "exact"]
-    if exact and priming.traits.certifier == "probes":
-        # Steps after which a full decomposition takes over: as long as that would take, and at
-        # least twice the steps that were expected.
-        each = considered[0].seconds / considered[0].steps
-        patience = max(math.ceil(exact[0].seconds / each), 2 * considered[0].steps)
-    room = exact[0].room if exact else None
     fixed = overhead if isinstance(extra_components, str) else None
-    plan = Plan(priming, k, min(k + extra, m), reason, tuple(shown), fixed, patience, room)
     if asked:
+        priming = as_priming(priming)
+        extra = _extra(extra_components, type(priming), k, overhead)
+        given = priming.width()
+        if given is not None:  # the user's directions: use them all
+            extra = max(0, given - k)
+        plan = Plan(priming, k, min(k + extra, m), "as requested", overhead=fixed)
         limits: dict[str, Any] = {"tol": tol, "proven": proven, "batch_size": batch_size}
-        load = load.in_float64() if proven else load
-        return within_budget(plan, load, max_memory, **limits)
+        return within_budget(plan, load.in_float64() if proven else load, max_memory, **limits)
+    p = min(k + _extra(extra_components, BlockKrylov, k, overhead), m)
+    p_exact = min(k + _extra(extra_components, Exact, k, overhead), m)
+    p_explicit = min(k + _extra(extra_components, BlockKrylov, k, 0.0), m)
+    learns = data.standardise or data.missing == "mean"
+    # Seconds are shown for the engine's workers; the order stays that for two workers.
+    workers = data.engine.traits.workers
+    own = workers != REFERENCE_WORKERS and load.rates is CORE
+    here = Load.of(data, workers) if own else load
+    options = (tol, proven, max_memory, p_exact, learns, p_explicit)
+    plan = _cheapest(load, here, k, fixed, p, *options)
+    if count := data.traits.missing_chunks:
+        reason = f"{plan.reason}; {count} chunks are absent and read as the fill value"
+        plan = replace(plan, reason=reason)
     return plan
+
+
+@lru_cache(64)  # fits of the same shape follow one another, and planning a small one takes a while
+def _cheapest(load: Load, here: Load, k: int, fixed: float | None, p: int, *limits: Any) -> Plan:
+    """Return the plan of least cost on two workers, with the seconds on those that are ``here``.
+
+    The ``limits`` are further arguments of :func:`ways`: tol, proven, max_memory, p_exact, learns
+    and p_explicit.
+    """
+    considered = ways(load, p, *limits)
+    best, shown = considered[0], considered
+    if here is not load:
+        seconds = {way.name: way.seconds for way in ways(here, p, *limits)}
+        shown = [replace(way, seconds=seconds.get(way.name, way.seconds)) for way in considered]
+    patience, room, early = _turns(considered)
+    if best.priming.traits.certifier == "exact":
+        p = limits[3]
+    elif best.priming.explicit:
+        p = limits[5]
+    reason = _why(shown)
+    return Plan(best.priming, k, p, reason, tuple(shown), fixed, patience, room, early=early)
+
+
+def _turns(considered: list[Way]) -> tuple[int | None, float | None, int | None]:
+    """Return the steps at which another way may take over, and the rows that it may hold.
+
+    Returns
+    -------
+    patience : int or None
+        Steps after which a full decomposition takes over: as long as that would take, and at
+        least twice the steps that were expected.
+    room : float or None
+        Bytes of rows that it may hold.
+    early : int or None
+        Step at which a flat spectrum is recognised, and an explicit matrix takes over.
+    """
+    patience = room = early = None
+    best = considered[0]
+    for way in considered:
+        whole = way.priming.traits.certifier == "exact"
+        if not whole and not way.priming.explicit:
+            continue
+        room = way.room
+        if best.priming.traits.certifier == "exact":
+            continue
+        if whole:  # of a deterministic proof, if the best has an explicit matrix
+            patience = max(math.ceil(way.seconds / (best.seconds / best.steps)), 2 * best.steps)
+        elif not best.priming.explicit and way.seconds < FLAT * best.seconds:
+            early = max(3, round(0.4 * best.steps))
+    return patience, room, early
 
 
 def _plan_for_share(data: Centred, share: float, priming: Any) -> Plan:
@@ -227,30 +270,14 @@ def _plan_for_share(data: Centred, share: float, priming: Any) -> Plan:
     return Plan(priming, share, m, reason, (), patience=patience)
 
 
-def _after_a_pass(way: Way, load: Load) -> Way:
-    """Return the cost with the first pass that computes scales or the means of known values."""
-    return replace(
-        way,
-        passes=way.passes + 1,
-        bytes=way.bytes + load.stored,
-        seconds=way.seconds + load.product(0),
-    )
-
-
 def _why(considered: list[Way]) -> str:
     best = considered[0]
     reads = f"{best.passes:.0f} passes" if best.passes > 1 else "one pass"
     words = f"about {reads}, {_seconds(best.seconds)} and {best.memory / 1e6:.0f} MB of memory"
-    others = [way for way in considered if type(way.priming) is not type(best.priming)]
-    if others:
-        words += f", against {_seconds(others[0].seconds)} for {others[0].name}"
+    for way in considered:
+        if type(way.priming) is not type(best.priming):  # the cheapest of another kind
+            return f"{words}, against {_seconds(way.seconds)} for {way.name}"
     return words
-
-
-def _absent(data: Centred) -> str:
-    """Return words about chunks that a store does not have."""
-    count = data.traits.missing_chunks
-    return f"; {count} chunks are absent and read as the fill value" if count else ""
 
 
 def _seconds(seconds: float) -> str:
@@ -271,8 +298,7 @@ def _extra(extra_components: int | str, kind: type, k: int, overhead: float) -> 
     return int(extra_components)
 
 
-def _check_count(n_components: Any, data: Centred) -> int | float:
-    m = min(data.shape)
+def _check_count(n_components: Any, m: int) -> int | float:
     if n_components is None:
         return m
     if isinstance(n_components, (float, np.floating)) and 0 < n_components < 1:

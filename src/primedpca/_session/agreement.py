@@ -1,7 +1,5 @@
 """Facts in which two fits must agree for one to resume the other: data, options, versions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
@@ -11,8 +9,6 @@ import numpy as np
 from primedpca._core.digest import digest
 from primedpca.protocols import DataSource
 from primedpca.sources.base import fingerprint, library_of
-
-__all__ = ["agreement"]
 
 #: Options that do not change the result; `random_state` is compared only where it is a number.
 FREE = {"checkpoint", "engine", "random_state", "verbose", "warm_start", "whiten"}

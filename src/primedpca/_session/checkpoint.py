@@ -10,8 +10,6 @@ Loops with many steps but a state of fixed size, such as those over mini-batches
 keep their state every half a minute and at their end, in place of the passes that led to it.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import re
@@ -38,12 +36,11 @@ from primedpca.protocols import Engine, Like, Parts
 from primedpca.result import Certificate, Cluster, Decomposition, Plan, Solution, Status, Way
 from primedpca.sources.files.common import check_regular
 
-__all__ = ["TYPES", "Checkpoint"]
-
 #: Seconds between two writes of the state of a loop.
 EVERY = 30.0
 MANIFEST, LOOP, RESULT = (f"{name}.safetensors" for name in ("manifest", "loop", "result"))
 LOCK = "lock"
+AGAIN = "To start again, use another folder; nothing in this one was changed."
 OURS = re.compile(r"\.?(manifest|loop|result|pass-\d{6})\.safetensors(\.\w+)?|lock")
 TYPES: dict[str, Any] = {
     known.__name__: known
@@ -74,6 +71,7 @@ class Checkpoint:
 
     def __init__(self, folder: str | os.PathLike[str], engine: Any = None) -> None:
         self.folder = Path(folder)
+        self._name = f"`checkpoint`={os.fspath(folder)!r}"
         self.engine: Engine = RecordedEngine(as_engine(engine), self)
         self.history: list[dict[str, Any]] = []
         self.interrupts = Interrupts()
@@ -95,8 +93,8 @@ class Checkpoint:
                 self._compare(self._read(MANIFEST)["about"], about)
                 if (self.folder / LOOP).exists():
                     self._loop = self._read(LOOP)
-            else:
-                self._refuse_if(self._files(), "passes but no manifest")
+            elif self._files():
+                raise ValueError(f"{self._name} is damaged: no manifest. {AGAIN}")
             for name in os.listdir(self.folder):
                 if name.startswith("."):  # a file that was being written during a crash
                     (self.folder / name).unlink(missing_ok=True)
@@ -153,10 +151,8 @@ class Checkpoint:
         held = self._read(file)
         if held["asked"] != digest(name, operands):
             raise ValueError(
-                f"the resumed fit has diverged from the checkpoint: {self.folder / file} holds "
-                f"another product, because this machine or its libraries round differently from "
-                f"those that wrote it ({held['machine']}; here: {_machine()}). Resume there, or "
-                "use another folder as `checkpoint` to start again."
+                f"the resumed fit has diverged from the checkpoint: {file} holds another product, "
+                f"as {held['machine']} and here {_machine()} round differently. {AGAIN}"
             )
         self._made += 1
         return (unpack(held["gave"], self._like),)
@@ -202,22 +198,14 @@ class Checkpoint:
 
     def _prepare_folder(self) -> None:
         if self.folder.exists() and not self.folder.is_dir():
-            raise NotADirectoryError(
-                f"`checkpoint`={os.fspath(self.folder)!r} is a file. Use a folder."
-            )
+            raise NotADirectoryError(f"{self._name} is a file. Use a folder.")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise OSError(
-                f"`checkpoint`={os.fspath(self.folder)!r} cannot be created: {error.strerror}. "
-                "Use a folder that can be written."
-            ) from error
+            raise OSError(f"{self._name} cannot be created: {error.strerror}.") from error
         foreign = sorted(name for name in os.listdir(self.folder) if not OURS.fullmatch(name))
         if foreign:
-            raise ValueError(
-                f"`checkpoint`={os.fspath(self.folder)!r} contains {foreign[0]!r}, which is not "
-                "part of a checkpoint. Use a new or empty folder."
-            )
+            raise ValueError(f"{self._name} has {foreign[0]!r}, not part of a checkpoint. {AGAIN}")
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -235,10 +223,8 @@ class Checkpoint:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise ValueError(
-                    f"`checkpoint`={os.fspath(self.folder)!r} is in use by another fit. Wait for "
-                    "it, or use another folder."
-                ) from error
+                words = "is in use by another fit. Wait for it, or use another folder."
+                raise ValueError(f"{self._name} {words}") from error
             yield
         finally:
             os.close(handle)
@@ -251,38 +237,22 @@ class Checkpoint:
             for name in sorted({*held[part], *now[part]}):
                 was, found = held[part].get(name), now[part].get(name)
                 if was != found:
-                    raise ValueError(
-                        f"the checkpoint in {self.folder} belongs to other {whose}: {name} was "
-                        f"{was}, and is {found} now. Fit as before, or use another folder as "
-                        "`checkpoint`. Nothing in this one was changed."
-                    )
-
-    def _refuse_if(self, found: Any, what: str) -> None:
-        if found:
-            raise ValueError(
-                f"the checkpoint in {self.folder} is damaged: there are {what}. Delete the "
-                "folder, or use another as `checkpoint`."
-            )
+                    words = f"belongs to other {whose}: {name} was {was}, and is {found} now"
+                    raise ValueError(f"{self._name} {words}. {AGAIN}")
 
     def _read(self, name: str) -> Any:
         check_regular(self.folder / name)
         try:
             return read_file(self.folder / name, "checkpoint", TYPES)
         except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(
-                f"the checkpoint in {self.folder} cannot be read: {error} Delete the folder to "
-                "start again, or use another as `checkpoint`. Nothing in this one was changed."
-            ) from error
+            raise ValueError(f"{self._name} cannot be read: {error} {AGAIN}") from error
 
     def _write(self, name: str, value: Any) -> None:
         try:
             write_file(self.folder / name, "checkpoint", value, TYPES)
         except OSError as error:
-            raise OSError(
-                f"the checkpoint in {self.folder} could not be written: {error} Earlier results "
-                "are intact: free some space and fit again to resume from them, or set "
-                "`checkpoint`=None."
-            ) from error
+            words = f"the checkpoint in {self.folder} could not be written: {error}"
+            raise OSError(f"{words} To resume, free some space and fit again.") from error
 
 
 def _pass(number: int) -> str:

@@ -1,14 +1,10 @@
 """Signals that are delayed until results are saved."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-
-__all__ = ["Interrupts"]
 
 HELD = (signal.SIGINT, signal.SIGTERM)
 

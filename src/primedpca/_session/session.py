@@ -1,7 +1,5 @@
 """Fit session with optional checkpoint and ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -16,8 +14,6 @@ from primedpca._solve.history import Find, Listener, Row
 from primedpca.engines.base import RecordedEngine
 from primedpca.protocols import Engine, Like
 from primedpca.result import Plan, Solution
-
-__all__ = ["SharedFit", "fit_session"]
 
 #: Facts that may differ between ranks, each of which may have its own copy of a file.
 OWN = {"device", "file", "source"}

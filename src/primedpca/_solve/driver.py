@@ -25,35 +25,43 @@ from primedpca._certify.certifiers import (
     refined,
 )
 from primedpca._certify.checked import CheckedCertifier
+from primedpca._certify.explicit import ExplicitCertifier
 from primedpca._core.arrays import work_dtype
+from primedpca._core.chain import given_back
 from primedpca._core.orthonormal import basis_of
-from primedpca._core.threads import one_blas_thread
+from primedpca._core.process import one_blas_thread
 from primedpca._operator.operator import Centred
 from primedpca._operator.scaling import decomposition, in_unit_of_data
-from primedpca._planning.extra_directions import best_extra
-from primedpca._solve.history import Find, Listener, silent
-from primedpca._solve.prime import steps
+from primedpca._solve.history import Listener, silent
+from primedpca._solve.prime import passes_of, steps
 from primedpca._solve.refine import refine_span
 from primedpca.priming import BlockKrylov, Exact
+from primedpca.priming.extra_directions import best_extra
 from primedpca.protocols import Array, Priming
 from primedpca.result import Certificate, Decomposition, Plan, Snapshot, Solution, Status
 
-__all__ = ["Goal", "Stage", "Step", "exact_stage", "follow", "solve"]
+__all__ = ["Goal", "Stage", "Step", "exact_stage", "follow", "may_check", "solve"]
 
 #: Tolerance down to which a full decomposition whose only shortfall is ties counts as exact.
 COARSE = math.pi / 1024
 #: Angle in radians below which float32 products are too coarse for a proof.
 FINE = 1e-5
+#: Passes that follow the last step: mapping left vectors, proofs from either side.
+LEFT_MAP, LEFT_PROOF, RIGHT_PROOF = 2, 6, 2
+#: Angle in radians to which fewer than a quarter of the components are known, two fifths of the
+#: expected steps into a fit, where a spectrum is flat.
+ROUGH = 0.1
+#: Steps with an explicit matrix, which read no data: more than there can be.
+ENDLESS = 10**6
 #: Failure probability below which quantiles of the random vectors that check could underflow.
 RARE = 1e-100
 
 
-@dataclass(frozen=True)
-class Goal:
+class Goal(NamedTuple):
     """Parameters of the estimator that the main path acts on, by the same names."""
 
     tol: float = math.pi / 1024
-    max_passes: int = 60
+    max_passes: int = 100
     batch_size: int = 1000
     refine_share: float = 1.0
     failure_probability: float = 1e-6
@@ -78,6 +86,9 @@ class Stage:
         Of the stages before.
     adapt : callable, optional
         Chooses another number of directions by the variances after two steps.
+    costs : tuple of int, optional
+        Passes of a step, and those of what follows the last one: refinement and proof.  Without
+        it, ``max_passes`` counts steps.
     """
 
     priming: Priming
@@ -90,12 +101,14 @@ class Stage:
     steps: int = 0
     seconds: float = 0.0
     adapt: Callable[[np.ndarray], int] | None = None
+    costs: tuple[int, int] | None = None
 
     def snapshots(self) -> Iterator[Snapshot]:
         """The steps, through every run of the priming that the stage takes."""
         stage: Stage | None = self
         while stage is not None:
             following: Stage | None = None
+            begun = stage.certifier.operator.passes
             for last in steps(
                 stage.certifier.operator,
                 stage.priming,
@@ -104,19 +117,24 @@ class Stage:
                 stage.seed,
                 stage.start,
                 stage.batch_size,
+                stage.costs,
             ):
                 passed, spent = stage.steps + last.step, stage.seconds + last.seconds
-                yield replace(last, step=passed, seconds=spent)
-                following = stage._adapted(last)
+                yield replace(last, step=passed, seconds=spent) if stage.steps else last
+                following = None if stage.adapt is None else stage._adapted(last, stage.adapt)
                 if following is not None:
                     break
-            stage = following or stage._widened(last)
+            following = following or stage._widened(last)
+            if following is not None:
+                left = stage.max_passes - math.ceil(last.passes - begun)
+                following = replace(following, max_passes=left)
+            stage = following
 
-    def _adapted(self, last: Snapshot) -> Stage | None:
+    def _adapted(self, last: Snapshot, adapt: Callable[[Any], int]) -> Stage | None:
         """The stage with as many directions as pay by the spectrum seen, if that is another."""
-        if self.adapt is None or not last.step == 2 < self.max_passes:
+        if not last.step == 2 < self.max_passes:
             return None
-        p = self.adapt(self.priming.variances(last.state))
+        p = adapt(self.priming.variances(last.state))
         if p == self.n_directions:
             return None
         return self._after(last, n_directions=p, start=last.directions[:, :p], adapt=None)
@@ -139,7 +157,6 @@ class Stage:
     def _after(self, last: Snapshot, **changes: Any) -> Stage:
         return replace(
             self,
-            max_passes=self.max_passes - last.step,
             steps=self.steps + last.step,
             seconds=self.seconds + last.seconds,
             **changes,
@@ -187,31 +204,46 @@ def solve(
 ) -> Solution:
     """Find the components that the plan asks for and, if ``goal.proven``, prove their accuracy.
 
-    Block Krylov runs in the arithmetic of the data, and a few float64 columns check it.  A full
-    decomposition and Frequent Directions run in float64, and so does block Krylov after any other
-    priming, or where float32 is too coarse for ``goal.tol``.
+    Block Krylov, and a full decomposition where that saves time, run in the arithmetic of the
+    data, and a few float64 columns check them.  Other full decompositions and Frequent Directions
+    run in float64, and so does block Krylov after any other priming, or where float32 is too
+    coarse for ``goal.tol``.
     """
     fit = _Fit(data if plan.room is None else data.view(room=plan.room), plan, goal, progress)
-    with one_blas_thread():
+    with one_blas_thread, given_back():
         step = follow(fit.first(start), fit.stop, fit.row)
         while (stage := fit.next(step)) is not None:
             step = follow(stage, fit.stop, fit.row)
         return fit.solution(step)
 
 
+def cast_error(data: Centred) -> float:
+    """Return the angle by which casting rotates a component, at most."""
+    return 0.0 if work_dtype(data.source.dtype) == "float64" else 2.0**-23
+
+
+def may_check(data: Centred, goal: Goal) -> bool:
+    """Whether random vectors may check float32, and it is not too coarse for the tolerance."""
+    cast = cast_error(data)
+    fine = bool(cast) and max(goal.tol - cast, cast) < FINE
+    return goal.failure_probability >= RARE and not fine
+
+
 class _Fit:
     """The stages of one fit, when each of them ends, and what it comes to."""
 
     def __init__(self, data: Centred, plan: Plan, goal: Goal, progress: Listener) -> None:
+        if plan.priming.traits.certifier == "probes":
+            data = data.implicitly_centred()
         self.data, self.plan, self.goal = data, plan, goal
         self.wide = data.in_float64() if goal.proven else data
         journal = data.engine.journal
         self.history: list[dict[str, Any]] = [] if journal is None else journal.history
         self._progress, self._told, self.stopped = progress, 0.0, False
-        # Casting to float32 rotates a component by at most this.
-        self.cast = 0.0 if work_dtype(data.source.dtype) == "float64" else 2.0**-23
+        self.cast = cast_error(data)
         self.reach = max(goal.tol - self.cast, self.cast)
-        self.met = self.settled = self.floor = False
+        self.may_check = may_check(data, goal)
+        self.met = self.settled = self.floor = self.flat = False
 
     # -- stages ------------------------------------------------------------------------------
 
@@ -231,12 +263,13 @@ class _Fit:
         return Stage(
             plan.priming,
             plan.n_directions,
-            goal.max_passes,
+            ENDLESS if _is_explicit(plan.priming) else goal.max_passes,
             goal.seed,
             certifier,
             start,
             goal.batch_size,
             adapt=self._directions_that_pay if adapts else None,
+            costs=self._costs(plan.priming, False),
         )
 
     def _directions_that_pay(self, variances: np.ndarray) -> int:
@@ -244,24 +277,44 @@ class _Fit:
         extra = best_extra(variances, k, "subspace_iteration", overhead=overhead)
         return min(k + extra, *self.data.shape)
 
-    def _checked(self, priming: BlockKrylov, start: Array | None) -> Stage:
+    def _costs(self, priming: Priming, proven: bool) -> tuple[int, int]:
+        """Passes of a step, and of what follows the last one.
+
+        Left vectors are mapped to the right, and refined there; a proof multiplies what was found
+        in float64.
+        """
+        each = passes_of(priming, self.data)
+        if isinstance(priming, BlockKrylov) and priming.side == "left":
+            return each, LEFT_PROOF if proven else LEFT_MAP
+        # Block Krylov knows the components in its span; others are refined in one pass.
+        return each, RIGHT_PROOF if proven else int(not isinstance(priming, BlockKrylov))
+
+    def _checked(self, priming: BlockKrylov, start: Array | None, spent: float = 0.0) -> Stage:
         """Block Krylov as without a certificate, and a few columns in float64 that check it."""
         plan, goal = self.plan, self.goal
-        if goal.failure_probability < RARE or (self.cast and self.reach < FINE):
-            return self._krylov(replace(priming, side="right"), goal.max_passes, start)
+        explicit = _is_explicit(priming)
+        failure = max(0.0, goal.failure_probability - spent)
+        if not self.may_check and explicit and priming.side == "left":
+            return exact_stage(self.wide, plan.n_components)
+        if not self.may_check:
+            block = None if explicit else priming.block_size
+            plain = replace(priming, side="right", explicit=False, block_size=block)
+            return self._krylov(plain, goal.max_passes, start)
         priming = replace(priming, keep_images=False)  # right vectors are made in float64
-        certifier = CheckedCertifier(
+        certifier = (ExplicitCertifier if explicit else CheckedCertifier)(
             self.data,
             self.wide,
             priming,
             plan.n_components,
-            goal.failure_probability,
+            failure,
             goal.seed,
             self.reach,
             start,
-            goal.max_passes,
+            max(1, goal.max_passes - self._costs(priming, True)[1]),
         )
-        return Stage(priming, plan.n_directions, goal.max_passes, goal.seed, certifier, start)
+        most = ENDLESS if explicit else goal.max_passes
+        costs = self._costs(priming, True)
+        return Stage(priming, plan.n_directions, most, goal.seed, certifier, start, costs=costs)
 
     def _krylov(
         self,
@@ -280,7 +333,8 @@ class _Fit:
         certifier = ProbeCertifier(
             self.wide, priming, wanted, failure, seed, start, missed, small=small
         )
-        stage = Stage(priming, plan.n_directions, max_passes, seed, certifier, start)
+        costs = self._costs(priming, True)
+        stage = Stage(priming, plan.n_directions, max_passes, seed, certifier, start, costs=costs)
         return stage if before is None else _behind(stage, before)
 
     def next(self, step: Step) -> Stage | None:
@@ -289,6 +343,12 @@ class _Fit:
         traits = stage.priming.traits
         if traits.user_directions:
             _check_rank(step.snapshot, plan)
+        if isinstance(stage.certifier, ExplicitCertifier):
+            if self.met or (self.stopped and step.proof is not None):
+                return None
+            return _behind(exact_stage(self.wide, plan.n_components), step.row)
+        if self.flat:
+            return self._on_a_matrix(step)
         if goal.proven and (step.proof is None or stage.certifier.exhausted):
             limit = goal.max_passes
             # Primings that do not estimate their change always run to their end.
@@ -315,6 +375,14 @@ class _Fit:
         k = int(plan.n_components)
         return _behind(Stage(Exact(), k, 1, goal.seed, NoCertifier(self.data)), step.row)
 
+    def _on_a_matrix(self, step: Step) -> Stage:
+        """Block Krylov with an explicit matrix, in place of many more passes."""
+        priming = next(way.priming for way in self.plan.ways if _is_explicit(way.priming))
+        if isinstance(step.stage.certifier, CheckedCertifier):
+            return _behind(self._checked(priming, None, step.stage.certifier.spent), step.row)
+        k, seed = self.plan.n_directions, self.goal.seed
+        return _behind(Stage(priming, k, ENDLESS, seed, NoCertifier(self.data)), step.row)
+
     # -- steps -------------------------------------------------------------------------------
 
     def row(self, stage: Stage, snapshot: Snapshot, proof: Proof | None) -> dict[str, Any]:
@@ -338,31 +406,30 @@ class _Fit:
         return row
 
     def stop(self, step: Step) -> bool:
-        """Record a step, and decide whether its stage ends."""
-        proof, traits = step.proof, step.stage.priming.traits
+        """Record a step, notify the listener, which may end the fit, and decide on the stage."""
+        proof, traits, row = step.proof, step.stage.priming.traits, step.row
         self.met = self.settled = False
-        if proof is None:
-            self._record(step.row, partial(self._so_far, step))
-            self.settled = step.row.get("change", np.inf) <= self.goal.tol
-            self.settled &= not step.stage.certifier.needs_all
-            self.floor = not self.settled and self._at_floor()
-        else:
-            self._record(step.row, proof.find)
-            self.met = proof.counted and bool(proof.certificate.met(self.reach).all())
-            checked = isinstance(step.stage.certifier, CheckedCertifier)
-            self.floor = not checked and (traits.certifier == "exact" or proof.at_floor(self.reach))
-        certifier = step.stage.certifier
-        done = self.settled or self.floor or self.met or certifier.exhausted or certifier.hopeless
-        return done or self.stopped or self._spent(step)
-
-    def _record(self, row: dict[str, Any], find: Find) -> None:
-        """Append a row to the history and notify the listener, which may end the fit."""
         self.history.append(row)
-        # Mini-batches at growing intervals: when the passes are 1.5 times those last reported.
+        # Mini-batches are reported when the passes are 1.5 times those last reported.
         rarely = self.plan.priming.visits == "batches" and "angle_bounds" not in row
         if int(row["passes"]) > int((1.5 if rarely else 1.0) * self._told):
             self._told = row["passes"]
+            find = partial(self._so_far, step) if proof is None else proof.find
             self.stopped |= bool(self._progress(self.history, find))
+        # Checks bound what the arithmetic has done, and end by themselves.
+        checked = isinstance(step.stage.certifier, CheckedCertifier)
+        if proof is None:
+            self.settled = row.get("change", np.inf) <= self.goal.tol
+            self.settled &= not step.stage.certifier.needs_all
+            self.floor = not checked and not self.settled and self._at_floor()
+        else:
+            self.met = proof.counted and bool(proof.certificate.met(self.reach).all())
+            self.floor = not checked and (traits.certifier == "exact" or proof.at_floor(self.reach))
+        certifier = step.stage.certifier
+        done = self.settled or self.floor or self.met or certifier.exhausted or certifier.hopeless
+        done = done or self.stopped
+        self.flat = not done and self._is_flat(step)
+        return done or self.flat or self._spent(step)
 
     def _so_far(self, step: Step) -> Decomposition | None:
         """Return the components after a step, or None if they would cost a pass."""
@@ -372,14 +439,28 @@ class _Fit:
             return None
         return refined(self.data, priming, step.snapshot, k)
 
+    def _is_flat(self, step: Step) -> bool:
+        """Whether few components are known at the step when many should be; once in a fit."""
+        state, plan = step.snapshot.state, self.plan
+        if plan.early != step.snapshot.step or _is_explicit(step.stage.priming):
+            return False
+        if self.goal.proven and not isinstance(step.stage.certifier, CheckedCertifier):
+            return False
+        known = state.change[: int(plan.n_components)] < ROUGH
+        return bool(4 * known.sum() < known.size)
+
     def _spent(self, step: Step) -> bool:
         """Whether a full decomposition would have been cheaper than going on."""
         if self.plan.patience is None or step.stage.priming.traits.certifier == "exact":
+            return False
+        if _is_explicit(step.stage.priming):  # ends in a full decomposition by itself
             return False
         return step.snapshot.step >= self.plan.patience
 
     def _at_floor(self) -> bool:
         """Whether the change has come near to rounding and has not fallen in five passes."""
+        if len(self.history) < 8:
+            return False
         changes: list[float] = [row["change"] for row in self.history if "change" in row]
         if len(changes) < 8:
             return False
@@ -457,6 +538,11 @@ class _Fit:
         if self.floor:
             return Status.STALLED
         return Status.STOPPED if self.stopped else Status.MAX_PASSES
+
+
+def _is_explicit(priming: Priming) -> bool:
+    """Whether a priming multiplies an explicit matrix, so that its steps are not passes."""
+    return isinstance(priming, BlockKrylov) and priming.explicit
 
 
 def exact_stage(wide: Centred, wanted: int | float) -> Stage:

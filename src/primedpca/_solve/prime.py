@@ -11,11 +11,12 @@ import numpy as np
 
 from primedpca._core.arrays import is_dense, namespace
 from primedpca._core.parameters import as_seed
-from primedpca._core.threads import one_blas_thread
+from primedpca._core.process import one_blas_thread
 from primedpca._operator.one_pass import stream
 from primedpca._operator.operator import Centred
-from primedpca.priming import as_priming, check_directions
-from primedpca.protocols import Array, Priming, State
+from primedpca._solve import replay
+from primedpca.priming import BlockKrylov, as_priming, check_directions
+from primedpca.protocols import Array, Journal, Priming, State
 from primedpca.result import DivergenceError, Snapshot
 
 __all__ = ["prime", "steps"]
@@ -49,7 +50,8 @@ def prime(
         Number of rows in a mini-batch, for primings that visit batches or rows.
     max_passes : int, default=60
         Maximum number of steps of a priming that visits the whole data (for the power method,
-        per component).  Stochastic primings have a parameter ``steps`` of their own.
+        per component), however often a step reads them: the directions do not depend on how the
+        data are stored.  Stochastic primings have a parameter ``steps`` of their own.
     random_state : int, RandomState, Generator or None, default=None
         Seed of the random start and of the order of mini-batches.
     start : array of shape (d, q), optional
@@ -84,7 +86,7 @@ def prime(
         )
     start = None if start is None else check_directions(start, data.like)
     seed = as_seed(random_state)
-    return steps(data, priming, n_directions, max_passes, seed, start, batch_size)
+    return steps(data, priming, n_directions, max_passes, seed, start, batch_size, replays=True)
 
 
 def steps(
@@ -95,15 +97,21 @@ def steps(
     seed: int,
     start: Array | None = None,
     batch_size: int = 1000,
+    costs: tuple[int, int] | None = None,
+    replays: bool = False,
 ) -> Iterator[Snapshot]:
     """Run a priming on an operator and yield a snapshot after every step.
 
     The arguments are those of :func:`prime`, already validated.  If the engine has a checkpoint,
-    the run resumes from it.
+    the run resumes from it.  With ``costs``, the passes of a step and those that follow the run,
+    passes are limited instead of steps, those of the caller between steps included.  With
+    ``replays``, steps on CUDA may be replayed as a graph, whose bits differ from those of a fit
+    that a checkpoint resumes.
     """
+    limit = None if costs is None else data.passes + max_passes - sum(costs)
     priming = priming.limited(max_passes)
     clock = time.perf_counter()
-    with one_blas_thread():
+    with one_blas_thread:
         state = priming.init(data.like, n_directions, seed, start)
     seconds, step, at = time.perf_counter() - clock, 0, None
     keeper = None if priming.traits.replayed else data.engine.journal
@@ -121,53 +129,78 @@ def steps(
 
     def snapshot(state: State) -> Snapshot:
         def find() -> Array:
-            with one_blas_thread():
+            with one_blas_thread:
                 return priming.directions(state, data)
 
         return Snapshot(step, data.passes, seconds, state, find)
 
-    def keep(last: bool) -> None:
-        if keeper is not None:
-            where = {"frame": data.frame, "passes": data.passes, "position": at}
-            where |= {"state": tuple(state), "step": step, "seconds": seconds}
-            keeper.keep_loop(where, known, last)
+    def keep(keeper: Journal, last: bool) -> None:
+        where = {"frame": data.frame, "passes": data.passes, "position": at}
+        where |= {"state": tuple(state), "step": step, "seconds": seconds}
+        keeper.keep_loop(where, known, last)
 
     if held is not None or priming.finished(state):
         yield snapshot(state)
         if priming.finished(state):
             return
     clock = time.perf_counter()
-    for at, part in _visits(data, priming, batch_size, max_passes, seed, at):  # noqa: B007, B020
-        with one_blas_thread(), np.errstate(all="ignore"):  # divergence raises an error below
-            state = priming.step(state, part)
+    visits: Iterator[Any] = _visits(data, priming, batch_size, max_passes, seed, at, limit)
+    replayed = False
+    while (visit := next(visits, None)) is not None:
+        at, part = visit
+        with one_blas_thread, np.errstate(all="ignore"):  # divergence raises an error below
+            state = part if replayed else priming.step(state, part)
             step += 1
             done = priming.finished(state)
             if (done or step % CHECK_EVERY == 0) and not _is_sound(state):
-                why = priming.remedy(state, part)
+                why = priming.remedy(state, data if replayed else part)
                 raise DivergenceError(f"The priming diverged within {step} steps{why}")
         seconds += time.perf_counter() - clock
-        known = len(keeper.history) if keeper is not None else 0
-        keep(last=done)
+        if keeper is not None:
+            known = len(keeper.history)
+            keep(keeper, last=done)
         yield snapshot(state)
         if done:
             return
         clock = time.perf_counter()  # restarted: the caller's work between steps is not counted
-    if step > begun:
-        keep(last=True)
+        if replays and step == begun + 1 and keeper is None and replay.suits(data, priming):
+            # The first step has found the learning rate; the others are replayed.
+            with one_blas_thread:
+                others = replay.captured_steps(data, priming, state, batch_size, seed, at)
+            visits, replayed = (others, True) if others is not None else (visits, False)
+    if keeper is not None and step > begun:
+        keep(keeper, last=True)
+
+
+def passes_of(priming: Priming, data: Any) -> int:
+    """Passes of a step: rows are multiplied from the right in one pass, and from the left in two.
+
+    Of columns, the reverse holds.
+    """
+    left = isinstance(priming, BlockKrylov) and priming.side == "left"
+    return 2 if left == (data.source.axis == 0) else 1
 
 
 def _visits(
-    data: Any, priming: Priming, batch_size: int, max_passes: int, seed: int, position: Any
+    data: Any,
+    priming: Priming,
+    batch_size: int,
+    max_passes: int,
+    seed: int,
+    position: Any,
+    limit: float | None = None,
 ) -> Iterator[tuple[Any, Any]]:
     """Yield ``(position, part)``: the data of each step, and the position to resume after it.
 
     The part is the whole data, a mini-batch or a batch of the stream of rows, whichever the
-    priming visits.
+    priming visits.  With a ``limit`` on the passes, no step but the first begins after it.
     """
     own_end = priming.traits.own_end
     if priming.visits == "whole":
         step = position or 0
-        while own_end or step < max_passes:
+        while own_end or (
+            step < max_passes if limit is None or step == 0 else data.passes <= limit
+        ):
             step += 1
             yield step, data
     elif priming.visits == "rows":

@@ -7,7 +7,7 @@ from typing import Any
 from primedpca._core.arrays import describe
 from primedpca._core.orthonormal import basis_of, complete, small_eigh
 from primedpca._core.parameters import as_seed
-from primedpca._core.threads import one_blas_thread
+from primedpca._core.process import one_blas_thread
 from primedpca._operator.operator import Centred
 from primedpca._operator.scaling import decomposition
 from primedpca.priming import check_directions
@@ -17,7 +17,7 @@ from primedpca.result import Decomposition
 __all__ = ["refine", "refine_span"]
 
 
-@one_blas_thread()
+@one_blas_thread
 def refine(
     X: Any,  # noqa: N803
     directions: Array,

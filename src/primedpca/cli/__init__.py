@@ -4,8 +4,6 @@ It computes nothing itself, may import everything, and is imported by nothing.  
 NumPy, rich and the rest of the library inside their functions, so that ``--help`` answers at once.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
@@ -15,8 +13,8 @@ import typer
 
 from primedpca.cli.demo import bench, demo
 from primedpca.cli.errors import run
-from primedpca.cli.fit import fit, plan
-from primedpca.cli.models import certify, inspect, report, transform
+from primedpca.cli.fit import choose, fit, plan
+from primedpca.cli.models import certify, inspect, loadings, report, transform
 from primedpca.cli.options import flat
 
 __all__ = ["app", "main"]
@@ -48,7 +46,7 @@ def _root(version: Annotated[bool, _VERSION] = False) -> None:
 
 
 #: Commands in the order of the help.
-OWN = (demo, fit, transform, certify, plan, inspect, report, bench)
+OWN = (demo, choose, fit, transform, loadings, certify, plan, inspect, report, bench)
 COMMANDS: dict[str, Callable[..., Any]] = {command.__name__: command for command in OWN}
 # Commands of other installed packages, such as `reproduce` of primedpca_paper.
 _found = sorted(entry_points(group="primedpca.commands"), key=lambda entry: entry.name)

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 
-from primedpca._core.outward_rounding import round_up
 from primedpca.cli import files, printing
 from primedpca.cli import options as opt
 
@@ -70,6 +69,7 @@ def _colour(share: float) -> str:
 
 def _show_proofs(proofs: Iterable[Any]) -> None:
     """Print the table of fits with the defaults."""
+    from primedpca._core.outward_rounding import round_up
     from primedpca._demo import N_COMPONENTS
 
     console = printing.to_terminal()
@@ -83,7 +83,7 @@ def _show_proofs(proofs: Iterable[Any]) -> None:
         angles = (f"{round_up(row.bound):.1e}°", f"{row.true:.1e}°")
         table.add_row(row.data, f"{row.seconds:.2f}", *angles)
     console.print(table)
-    console.print("\nYour own data: primedpca fit DATA -k 10 --report page.html")
+    console.print("\nYour own data: primedpca fit DATA -k 8 --scale std --report page.html")
 
 
 _DATA = "Data that fit into memory; default: synthetic data."

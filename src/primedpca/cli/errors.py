@@ -1,7 +1,5 @@
 """Errors as one sentence and an exit code."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 

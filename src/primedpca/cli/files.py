@@ -4,17 +4,16 @@ The checks are made before anything is read.  An existing file is replaced only 
 the data and the model read are never replaced.
 """
 
-from __future__ import annotations
-
 import glob
 import os
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from primedpca.cli import printing
 from primedpca.cli.options import MAPS, Reading
 
 #: Suffix of model files.
@@ -29,7 +28,12 @@ def open_data(path: str, reading: Reading) -> Any:
 
     if path.endswith(MODEL):
         raise ValueError(f"DATA={path!r} is a model, not data. {ORDER}.")
-    return as_source(path, **reading.given())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        source = as_source(path, **reading.given())
+    for warning in caught:
+        printing.say(f"primedpca: warning: {warning.message}", error=True)
+    return source
 
 
 def open_like(path: str, model: Any, reading: Reading) -> Any:
@@ -38,16 +42,17 @@ def open_like(path: str, model: Any, reading: Reading) -> Any:
     named = not (reading.columns or reading.exclude or reading.header is False)
     if names is not None and _is_table(path) and named:
         # The first line of a CSV file holds these names, even if they are numbers.
-        header = True if is_csv(path) else reading.header
-        reading = replace(reading, columns=list(names), header=header)
+        header = True if is_csv(path) or is_sheet(path) else reading.header
+        reading = replace(reading, columns=list(names), header=header, numeric_only=None)
+    if names is not None and path.lower().endswith(".h5ad") and not reading.mask_var:
+        # A model of masked variables finds them by name; others are compared in order.
+        whole = open_data(path, replace(reading, map_rows=None))
+        reading = reading if whole.shape[1] == len(names) else replace(reading, columns=list(names))
     if hasattr(model, "map_"):
         reading = replace(reading, map_rows=_map_for(model.map_, reading.map_rows))
     source = open_data(path, reading)
     if source.shape[1] != (wanted := getattr(model, "n_features_in_", source.shape[1])):
-        raise ValueError(
-            f"{path} has {source.shape[1]} columns, but the model was fitted to {wanted}. Use "
-            "data with the same columns; for a table, select them with --columns."
-        )
+        raise ValueError(f"{path} has {source.shape[1]} columns, but the model has {wanted}.")
     return source
 
 
@@ -55,10 +60,7 @@ def _map_for(known: str | None, asked: str | None) -> str | None:
     """Return the map that a model was fitted with; requesting another one is an error."""
     # The model stores only the name of a map; a function of the user's cannot be found by name.
     if known is not None and known not in MAPS:
-        raise ValueError(
-            f"the model was fitted with the map {known}, which the command line does not have. "
-            "Use the model in Python."
-        )
+        raise ValueError(f"the model was fitted with the map {known}. Use it in Python.")
     if asked is not None and asked != known:
         fitted = "without a map" if known is None else f"with --map {known}"
         raise ValueError(f"`--map` {asked}: the model was fitted {fitted}. Omit the option.")
@@ -72,21 +74,22 @@ def is_csv(path: str) -> bool:
     return path.lower().endswith(SUFFIXES)
 
 
+def is_sheet(path: str) -> bool:
+    """Whether a path names a spreadsheet, by its suffix."""
+    from primedpca.sources.files.spreadsheets import SUFFIXES
+
+    return path.lower().endswith(SUFFIXES)
+
+
 def _is_table(path: str) -> bool:
     from primedpca.sources.files.tables import TABLES
 
     names = os.listdir(path) if os.path.isdir(path) else [path]
-    return is_csv(path) or any(name.lower().endswith(tuple(TABLES)) for name in names)
-
-
-def in_memory(source: Any) -> Any:
-    """Load all of the data into memory, as a device needs them, with their column names."""
-    from primedpca.sources import as_source
-    from primedpca.sources.base import whole
-
-    held: Any = as_source(whole(source))
-    held.feature_names = source.traits.feature_names()
-    return held
+    return (
+        is_csv(path)
+        or is_sheet(path)
+        or any(name.lower().endswith(tuple(TABLES)) for name in names)
+    )
 
 
 def load_model(path: str | Path) -> Any:
@@ -98,9 +101,7 @@ def load_model(path: str | Path) -> Any:
     except ValueError as error:
         if os.fspath(path).endswith(MODEL):
             raise
-        raise ValueError(
-            f"{path} is not a model, which is a file written by fit -o. {ORDER}."
-        ) from error
+        raise ValueError(f"{path} is not a model, which fit -o writes. {ORDER}.") from error
 
 
 def check_outputs(named: Mapping[str, Path | None], force: bool, *inputs: str | Path) -> None:
@@ -153,17 +154,16 @@ def _files_of(*inputs: str | Path) -> Iterator[Path]:
 
 def check_page(page: Path) -> None:
     """Check that plots can be drawn and the page can be written, before anything is read."""
-    for name in ("matplotlib", "jinja2"):
-        if find_spec(name) is None:
-            raise ImportError(f"A report needs {name}: pip install 'primedpca[plots]'.")
     from primedpca.report.page import check_page_path
+    from primedpca.sources.base import needed
 
+    for name in ("matplotlib", "jinja2"):
+        needed(name, "A report", "plots")
     check_page_path(page)
 
 
 def write_page(pca: Any, page: Path, source: Any, data: str, model: Path | None) -> None:
-    """Write a report, with the labels of the source."""
+    """Write a report; the source has labels and names of its own."""
     from primedpca.report import write_report
 
-    labels = source.traits.labels()
-    write_report(pca, page, data=source, labels=labels, title=Path(data).name, model_path=model)
+    write_report(pca, page, data=source, title=Path(data).name, model_path=model)

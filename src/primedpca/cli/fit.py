@@ -1,13 +1,11 @@
-"""``primedpca fit``, and ``primedpca plan``, which shows what fit would do and its cost."""
-
-from __future__ import annotations
+"""``primedpca fit``, ``choose``, which helps to choose K, and ``plan``, the cost of a fit."""
 
 import shlex
 import sys
 import time
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from primedpca._core.wording import duration, size
 from primedpca.cli import files, printing
@@ -29,11 +27,12 @@ def fit(
     from primedpca.estimator import PrimedPCA
 
     model = PrimedPCA(k, **options.parameters())
+    if options.warm_start is not None:
+        _start_from(model, options.warm_start, source.shape[1])
     begun = time.monotonic()
-    rows = source if model.device is None else files.in_memory(source)
-    warned = _fitted(model, rows, options.verbose)
+    warned = _fitted(model, source, options.verbose)
     seconds = time.monotonic() - begun
-    model.map_ = options.map_rows  # a copy of the data in memory has lost the map's name
+    model.set_params(warm_start=False)  # how this fit began is no property of the model
     out, report = options.out, options.report
     if out is not None:
         model.save(out, overwrite=options.force)
@@ -50,15 +49,21 @@ def fit(
     return DONE if model.converged_ or model.status_.name == "FINISHED" else NOT_CONVERGED
 
 
+def _start_from(model: Any, path: Path, d: int) -> None:
+    """Let a fit begin with the components of an earlier model."""
+    known = files.load_model(path).components_
+    if known.shape[1] != d:
+        raise ValueError(f"`--warm-start` {path} has {known.shape[1]} columns, DATA have {d}.")
+    model.set_params(warm_start=True).components_ = known
+
+
 def _checked_source(data: str, options: opt.FitOptions) -> Any:
     """Check that all outputs can be written, before anything is read, and open DATA."""
     out, report = options.out, options.report
-    files.check_outputs({"-o": out, "--report": report}, options.force, data)
+    start = [] if options.warm_start is None else [options.warm_start]
+    files.check_outputs({"-o": out, "--report": report}, options.force, data, *start)
     if out is not None and out.suffix != files.MODEL:
-        raise ValueError(
-            f"`-o` {out} must end in {files.MODEL}. Name the model {out.stem}{files.MODEL} (use "
-            "transform to write scores)."
-        )
+        raise ValueError(f"`-o` {out} must end in {files.MODEL} (transform writes scores).")
     if options.checkpoint is not None:  # the fit checks the folder itself
         files.check_outside(options.checkpoint, "--checkpoint", data)
     if report is not None:
@@ -96,11 +101,74 @@ def _show_fit(model: Any, source: Any, name: str, took: str, options: opt.FitOpt
     console.print(f"{name}{n:,} rows x {d:,} columns; {passes}, {took}", style="bold")
     console.print()
     printing.show_model(console, model)
+    for line in _in_words(model):
+        console.print(printing.printable(line))
     for title, path in (("Model", options.out), ("Report", options.report)):
         if path is not None:
-            console.print(f"{title}: {printing.printable(path)}", soft_wrap=True)
+            browser = " (open it in a browser)" if title == "Report" else ""
+            console.print(f"{title}: {printing.printable(path)}{browser}", soft_wrap=True)
     if options.out is None:
         console.print("Not saved: add -o model.safetensors.", style="dim")
+
+
+def _in_words(model: Any) -> list[str]:
+    """Describe the first components of a table by its columns, and hint at a missing scale."""
+    names = getattr(model, "feature_names_in_", None)
+    if names is None or model.n_components_ == 0:
+        return []
+    from primedpca.report.findings import loading_words, quoted
+
+    def name(j: int) -> str:
+        return quoted(names[j]).strip("`")
+
+    first = model.components_[: min(3, model.n_components_)]
+    said = ["", *(f"Component {i} {loading_words(v, name)}." for i, v in enumerate(first, start=1))]
+    alone = float(first[0].max() ** 2) > 0.95 and model.explained_variance_ratio_[0] > 0.8
+    if alone and model.scale_ is None and len(names) > 1:
+        said.append("If the columns have different units, add --scale std.")
+    return [*said, ""]
+
+
+_MOST = "Number of components to compute; default: all of small data, 50 of others."
+_SHARE = "Fraction of the variance that the rule of that name asks for."
+
+
+def choose(
+    data: opt.Data,
+    *,
+    max_components: Annotated[int | None, opt.option("N", opt.whole(1), _MOST)] = None,
+    variance_ratio: Annotated[float, opt.option("FRACTION", opt.as_fraction, _SHARE)] = 0.9,
+    reading: opt.Reading,
+    preparation: opt.Preparation,
+    as_json: opt.AsJson = False,
+) -> None:
+    """Compare rules for the number of components of DATA: what to pass as -k.
+
+    Parallel analysis, broken stick, Kaiser, the variance ratio, maximum likelihood and
+    cross-validation, with bootstrap intervals of the variances.
+
+    Example: primedpca choose flowers.csv --exclude plant,species --scale std
+    """
+    source = files.open_data(data, reading)
+    from primedpca.choosing import choose_k
+
+    options = opt.values(preparation)
+    found = choose_k(source, max_components, variance_ratio=variance_ratio, **options)
+    if as_json:
+        rules = {one.rule: one._asdict() for one in found.suggestions}
+        numbers = {"variances": found.variances, "intervals": found.intervals}
+        printing.print_json({"data": data, "rules": rules, "passes": found.passes} | numbers)
+        return
+    console = printing.to_terminal()
+    table = printing.new_table("rule", "k", no_wrap=True)
+    table.add_column("because", overflow="fold")
+    for one in found.suggestions:
+        table.add_row(one.rule, one.words, one.why)
+    console.print(table)
+    advice = f"Parallel analysis: primedpca fit DATA -k {found.n_components}"
+    if found["parallel analysis"].at_least:
+        advice = "Parallel analysis asks for more components: raise --max-components."
+    console.print(f"\n{advice}", style="dim")
 
 
 def plan(
@@ -116,10 +184,7 @@ def plan(
     source = _checked_source(data, options)
     from primedpca._planning.plan import plan as planned
 
-    parameters = options.parameters()
-    if device := parameters.pop("device"):
-        source = _as_if_on(source, device)
-    found = planned(source, k, **parameters)
+    found = planned(source, k, **options.parameters())
     if as_json:
         names = ("name", "steps", "passes", "flops", "bytes", "memory", "seconds")
         ways = [{name: getattr(way, name) for name in names} for way in found.ways]
@@ -137,20 +202,3 @@ def plan(
             table.add_row(way.name, *cells, style="green" if i == 0 else None)
         console.print()
         console.print(table)
-
-
-def _as_if_on(source: Any, device: str) -> Any:
-    """Stand in for the data as they would be in the memory of a device, without reading them."""
-    import numpy as np
-
-    from primedpca._core.arrays import is_sparse
-    from primedpca.sources.memory.dense import DenseSource
-    from primedpca.sources.wrappers.on_device import torch_on
-
-    if is_sparse(next(iter(source.scan()))[1]):
-        raise ValueError(f"`device`={device!r} needs dense data, got {source!r}. Omit `device`.")
-    torch_on(device)
-    # One zero, broadcast to the full shape, takes no memory.
-    held = DenseSource(np.broadcast_to(np.zeros((), source.dtype), source.shape))
-    held.device = device
-    return held

@@ -1,4 +1,7 @@
-"""Commands for given components: ``primedpca transform``, ``certify``, ``inspect``, ``report``."""
+"""Commands for given components: ``primedpca transform``, ``loadings``, ``certify``, ``report``.
+
+And ``inspect``, which prints what a model file holds.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ from primedpca.cli import files, printing
 from primedpca.cli import options as opt
 from primedpca.cli.errors import DONE, NOT_CONVERGED
 
-SCORES = "File for the scores: .npy, .csv, .tsv or .parquet."
+SCORES = "File for the scores: .npy, .csv, .tsv, .parquet or .zarr."
+LOADINGS = "File for the loadings: .csv, .tsv or .parquet; default: print them."
 PAGE = "HTML page to write."
 
 
@@ -31,7 +35,7 @@ def transform(
     """Write the scores of DATA: its rows in the coordinates of the components.
 
     In a table, the columns that the model was fitted to are found by name.
-    --id and --label name columns that are copied into a table of scores.
+    Tables also hold the row names that DATA has (.bed, .h5ad) or --id names, and the --label.
     The map that the model was fitted with is applied to each row. Data are read and scores are
     written in blocks.
 
@@ -42,13 +46,13 @@ def transform(
 
     if out.suffix not in FORMATS:
         raise ValueError(f"`-o` {out}: unsupported suffix. Use one of {', '.join(FORMATS)}.")
-    if out.suffix == ".npy" and (reading.id_column or reading.label_column):
+    if out.suffix in (".npy", ".zarr") and (reading.id_column or reading.label_column):
         raise ValueError(f"`-o` {out} holds numbers only. Omit --id and --label, or write a .csv.")
     # A device would need all data in memory; without one, scores are computed block by block.
     pca = files.load_model(model).set_params(device=None)
     source = files.open_like(data, pca, reading)
-    beside = {reading.id_column: "row_names", reading.label_column: "labels"}
-    n, k = _write_scores(pca, source, out, beside)
+    _write_scores(pca, source, out)
+    n, k = source.shape[0], pca.n_components_
     if as_json:
         columns = list(pca.get_feature_names_out())
         printing.print_json({"out": str(out), "shape": (n, k), "columns": columns})
@@ -56,22 +60,66 @@ def transform(
         printing.say(f"{out}: {n:,} rows x {k:,} scores")
 
 
-def _write_scores(pca: Any, source: Any, out: Path, beside: dict[str | None, str]) -> Any:
-    """Write the scores to a temporary file, then in one step to ``out``, and return their shape."""
-    from primedpca._io.score_file import write_table
+def _write_scores(pca: Any, source: Any, out: Path) -> None:
+    """Write the scores to a temporary place, then in one step to ``out``."""
     from primedpca.cli.progress import read_through
 
     # On the same file system as ``out``, so that the last step is a rename.
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder:
-        draft = Path(folder) / "scores.npy"
+        draft = Path(folder) / f"scores{out.suffix}"
         with read_through(source) as shown:
-            scores = pca.transform(shown, out=draft)
-        if out.suffix == ".npy":
-            os.replace(draft, out)
-        else:
-            named = {name: getattr(source.traits, kind)() for name, kind in beside.items() if name}
-            write_table(out, scores, list(pca.get_feature_names_out()), named)
-        return scores.shape
+            pca.transform(shown, out=draft)
+        os.replace(draft, out)
+
+
+_SCALED = "Multiply the loadings of each component by its standard deviation."
+
+
+def loadings(
+    model: opt.Model,
+    out: Annotated[Path | None, opt.option("OUT", None, LOADINGS, "-o", "--out")] = None,
+    *,
+    scaled: Annotated[bool, opt.option(None, None, _SCALED, "--scaled")] = False,
+    rotation: opt.Rotation = None,
+    force: opt.Force = False,
+    as_json: opt.AsJson = False,
+) -> None:
+    """Print or write the loadings: the components, a row for every column of the data.
+
+    Example: primedpca loadings model.safetensors -o loadings.csv
+    """
+    files.check_outputs({"-o": out}, force, model)
+    from primedpca._io.score_file import TABLES, write_table
+    from primedpca._model.tables import column_names
+
+    if out is not None and out.suffix not in TABLES:
+        raise ValueError(f"`-o` {out}: unsupported suffix. Use one of {', '.join(TABLES)}.")
+    pca = files.load_model(model)
+    titles, numbers = pca._loadings(scaled, rotation)
+    names = column_names(pca)
+    if out is not None:
+        write_table(out, [numbers], titles, {"feature": names}, overwrite=force)
+    if as_json:
+        found = {"out": out, "features": names, "components": titles}
+        printing.print_json(found | ({"loadings": numbers} if out is None else {}))
+    elif out is not None:
+        printing.say(f"{out}: {len(names):,} features x {len(titles):,} components")
+    else:
+        _show_loadings(names, titles, numbers)
+
+
+def _show_loadings(names: Any, titles: list[str], numbers: Any) -> None:
+    """Print as many loadings as fit: the first features and components."""
+    console = printing.to_terminal()
+    wide = max(1, (console.width - 24) // 10)
+    table = printing.new_table("feature", *titles[:wide], overflow="fold")
+    for name, row in zip(names[: printing.MOST], numbers[:, :wide], strict=False):
+        table.add_row(printing.printable(name), *(f"{value: .4f}" for value in row))
+    console.print(table)
+    left = max(0, len(names) - printing.MOST), max(0, len(titles) - wide)
+    if any(left):
+        words = f"... and {left[0]:,} more features, {left[1]:,} more components"
+        console.print(f"{words}; -o and --json write all.", style="dim")
 
 
 _COMPONENTS = "One component per row: .npy, .npz, .csv, any other DATA, or a model from fit."
@@ -148,9 +196,10 @@ def _components(path: str, reading: opt.Reading) -> tuple[Any, Any]:
 
 
 def inspect(model: opt.Model, as_json: opt.AsJson = False) -> None:
-    """Show a model written by fit or PrimedPCA.save: its components and what is proven.
+    """Show a model written by fit or PrimedPCA.save: how it was fitted, variances, what is proven.
 
     Every byte of the file is checked, and nothing in it is executed.
+    The components themselves: primedpca loadings MODEL.
 
     Example: primedpca inspect model.safetensors
     """
@@ -192,7 +241,7 @@ def report(
     force: opt.Force = False,
     as_json: opt.AsJson = False,
 ) -> None:
-    """Write an HTML report on MODEL and DATA: the certificate in words, plots, a table.
+    """Write an HTML report on MODEL and DATA: an analysis in words and plots, and the proof.
 
     The page is a single file. --label colours the scores.
 

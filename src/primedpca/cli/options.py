@@ -4,8 +4,6 @@ A command declares a group as one parameter; :func:`flat` replaces it by the gro
 """
 # ruff: noqa: RUF009  (the calls in the dataclasses return fields)
 
-from __future__ import annotations
-
 import csv
 import math
 import re
@@ -142,8 +140,8 @@ Data = Annotated[
     typer.Argument(
         metavar="DATA",
         show_default=False,
-        help="A file (.npy, .npz, .csv, .parquet, .h5, .zarr, .h5ad, .mtx, .bed, a video, ...), "
-        "file.h5::dataset, or a folder of tables or images.",
+        help="A file (.npy, .npz, .csv, .xlsx, .parquet, .h5, .zarr, .h5ad, .mtx, .bed, a video, "
+        "...), file.h5::dataset, or a folder of tables or images.",
     ),
 ]
 Model = Annotated[
@@ -165,10 +163,16 @@ Scale = Annotated[str | None, option("std", _one_of("scale", "std"), _SCALE)]
 _MISSING = "Missing values (NaN): error raises an error, mean uses the mean of the column."
 _RULE = _one_of("rule for missing values", "error", "mean")
 Missing = Annotated[str | None, option("RULE", _RULE, _MISSING)]
+_ROTATION = "Rotate the scaled loadings: varimax or promax."
+Rotation = Annotated[
+    str | None, option("NAME", _one_of("rotation", "varimax", "promax"), _ROTATION)
+]
 _SEED = "Random seed, for bitwise identical results."
 Seed = Annotated[int | None, option("N", whole(0), _SEED, "--seed")]
 Force = Annotated[bool, typer.Option("--force", help="Replace existing files (never the data).")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+_THREADS = "Number of threads; results do not depend on it [default: as many as processors]."
+Threads = Annotated[int | None, option("N", whole(1), _THREADS, show_default=False)]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
@@ -179,7 +183,14 @@ def _own(*words: Any, default: Any = None, panel: str | None = None) -> Any:
 
 
 _table, _raw = partial(_own, panel="Tables"), partial(_own, panel="Raw binary files")
-_HEADER = "CSV: whether the first line holds column names; required if it holds numbers."
+_more = partial(_own, panel="More about the fit")
+_MASK = ".h5ad: column of var that selects the variables to use, such as highly_variable."
+_LABEL = "Column with the class labels; .h5ad: a column of obs."
+_NUMERIC = "Leave out columns that are not numbers, and list them."
+_DELIMITER = "CSV: character between fields; a blank stands for any number."
+_THOUSANDS = "CSV, Excel: separator of thousands, such as '.'."
+_BAD_LINES = "CSV: leave out lines with too few or too many fields."
+_HEADER = "CSV, Excel: whether the first line holds column names; required if it holds numbers."
 _MAP = f"Function to apply to every row first: {', '.join(MAPS)}."
 _LINKS = "Follow links to other files. Only for data you trust."
 
@@ -191,9 +202,20 @@ class Reading:
     columns: Any = _table("A,B,...", as_names, "Columns to use.")
     exclude: Any = _table("A,B,...", as_names, "Columns to leave out.")
     id_column: str | None = _table("COLUMN", None, "Column with the row names.", "--id")
-    label_column: str | None = _table("COLUMN", None, "Column with the class labels.", "--label")
-    delimiter: str | None = _table("SIGN", as_sign, "CSV: character between fields.")
+    label_column: str | None = _table("COLUMN", None, _LABEL, "--label")
+    mask_var: str | None = _table("COLUMN", None, _MASK, "--mask")
+    numeric_only: bool | None = _table(None, None, _NUMERIC, "--numeric-only")
+    delimiter: str | None = _table("SIGN", as_sign, _DELIMITER)
     header: bool | None = _table(None, None, _HEADER, "--header/--no-header")
+    decimal: str | None = _table("SIGN", as_sign, "CSV, Excel: decimal sign of text, such as ','.")
+    thousands: str | None = _table("SIGN", as_sign, _THOUSANDS)
+    strip: Any = _table("A,B,...", as_names, "CSV, Excel: signs beside numbers, such as '$,%,kg'.")
+    na_values: Any = _table("A,B,...", as_names, "CSV, Excel: more texts for missing values.")
+    encoding: str | None = _table("NAME", None, "CSV: encoding if not UTF-8, such as cp1252.")
+    comment: str | None = _table("SIGN", as_sign, "CSV: ignore lines from this sign on.")
+    skip_rows: int | None = _table("N", whole(0), "CSV, Excel: lines above the column names.")
+    skip_bad_lines: bool | None = _table(None, None, _BAD_LINES, "--skip-bad-lines")
+    sheet: str | None = _table("NAME", None, "Excel: sheet to read, if there are several.")
     map_rows: str | None = _own("NAME", _one_of("map", *MAPS), _MAP, "--map")
     shape: Any = _raw("N,D", as_shape, "Numbers of rows and columns.")
     dtype: Any = _raw("NAME", as_dtype, "Type of the numbers: float32, >f4.")
@@ -204,7 +226,7 @@ class Reading:
 
     def given(self) -> dict[str, Any]:
         """Return the options that were given, as arguments of ``as_source``."""
-        found = {name: value for name, value in _values(self, Reading).items() if value is not None}
+        found = {name: value for name, value in values(self, Reading).items() if value is not None}
         if "map_rows" in found:
             from primedpca.sources import maps
 
@@ -223,6 +245,26 @@ _PRIMING = (
 )
 _MEMORY = "Memory limit besides the data, such as 2GB."
 _CHECKPOINT = "Save every pass there, to resume after a crash."
+_CERTIFICATES = ("auto", "none", "deterministic", "probabilistic")
+_CERTIFICATE = f"Kind of proof: {', '.join(_CERTIFICATES)}."
+_EXTRA = "Number of directions beyond K that are searched, or auto."
+_FAILURE = "Probability that a probabilistic certificate is false."
+_BATCH = "Rows in a mini-batch of the stochastic primings."
+_SHARE = "Fraction of the rows that refining uses; below 1 nothing is proven."
+_WARM = "Start from the components of this model."
+
+
+def as_extra(words: str) -> Any:
+    """Parse a number of extra directions, or ``auto``."""
+    return words if words == "auto" else whole(0)(words)
+
+
+def as_fraction(words: Any) -> float:
+    """Parse a number; the estimator checks its range."""
+    try:
+        return float(words)
+    except ValueError:
+        raise typer.BadParameter(f"{words!r} is not a number.") from None
 
 
 @dataclass(frozen=True)
@@ -232,17 +274,28 @@ class Search:
     # Defaults are those of the estimator, which a test compares: importing it would take a second.
     tol: Any = _own("ANGLE", as_angle, _TOL, default="pi/1024")
     priming: str = _own("NAME", _one_of("priming", *PRIMINGS), _PRIMING, default="auto")
-    max_passes: MaxPasses = 60
+    max_passes: MaxPasses = 100
     max_memory: str | None = _own("SIZE", as_memory, _MEMORY)
     checkpoint: Path | None = _own("FOLDER", None, _CHECKPOINT)
+    certificate: str = _more(
+        "KIND", _one_of("certificate", *_CERTIFICATES), _CERTIFICATE, default="auto"
+    )
+    failure_probability: float = _more("P", as_fraction, _FAILURE, default=1e-6)
+    extra_components: Any = _more("L", as_extra, _EXTRA, default="auto")
+    batch_size: int = _more("ROWS", whole(1), _BATCH, default=1000)
+    refine_share: float = _more("FRACTION", as_fraction, _SHARE, default=1.0)
 
 
 @dataclass(frozen=True)
 class Preparation:
     """Options for preparing the columns, the device and the seed."""
 
+    center: bool = _own(
+        None, None, "Subtract the mean of every column.", "--center/--no-center", default=True
+    )
     scale: Scale = None
     missing: Missing = "error"
+    whiten: bool = _own(None, None, "Scale the scores to unit variance.", "--whiten", default=False)
     device: str | None = _own("NAME", None, "Device to compute on, such as cuda.")
     random_state: Seed = None
 
@@ -255,6 +308,7 @@ _VERBOSE = "Print a line for every pass to standard error."
 class Output:
     """Options for files to write and messages."""
 
+    warm_start: Path | None = _more("MODEL", None, _WARM)
     out: Path | None = _own("MODEL", None, _OUT, "-o", "--out")
     report: Path | None = _own("PAGE.html", None, "Write an HTML report.")
     force: Force = False
@@ -267,11 +321,12 @@ class FitOptions(Output, Preparation, Reading, Search):
 
     def parameters(self) -> dict[str, Any]:
         """Return the options that are parameters of the estimator."""
-        return _values(self, Search) | _values(self, Preparation)
+        return values(self, Search) | values(self, Preparation)
 
 
-def _values(options: Any, group: Any) -> dict[str, Any]:
-    return {own.name: getattr(options, own.name) for own in fields(group)}
+def values(options: Any, group: Any = None) -> dict[str, Any]:
+    """Return the options of a group by name, by default all."""
+    return {own.name: getattr(options, own.name) for own in fields(group or options)}
 
 
 def _typed(part: Any, hints: dict[str, Any]) -> Any:
@@ -281,7 +336,10 @@ def _typed(part: Any, hints: dict[str, Any]) -> Any:
 
 
 def flat(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the command with each group replaced by its options, and with ``--debug``."""
+    """Return the command with each group replaced by its options, and with ``--debug``.
+
+    Commands that read data have ``--threads`` as well.
+    """
     kinds: dict[str, Any] = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: kind for name, kind in kinds.items() if is_dataclass(kind)}
     own: dict[str, tuple[Any, Any]] = {}
@@ -292,6 +350,8 @@ def flat(command: Callable[..., Any]) -> Callable[..., Any]:
         else:
             own[name] = kinds[name], declared.default
     takes_debug = "debug" in own
+    if groups:
+        own["threads"] = Threads, None
     own["debug"] = Debug, False
 
     @wraps(command)
@@ -300,7 +360,13 @@ def flat(command: Callable[..., Any]) -> Callable[..., Any]:
             given[name] = kind(**{part.name: given.pop(part.name) for part in fields(kind)})
         if not takes_debug:  # the function that reports errors looks for it
             del given["debug"]
-        return command(**given)
+        threads = given.pop("threads", None)
+        if threads is None:
+            return command(**given)
+        from primedpca._core.process import limit_threads
+
+        with limit_threads(threads):
+            return command(**given)
 
     # Typer reads the options from the signature and the annotations.
     called.__annotations__ = {name: kind for name, (kind, _) in own.items()}

@@ -1,9 +1,9 @@
 """Output of commands: one JSON object, or text and tables that have colour only on a terminal."""
 
-from __future__ import annotations
-
+import ast
 import json
 import re
+import shlex
 import sys
 from dataclasses import asdict, fields
 from itertools import accumulate
@@ -25,6 +25,9 @@ WORDS = {
     "Input X contains": "DATA contain",
     "`id_column`": "`--id`",
     "`label_column`": "`--label`",
+    "`mask_var`": "`--mask`",
+    "`numeric_only`=True": "`--numeric-only`",
+    "`skip_bad_lines`=True": "`--skip-bad-lines`",
     "`header`=False": "`--no-header`",
     "`header`=True": "`--header`",
     "`shape`=(n, d)": "`--shape N,D`",
@@ -42,8 +45,31 @@ NARROW = 60  # columns; a narrower terminal gets a narrower table
 MOST = 40  # rows of a table; --json prints all
 
 
+#: An argument of the reading of tables with its value, as messages write it.
+VALUED = re.compile(
+    r"`(decimal|thousands|strip|na_values|encoding|comment|skip_rows|sheet|delimiter|exclude"
+    r"|id_column)`=('[^']*'|\"[^\"]*\"|\[[^]]*\]|\d+)"
+)
+OPTIONS = {"id_column": "--id"}
+
+
+def _as_option(found: re.Match[str]) -> str:
+    """Return an argument and its value as they are written on a command line."""
+    name, value = found[1], ast.literal_eval(found[2])
+    word = ",".join(value) if isinstance(value, list) else str(value)
+    word = word.replace("\t", r"\t")
+    return f"`{OPTIONS.get(name, '--' + name.replace('_', '-'))} {shlex.quote(word)}`"
+
+
 def in_words_of_the_command_line(text: str) -> str:
-    """Replace the library's argument names in a message by the options that set them."""
+    """Replace the library's argument names in a message by the options that set them.
+
+    Examples
+    --------
+    >>> in_words_of_the_command_line("pass `decimal`=',', `na_values`=['-', '?']")
+    "pass `--decimal ,`, `--na-values '-,?'`"
+    """
+    text = VALUED.sub(_as_option, text)
     for name, word in (*WORDS.items(), *SAME.items()):
         text = text.replace(name, word)
     return text

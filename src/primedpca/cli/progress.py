@@ -1,7 +1,5 @@
 """Progress of a command on a terminal: components and bounds, passes, speed, time left."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

@@ -4,14 +4,12 @@ To add an engine, write one file here and one branch in :func:`as_engine`.  May 
 ``protocols``, ``result`` and ``sources``.
 """
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from primedpca.engines.base import AdaptedEngine, BaseEngine
+from primedpca._core.process import limit_threads
+from primedpca.engines.base import AdaptedEngine, BaseEngine, FixedTree, read_and_apply
 from primedpca.engines.local import LocalEngine
-from primedpca.engines.tree import FixedTree, read_and_apply
 from primedpca.protocols import Engine
 
 __all__ = [
@@ -19,6 +17,7 @@ __all__ = [
     "FixedTree",
     "LocalEngine",
     "as_engine",
+    "limit_threads",
     "read_and_apply",
     "together",
 ]

@@ -1,10 +1,8 @@
 """The local machine: blocks in parallel threads, one BLAS thread each, sums in the fixed tree."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice, starmap
@@ -12,9 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from primedpca._core.threads import one_blas_thread, pool_of, processors
-from primedpca.engines.base import BaseEngine
-from primedpca.engines.tree import FixedTree, block_parts
+from primedpca._core.process import asked_threads, one_blas_thread, pool_of, processors
+from primedpca.engines.base import (
+    BaseEngine,
+    FixedTree,
+    block_parts,
+    is_out_of_memory,
+    parts_of_halves,
+)
 from primedpca.protocols import Block, DataSource, EngineTraits, Kernel, Operands, Parts
 
 
@@ -25,12 +28,13 @@ class LocalEngine(BaseEngine):
     Parameters
     ----------
     workers : int, optional
-        Number of blocks processed at a time.  The default is the number of processors, and at
-        least two, so that one block is read while another is processed.  The result does not
+        Number of blocks processed at a time.  The default is what ``limit_threads`` or the
+        environment variable ``PRIMEDPCA_NUM_THREADS`` says, or else the number of processors, and
+        at least two, so that one block is read while another is processed.  The result does not
         depend on it.
     """
 
-    workers: int = field(default_factory=lambda: max(2, processors()))
+    workers: int = field(default_factory=lambda: asked_threads() or max(2, processors()))
 
     def __post_init__(self) -> None:
         if self.workers < 1:
@@ -55,10 +59,18 @@ class LocalEngine(BaseEngine):
 
         def work(i: int, block: Block | None = None) -> Parts:
             block = source.read(i) if block is None else block
-            return block_parts(block, source.blocks[i], kernel, whole, mine)
+            place = source.blocks[i]
+            try:
+                return block_parts(block, place, kernel, whole, mine)
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+            # Outside of the handler, which would keep the arrays of the failed call alive.
+            source.traits.release()
+            return parts_of_halves(block, place, source.axis, kernel, whole, mine)
 
         tree = FixedTree(source.blocks, numbers.start)
-        with one_blas_thread(), np.errstate(all="ignore"):  # sums may overflow, too
+        with one_blas_thread, np.errstate(all="ignore"):  # sums may overflow, too
             for parts in self._results(source, work, numbers):
                 tree.add(parts)
                 del parts  # otherwise it would stay in memory beside the sum and the next part
@@ -77,33 +89,34 @@ class LocalEngine(BaseEngine):
         # For data in memory one more is queued, so that no thread idles while a part is added.
         most = self.workers + (traits.array is not None)
         for task in in_order if traits.sequential else zip(numbers):
-            tasks.append(_Task(pool, partial(work, *task)))
+            call = partial(work, *task)
+            tasks.append(_Task(call, pool.submit(call)))
             if len(tasks) == most:
                 yield _first(tasks)
         while tasks:
             yield _first(tasks)
 
 
+@dataclass(slots=True)
 class _Task:
-    """A call for the pool, which a waiting thread can take over until it has started."""
+    """A call, and its result once the pool or a waiting thread has made it."""
 
-    def __init__(self, pool: ThreadPoolExecutor, call: Callable[[], Parts]) -> None:
-        self.call, self.future = call, pool.submit(call)
-
-    def take_over(self) -> bool:
-        """Make the call in this thread, unless it has started; return whether it was made."""
-        if not self.future.cancel():
-            return False
-        self.future = Future()
-        try:
-            self.future.set_result(self.call())
-        except Exception as error:  # raised when its turn comes, in block order
-            self.future.set_exception(error)
-        return True
+    call: Callable[[], Parts]
+    future: Future[Parts]
 
 
 def _first(tasks: deque[_Task]) -> Parts:
-    """Return the result of the first task: results are added in block order."""
+    """Return the result of the first task: results are added in block order.
+
+    Instead of waiting, this thread first makes the last call that the pool has not started.
+    """
     if not tasks[0].future.done():
-        any(task.take_over() for task in reversed(tasks))
+        for task in reversed(tasks):
+            if task.future.cancel():
+                task.future = Future()
+                try:
+                    task.future.set_result(task.call())
+                except Exception as error:  # raised when its turn comes, in block order
+                    task.future.set_exception(error)
+                break
     return tasks.popleft().future.result()

@@ -1,16 +1,16 @@
 """Helpers of all plots: figures, colours, number formats, and checks of arguments."""
 
-from __future__ import annotations
-
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial, wraps
+from inspect import signature
 from typing import Any
 
 import numpy as np
 
-from primedpca._core.wording import count_words
+from primedpca.sources.base import needed
 
 #: Four of Okabe and Ito's colours: colour-blind readers can distinguish them, and their contrast is
 #: at least 3 on white and on the dark background of :func:`style`.
@@ -33,13 +33,8 @@ GROUNDS = {"white": ("white", "#222222"), "dark": ("#16181d", "#e6e6e6")}
 LONGEST_NAME = 28
 
 
-def matplotlib_or_error() -> Any:
-    """Import Matplotlib; the error names the extra that installs it."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise ImportError("Plots need Matplotlib: `pip install 'primedpca[plots]'`.") from error
-    return matplotlib
+#: Import Matplotlib; the error names the extra that installs it.
+matplotlib_or_error = partial(needed, "matplotlib", "A plot", "plots")
 
 
 @contextmanager
@@ -59,7 +54,7 @@ def style(ground: str = "white") -> Iterator[None]:
     >>> from primedpca import PrimedPCA, plots
     >>> pca = PrimedPCA(2).fit(load_iris().data)
     >>> with plots.style("dark"):
-    ...     ax = plots.scree(pca)
+    ...     figure = plots.scree(pca)
     """
     if ground not in GROUNDS:
         raise ValueError(f"`ground`={ground!r} must be one of {', '.join(map(repr, GROUNDS))}.")
@@ -86,9 +81,26 @@ def axes(ax: Any, width: float = 5.6, height: float = 3.4) -> Any:
 def new_figure(width: float, height: float) -> Any:
     """Return an empty figure with constrained layout; the size is in inches."""
     matplotlib_or_error()
-    from matplotlib.figure import Figure
+    from primedpca.plots.figure import NotebookFigure
 
-    return Figure(figsize=(width, height), layout="constrained")
+    return NotebookFigure(figsize=(width, height), layout="constrained")
+
+
+def figure_if_new(draw: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a plot return its figure where it made one; it returns the axes that it was given.
+
+    A notebook shows a figure that is the last line of a cell, but not axes.
+    """
+    parameters = signature(draw)
+
+    @wraps(draw)
+    def drawn(*args: Any, **options: Any) -> Any:
+        found = draw(*args, **options)
+        given = parameters.bind(*args, **options).arguments
+        own = given.get("ax") is None and given.get("axes") is None
+        return np.ravel(found)[0].figure if own else found
+
+    return drawn
 
 
 def ink(ax: Any) -> Any:
@@ -111,8 +123,7 @@ def check_component(model: Any, component: Any, name: str = "component") -> int:
     whole = isinstance(component, (int, np.integer)) and not isinstance(component, bool)
     if not whole or not 0 <= component < k:
         raise ValueError(
-            f"`{name}`={component!r} must be an integer from 0 to {k - 1}: the model has "
-            f"{count_words(k)}, indexed from 0. Choose one of these, or fit more."
+            f"`{name}`={component!r} must be an index from 0 to {k - 1}: the model has {k}."
         )
     return int(component)
 
@@ -174,9 +185,7 @@ def feature_names(model: Any, chosen: np.ndarray, names: Any = None) -> list[str
         return [f"x{j}" for j in chosen]
     known = np.asarray(names, dtype=object)
     if known.shape != (d,):
-        raise ValueError(
-            f"`names` has {known.size} entries, but the model has {d} features. Pass one name each."
-        )
+        raise ValueError(f"`names` has {known.size} entries. Pass one for each of {d} features.")
     return literals([str(known[j]) for j in chosen], [f"x{j}" for j in chosen])
 
 

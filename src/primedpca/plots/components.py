@@ -1,7 +1,5 @@
 """Variances, proven bounds, loadings and images of components."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -22,6 +20,7 @@ FIRST = 16  # components drawn by default
 ACROSS = 8  # components side by side
 
 
+@canvas.figure_if_new
 def scree(model: Any, ax: Any = None, *, log: bool = False) -> Any:
     """Draw the variance of each component, its proven interval, and the cumulative ratio.
 
@@ -37,15 +36,16 @@ def scree(model: Any, ax: Any = None, *, log: bool = False) -> Any:
 
     Returns
     -------
-    matplotlib.axes.Axes
-        The cumulative ratio has axes of its own on the right: the last of ``ax.figure.axes``.
+    matplotlib.figure.Figure
+        Or ``ax``, if that was given.  The cumulative ratio has axes of its own on the right: the
+        last of the figure.
 
     Examples
     --------
     >>> from sklearn.datasets import load_iris
     >>> from primedpca import PrimedPCA, plots
-    >>> ax = plots.scree(PrimedPCA(3).fit(load_iris().data))
-    >>> ax.get_xlabel(), ax.get_ylabel()
+    >>> figure = plots.scree(PrimedPCA(3).fit(load_iris().data))
+    >>> figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()
     ('component', 'variance (units of the data²)')
     """
     variances = np.asarray(canvas.fitted(model).explained_variance_, dtype=np.float64)
@@ -103,6 +103,7 @@ def _cumulative_ratio(model: Any, ax: Any, numbers: np.ndarray, size: float) -> 
     return lines
 
 
+@canvas.figure_if_new
 def certificate(model: Any, ax: Any = None, *, tol: float | None = None) -> Any:
     """Draw the proven bound on the angle between each component and the true one, in degrees.
 
@@ -120,23 +121,22 @@ def certificate(model: Any, ax: Any = None, *, tol: float | None = None) -> Any:
 
     Returns
     -------
-    matplotlib.axes.Axes
+    matplotlib.figure.Figure
+        Or ``ax``, if that was given.
 
     Examples
     --------
     >>> from sklearn.datasets import load_iris
     >>> from primedpca import PrimedPCA, plots
-    >>> ax = plots.certificate(PrimedPCA(3).fit(load_iris().data))
+    >>> figure = plots.certificate(PrimedPCA(3).fit(load_iris().data))
+    >>> ax = figure.axes[0]
     >>> ax.get_yscale(), ax.get_legend().get_texts()[0].get_text()
     ('log', 'proven within tol')
     """
     given = isinstance(model, Certificate)
     proof = model if given else getattr(canvas.fitted(model), "certificate_", None)
     if proof is None:
-        raise ValueError(
-            "This model has no certificate to draw. Fit it with `certificate`='auto', or draw "
-            "`primedpca.certify(X, model.components_)`."
-        )
+        raise ValueError("This model has no certificate. Fit it with `certificate`='auto'.")
     if tol is None and not given:
         tol = model.tol
     ax = canvas.axes(ax)
@@ -172,6 +172,7 @@ def certificate(model: Any, ax: Any = None, *, tol: float | None = None) -> Any:
     return ax
 
 
+@canvas.figure_if_new
 def convergence(model: Any, ax: Any = None) -> Any:
     """Draw the proven bound of each component after every pass over the data.
 
@@ -185,16 +186,14 @@ def convergence(model: Any, ax: Any = None) -> Any:
 
     Returns
     -------
-    matplotlib.axes.Axes
+    matplotlib.figure.Figure
+        Or ``ax``, if that was given.
     """
     rows = list(getattr(canvas.fitted(model), "history_", []))
     proven = [row for row in rows if "angle_bounds" in row]
     expected = [row for row in rows if np.isfinite(row.get("change", np.nan))]
     if not proven and not expected:
-        raise ValueError(
-            "The history of this model has neither bounds nor changes (a stream, or a full "
-            "decomposition without a certificate). Fit it with `certificate`='auto'."
-        )
+        raise ValueError("The history has neither bounds nor changes. Use `certificate`='auto'.")
     ax = canvas.axes(ax)
     if proven:
         _bound_lines(ax, proven)
@@ -243,6 +242,7 @@ def _angle_axis(ax: Any, label: str) -> None:
     ax.set(ylim=(min(low, high / 1e3), high), ylabel=label)
 
 
+@canvas.figure_if_new
 def loadings(
     model: Any, component: int = 0, n_largest: int = 20, ax: Any = None, *, names: Any = None
 ) -> Any:
@@ -265,46 +265,102 @@ def loadings(
 
     Returns
     -------
-    matplotlib.axes.Axes
+    matplotlib.figure.Figure
+        Or ``ax``, if that was given.
 
     Examples
     --------
     >>> from sklearn.datasets import load_iris
     >>> from primedpca import PrimedPCA, plots
     >>> iris = load_iris(as_frame=True)
-    >>> ax = plots.loadings(PrimedPCA(2).fit(iris.data))
-    >>> ax.get_yticklabels()[0].get_text()
+    >>> figure = plots.loadings(PrimedPCA(2).fit(iris.data))
+    >>> figure.axes[0].get_yticklabels()[0].get_text()
     'petal length (cm)'
     """
     i = canvas.check_component(canvas.fitted(model), component)
-    if not isinstance(n_largest, (int, np.integer)) or n_largest < 1:
-        raise ValueError(f"`n_largest`={n_largest!r} must be an integer of at least 1.")
     values = model.components_[i].astype(np.float64)
-    order = np.argsort(-np.abs(values), kind="stable")[:n_largest]
-    words = canvas.feature_names(model, order, names)
+    ax, order = _bars(model, i, values, values, n_largest, ax, names)
     shown, places = values[order], np.arange(order.size)
-    ax = canvas.axes(ax, 5.6, 1.2 + 0.2 * max(3, min(order.size, MOST_NAMES)))
-    for chosen, colour, hatch in ((shown >= 0, canvas.BLUE, None), (shown < 0, canvas.RED, "///")):
-        look = {"color": colour, "hatch": hatch, "edgecolor": ax.get_facecolor(), "linewidth": 0}
-        ax.barh(places[chosen], shown[chosen], **look)
     label, proof = "loading (components have length 1)", getattr(model, "certificate_", None)
     if proof is not None and proof.angle_bounds[i] < USEFUL:
         error = 2 * math.sin(proof.angle_bounds[i] / 2)
         ax.hlines(places, shown - error, shown + error, color=canvas.ink(ax), linewidth=1.2)
         label += f"\nerror bars: each is certified to ± {round_up(error, 1):.1g}"
     ax.axvline(0, color=canvas.ink(ax), linewidth=0.8)
+    ax.set_xlabel(label)
+    return ax
+
+
+@canvas.figure_if_new
+def contributions(
+    model: Any, component: int = 0, n_largest: int = 20, ax: Any = None, *, names: Any = None
+) -> Any:
+    """Draw the largest contributions of columns to a component, in percent.
+
+    The contribution of a column is its squared loading; a line marks what each would contribute if
+    all contributed alike.
+
+    Parameters
+    ----------
+    model : PrimedPCA
+        Fitted.
+    component : int, default=0
+        Index from 0.
+    n_largest : int, default=20
+        Number of contributions, the largest.
+    ax : matplotlib.axes.Axes, optional
+    names : sequence of str of length d, optional
+        Names of the columns, default=those that the model was fitted with.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Or ``ax``, if that was given.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from primedpca import PrimedPCA, plots
+    >>> figure = plots.contributions(PrimedPCA(2).fit(load_iris(as_frame=True).data))
+    >>> figure.axes[0].get_yticklabels()[0].get_text()
+    'petal length (cm)'
+    """
+    i = canvas.check_component(canvas.fitted(model), component)
+    values = model.components_[i].astype(np.float64)
+    ax, _ = _bars(model, i, 100 * values**2, values, n_largest, ax, names)
+    ax.axvline(100 / values.size, color=canvas.ink(ax), linestyle="--", linewidth=1)
+    words = "dashed: if all contributed alike\nhatched: negative loadings"
+    ax.set_xlabel(f"contribution (%)\n{words}")
+    return ax
+
+
+def _bars(
+    model: Any, i: int, lengths: np.ndarray, signs: np.ndarray, most: int, ax: Any, names: Any
+) -> tuple[Any, np.ndarray]:
+    """Draw the largest of d bars of a component, and return the axes and which bars they are."""
+    if not isinstance(most, (int, np.integer)) or most < 1:
+        raise ValueError(f"`n_largest`={most!r} must be an integer of at least 1.")
+    order = np.argsort(-np.abs(lengths), kind="stable")[:most]
+    words = canvas.feature_names(model, order, names)
+    shown, places, negative = lengths[order], np.arange(order.size), signs[order] < 0
+    ax = canvas.axes(ax, 5.6, 1.2 + 0.2 * max(3, min(order.size, MOST_NAMES)))
+    for chosen, colour, hatch in ((~negative, canvas.BLUE, None), (negative, canvas.RED, "///")):
+        look = {"color": colour, "hatch": hatch, "edgecolor": ax.get_facecolor(), "linewidth": 0}
+        ax.barh(places[chosen], shown[chosen], **look)
     every = -(-order.size // MOST_NAMES)
     ax.set_yticks(places[::every], words[::every])
     ax.tick_params(axis="y", length=0, labelsize="small")
     ax.grid(False, axis="y")
     ratio, title = canvas.percent(model, i), f"component {i + 1}"
     title += f": {ratio} of the variance" if ratio else ""
-    if order.size < values.size:
-        title += f"\n{order.size} largest of {values.size:,} loadings"
-    ax.set(ylim=(max(order.size, 3) - 0.4, -0.6), xlabel=label, title=title)
-    return ax
+    if order.size < lengths.size:
+        what = "loadings" if lengths is signs else "contributions"
+        title += f"\n{order.size} largest of {lengths.size:,} {what}"
+    ax.set(ylim=(max(order.size, 3) - 0.4, -0.6), title=title)
+    return ax, order
 
 
+@canvas.figure_if_new
 def component_images(model: Any, shape: Any, components: Any = None, axes: Any = None) -> Any:
     """Draw components as images: positive loadings above, negative loadings below.
 
@@ -321,7 +377,8 @@ def component_images(model: Any, shape: Any, components: Any = None, axes: Any =
 
     Returns
     -------
-    ndarray of Axes of shape (2, m)
+    matplotlib.figure.Figure
+        Or ``axes``, if they were given.
 
     Notes
     -----
@@ -336,10 +393,7 @@ def component_images(model: Any, shape: Any, components: Any = None, axes: Any =
     across = ACROSS if axes is None else len(chosen)
     axes = _grid(len(chosen), size) if axes is None else np.asarray(axes, dtype=object)
     if axes.shape != (2, len(chosen)):
-        raise ValueError(
-            f"`axes` has shape {axes.shape}, but {len(chosen)} components need (2, "
-            f"{len(chosen)}): a row for positive parts and a row for negative parts."
-        )
+        raise ValueError(f"`axes` has shape {axes.shape}, but needs (2, {len(chosen)}).")
     for i, pair in zip(chosen, axes.T, strict=True):
         vector = model.components_[i].astype(np.float64).reshape(size)
         for sign, ax in zip((1, -1), pair, strict=True):
@@ -359,10 +413,7 @@ def _image_shape(model: Any, shape: Any) -> tuple[int, int, int]:
     sides = tuple(shape) if hasattr(shape, "__len__") else (shape,)
     whole = all(isinstance(side, (int, np.integer)) and side > 0 for side in sides)
     if len(sides) not in (2, 3) or not whole or math.prod(sides) != d:
-        raise ValueError(
-            f"`shape`={shape!r} must be (height, width) or (height, width, channels) whose "
-            f"product is the {d} features of the model. Pass the shape of its images."
-        )
+        raise ValueError(f"`shape`={shape!r} must be (height, width[, channels]) of {d} features.")
     height, width, channels = (*sides, 1)[:3]
     return int(height), int(width), int(channels)
 

@@ -1,20 +1,19 @@
 """Rows in the plane of two components: scores, their labels, and biplots."""
 
-from __future__ import annotations
-
 from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
 
 from primedpca._core.arrays import is_dense, to_numpy
+from primedpca._model.columns import column_variances
 from primedpca.plots import canvas
 
 MANY = 100_000  # points; of more, the density is drawn
 LARGE = 2_000  # points; more are rasterised, also in vector formats
 MOST_ARROWS = 500
 SHORTEST = 0.15  # of the longest arrow; the name of a shorter one would hide the arrow
-LETTER = 0.017  # approximate width of a letter, as a fraction of the axes
+SECOND_AXES = (36.0, 18.0)  # points that the ticks of arrows take, right and above
 ROOM = 0.06  # margin, as a fraction of the range of the data
 ARROW = 0.8  # R draws arrows to this fraction of their length, to leave room for names
 #: After Okabe and Ito, the highest contrast first; marks distinguish equal colours.
@@ -23,6 +22,7 @@ COLOURS = (
     *("#8C8C8C", "#7B5CD6", "#B8A800", "#A6761D"),
 )
 MARKS = "os^DvPX*"
+ABOVE, ONE_COLUMN = 5, 16  # names in a legend above the axes, and in one column beside them
 MOST = 24  # labels with a mark of their own; the rarest of more are put together
 #: Hexagonal cells without visible edges.
 CELLS: dict[str, Any] = {"gridsize": 70, "mincnt": 1, "linewidths": 0.3, "edgecolors": "face"}
@@ -32,6 +32,7 @@ WHOLE = 12  # up to so many different integers are names, not numbers
 Labels = tuple[np.ndarray, list[str] | None, str]
 
 
+@canvas.figure_if_new
 def scores(
     scores: Any,
     components: tuple[int, int] = (0, 1),
@@ -57,7 +58,8 @@ def scores(
 
     Returns
     -------
-    matplotlib.axes.Axes
+    matplotlib.figure.Figure
+        Or ``ax``, if that was given.
 
     Examples
     --------
@@ -65,8 +67,8 @@ def scores(
     >>> from primedpca import PrimedPCA, plots
     >>> iris = load_iris()
     >>> pca = PrimedPCA(2)
-    >>> ax = plots.scores(pca.fit_transform(iris.data), labels=iris.target, model=pca)
-    >>> ax.get_xlabel()
+    >>> figure = plots.scores(pca.fit_transform(iris.data), labels=iris.target, model=pca)
+    >>> figure.axes[0].get_xlabel()
     'component 1 (92.5 % of the variance)'
     """
     rows = _checked_scores(scores, None if model is None else canvas.fitted(model))
@@ -76,7 +78,7 @@ def scores(
     if k == 1:
         x, across = np.arange(1.0, n + 1), "row"
     known = None if labels is None else _as_labels(labels, n)
-    ax = canvas.axes(ax, 5.0, 4.2)
+    ax = canvas.axes(ax, 5.0 + _room_for(known), 4.2)
     (_density if n > MANY else _points)(ax, x, y, known)
     ax.set(xlabel=across, ylabel=_axis_name(j, model))
     from matplotlib.ticker import MaxNLocator
@@ -91,15 +93,10 @@ def _checked_scores(scores: Any, model: Any) -> np.ndarray:
     """Return ``scores`` as a finite array ``(n, k)`` that matches the model, if there is one."""
     rows = to_numpy(scores)
     if rows.ndim != 2 or 0 in rows.shape:
-        raise ValueError(
-            f"`scores` must have shape (n, k) with n >= 1, got {rows.shape}. Pass the result of "
-            "`transform`."
-        )
-    if model is not None and rows.shape[1] != model.components_.shape[0]:
-        raise ValueError(
-            f"`scores` has {rows.shape[1]} columns, but the model has "
-            f"{model.components_.shape[0]} components. Pass the result of its `transform`."
-        )
+        raise ValueError(f"`scores` must have shape (n > 0, k), got {rows.shape}. Use `transform`.")
+    k = rows.shape[1] if model is None else model.components_.shape[0]
+    if rows.shape[1] != k:
+        raise ValueError(f"`scores` must be of this model, with {k} columns, got {rows.shape[1]}.")
     rows = rows.astype(np.float64)
     wrong = np.flatnonzero(~np.isfinite(rows).all(axis=1))
     if wrong.size:
@@ -115,8 +112,7 @@ def _pair(components: Any, k: int) -> tuple[int, int]:
     whole = all(isinstance(i, (int, np.integer)) and 0 <= i < k for i in pair)
     if k == 1 or len(pair) != 2 or not whole:
         raise ValueError(
-            f"`components`={components!r} must be two integers from 0 to {k - 1}: there are {k} "
-            "components, indexed from 0. Choose two of these, or fit more."
+            f"`components`={components!r} must be two indices from 0 to {k - 1}, of {k} components."
         )
     return int(pair[0]), int(pair[1])
 
@@ -129,6 +125,77 @@ def _axis_name(component: int, model: Any) -> str:
     return f"component {component + 1}{whitened}{words}"
 
 
+@canvas.figure_if_new
+def correlation_circle(
+    model: Any,
+    X: Any = None,  # noqa: N803
+    components: tuple[int, int] = (0, 1),
+    names: Any = None,
+    ax: Any = None,
+    *,
+    n_names: int = 20,
+) -> Any:
+    """Draw the correlations of columns with two components as arrows in the unit circle.
+
+    An arrow that nearly reaches the circle is a column that the two components explain; two such
+    arrows side by side are correlated columns, opposite ones negatively correlated, and arrows at a
+    right angle uncorrelated.
+
+    Parameters
+    ----------
+    model : PrimedPCA
+        Fitted, with at least two components.
+    X : data of shape (n, d), optional
+        Rows of the fit, from which the variances of the columns are computed in one pass.  Not
+        needed with ``scale="std"``.
+    components : pair of int, default=(0, 1)
+        Indices from 0.
+    names : sequence of str of length d, optional
+        Names of the columns, default=those that the model was fitted with.
+    ax : matplotlib.axes.Axes, optional
+    n_names : int, default=20
+        Maximum number of named arrows: the longest, as in :func:`biplot`.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Or ``ax``, if that was given.
+    """
+    canvas.fitted(model)
+    k = model.components_.shape[0]
+    if k < 2:
+        raise ValueError(f"The circle needs two components, but the model has {k}. Fit more.")
+    i, j = _pair(components, k)
+    ends = _correlations(model, X)[:, [i, j]]
+    ax = canvas.axes(ax, 5.0, 5.0)
+    from matplotlib.patches import Circle
+
+    ax.add_patch(Circle((0, 0), 1.0, fill=False, edgecolor=canvas.ink(ax), linewidth=0.8))
+    order = np.argsort(-np.linalg.norm(ends, axis=1), kind="stable")[:MOST_ARROWS]
+    _named_arrows(ax, ends[order], canvas.feature_names(model, order, names), n_names)
+    ax.set(xlim=(-1.25, 1.25), ylim=(-1.25, 1.25), aspect="equal")
+    ax.set(xlabel=_axis_name(i, model), ylabel=_axis_name(j, model))
+    return ax
+
+
+def _correlations(model: Any, x: Any) -> np.ndarray:
+    """Return the correlations of columns with components, ``(d, k)``."""
+    scaled = model.components_.T * np.sqrt(model.explained_variance_.astype(np.float64))
+    n = model.n_samples_
+    if x is not None:
+        variances = column_variances(model._source(x, reset=False), model)[0]
+    elif isinstance(getattr(model, "scale", None), str):
+        variances = np.full(len(scaled), n / (n - 1))
+    else:
+        raise ValueError(
+            "The variances of the columns are not known. Pass `X`, or fit with `scale`='std'."
+        )
+    spread = np.sqrt(variances)[:, None]
+    found = np.divide(scaled, spread, out=np.zeros_like(scaled), where=spread > 0)
+    return np.asarray(np.clip(found, -1.0, 1.0))
+
+
+@canvas.figure_if_new
 def biplot(
     model: Any,
     scores: Any,
@@ -137,6 +204,7 @@ def biplot(
     names: Any = None,
     ax: Any = None,
     *,
+    labels: Any = None,
     n_names: int = 12,
 ) -> Any:
     r"""Draw rows as points and columns as arrows, scaled as ``biplot`` of R scales ``prcomp``.
@@ -159,13 +227,18 @@ def biplot(
     names : sequence of str of length d, optional
         Names of the columns, default=those that the model was fitted with.
     ax : matplotlib.axes.Axes, optional
+    labels : array of shape (n,), optional
+        Classes or numbers that colour the points, as in :func:`scores`.
     n_names : int, default=12
-        Maximum number of named arrows: the longest, except those whose name would cover
-        another name or the arrow itself.  At most the 500 longest arrows are drawn.
+        Maximum number of named arrows: the longest.  Names keep clear of each other and of the
+        heads of arrows; a line joins a name to its arrow where there is no room beside it, and a
+        name for which there is no room at all is left out.  At most the 500 longest arrows are
+        drawn, those without a name faint.
 
     Returns
     -------
-    matplotlib.axes.Axes
+    matplotlib.figure.Figure
+        Or ``ax``, if that was given.
     """
     rows = _checked_scores(scores, canvas.fitted(model))
     k = model.components_.shape[0]
@@ -173,25 +246,19 @@ def biplot(
         raise ValueError(f"A biplot needs two components, but the model has {k}. Fit more.")
     pair = _pair(components, k)
     points, arrows = _scaled(model, rows, pair, scale)
-    ax = canvas.axes(ax, 5.0, 5.0)
+    known = None if labels is None else _as_labels(labels, len(rows))
+    ax = canvas.axes(ax, 5.0 + _room_for(known, all_kinds=True), 5.0)
     low, high, ratio = _ranges(points, arrows)
     span = high - low
-    look = {"s": float(np.clip(8000 / rows.shape[0], 3.0, 16.0)), "linewidths": 0, "alpha": 0.6}
-    ax.scatter(*points.T, color=canvas.BLUE, rasterized=rows.shape[0] > LARGE, **look)
+    _points(ax, points[:, 0], points[:, 1], known, SECOND_AXES, {"alpha": 0.6})
     order = np.argsort(-np.linalg.norm(arrows, axis=1), kind="stable")[:MOST_ARROWS]
-    words, ends = canvas.feature_names(model, order, names), arrows[order] / ratio
-    halves = LETTER / 2 * span * np.array([len(word) for word in words])
-    places = _places(ends, halves, low, high)
-    lengths = np.linalg.norm(ends, axis=1)
-    named = _apart(places, halves, 0.04 * span)
-    named = [i for i in named if lengths[i] > SHORTEST * lengths[0]][:n_names]
-    _arrows(ax, ARROW * ends, named)
-    behind = {"facecolor": ax.get_facecolor(), "edgecolor": "none", "alpha": 0.75, "pad": 0.8}
-    text = {"ha": "center", "va": "center", "fontsize": "small", "color": canvas.ink(ax)}
-    for i in named:
-        ax.text(*places[i], words[i], bbox=behind, **text)
+    _named_arrows(
+        ax, ARROW * arrows[order] / ratio, canvas.feature_names(model, order, names), n_names
+    )
     limits = (low - ROOM * span, high + ROOM * span)
     ax.set(xlim=limits, ylim=limits, aspect="equal")
+    if _room_for(known):
+        ax.set_anchor("W")  # what square axes leave free is then beside them, for the legend
     ax.set(xlabel=_axis_name(pair[0], model), ylabel=_axis_name(pair[1], model))
     from matplotlib.ticker import MaxNLocator
 
@@ -212,9 +279,7 @@ def _scaled(
     chosen = list(pair)
     deviations = np.sqrt(np.asarray(model.explained_variance_, dtype=np.float64)[chosen])
     if scale > 0 and not (deviations > 0).all():
-        raise ValueError(
-            f"`components`={pair} have no variance to divide by. Choose others, or `scale`=0."
-        )
+        raise ValueError(f"`components`={pair} have no variance. Choose others, or `scale`=0.")
     stretch = (deviations * np.sqrt(model.n_samples_)) ** scale
     points = rows[:, chosen] * (deviations if getattr(model, "whiten", False) else 1.0)
     return points / stretch, model.components_[chosen].T.astype(np.float64) * stretch
@@ -231,34 +296,20 @@ def _ranges(points: np.ndarray, arrows: np.ndarray) -> tuple[float, float, float
     return float(reach[0]), float(reach[1]), float((ends / np.array(reach)[:, None]).max())
 
 
-def _places(ends: np.ndarray, halves: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Return the centres of the names ``(m, 2)``: beyond the arrows, but within the axes."""
-    lengths = np.linalg.norm(ends, axis=1)
-    across = np.divide(ends[:, 0], lengths, out=np.zeros_like(lengths), where=lengths > 0)
-    room = halves - ROOM * (high - low)
-    least, most = np.minimum(0.0, low + room), np.maximum(0.0, high - room)
-    return np.stack([np.clip(ends[:, 0] + halves * across, least, most), ends[:, 1]], axis=1)
-
-
-def _apart(places: np.ndarray, halves: np.ndarray, height: float) -> list[int]:
-    """Return the first names that do not overlap, from the approximate width of letters."""
-    found: list[int] = []
-    for i, place in enumerate(places):
-        away = np.abs(places[found] - place)
-        if not ((away[:, 0] < halves[found] + halves[i]) & (away[:, 1] < height)).any():
-            found.append(i)
-    return found
-
-
-def _arrows(ax: Any, ends: np.ndarray, named: list[int]) -> None:
-    """Draw named arrows strong and with heads, and the others faint."""
+def _named_arrows(ax: Any, ends: np.ndarray, words: list[str], n_names: int) -> None:
+    """Draw arrows from zero, the longest first: so many with heads and names, the others faint."""
     from matplotlib.collections import LineCollection
 
-    others = np.delete(ends, named, axis=0)
+    from primedpca.plots.placement import Names
+
+    lengths = np.linalg.norm(ends, axis=1)
+    count = int((lengths[:n_names] > SHORTEST * lengths[0]).sum())
+    others = ends[count:]
     faint = np.stack([np.zeros_like(others), others], axis=1)
     ax.add_collection(LineCollection(list(faint), colors=canvas.RED, linewidths=0.6, alpha=0.25))
-    for end in ends[named]:
+    for end in ends[:count]:
         ax.annotate("", xy=end, xytext=(0, 0), arrowprops=HEAD)
+    Names(ax, ends[:count], words[:count], origin=(0.0, 0.0))
 
 
 def _as_labels(labels: Any, n: int) -> Labels:
@@ -266,10 +317,7 @@ def _as_labels(labels: Any, n: int) -> Labels:
     (title,) = canvas.literals([str(getattr(labels, "name", None) or "")], [""])
     values = to_numpy(labels) if is_dense(labels) else np.asarray(labels)
     if values.shape != (n,):
-        raise ValueError(
-            f"`labels` has shape {values.shape}, but there are {n} rows of scores. Pass one "
-            "label for each row."
-        )
+        raise ValueError(f"`labels` has shape {values.shape}. Pass one for each of {n} rows.")
     kind = values.dtype.kind
     if kind not in "iubf":
         values = values.astype(str)
@@ -286,10 +334,34 @@ def _as_labels(labels: Any, n: int) -> Labels:
     return place[codes], [*(names[i] for i in kept), rest], title
 
 
-def _points(ax: Any, x: np.ndarray, y: np.ndarray, labels: Labels | None) -> None:
-    """Draw points with a colour and a mark for each name, or with a colour bar."""
+def _room_for(labels: Labels | None, all_kinds: bool = False) -> float:
+    """Return the width in inches of what stands beside the axes: a long legend or a colour bar.
+
+    Axes that are square leave no room for a colour bar either: ``all_kinds`` counts it.
+    """
+    if labels is None or (labels[1] is not None and len(labels[1]) <= ABOVE):
+        return 0.0
+    if labels[1] is None:
+        return 0.9 if all_kinds else 0.0
+    columns = 1 + (len(labels[1]) > ONE_COLUMN)
+    beside = SECOND_AXES[0] / 72 if all_kinds else 0.0
+    return beside + columns * (0.55 + 0.08 * max(map(len, labels[1])))
+
+
+def _points(
+    ax: Any,
+    x: np.ndarray,
+    y: np.ndarray,
+    labels: Labels | None,
+    room: tuple[float, float] = (0.0, 0.0),
+    more: Any = None,
+) -> None:
+    """Draw points with a colour and a mark for each name, or with a colour bar.
+
+    ``room`` is the space in points to leave right of and above the axes, before a legend.
+    """
     size = float(np.clip(12000 / x.size, 3.0, 24.0))
-    look = {"s": size, "linewidths": 0, "alpha": 0.8, "rasterized": x.size > LARGE}
+    look = {"s": size, "linewidths": 0, "alpha": 0.8, "rasterized": x.size > LARGE} | (more or {})
     if labels is None:
         ax.scatter(x, y, color=canvas.BLUE, **look)
         return
@@ -313,7 +385,7 @@ def _points(ax: Any, x: np.ndarray, y: np.ndarray, labels: Labels | None) -> Non
         # Repeated colours get another mark.
         mark = MARKS[(i + i // len(COLOURS)) % len(MARKS)]
         ax.scatter(x[here], y[here], color=colour, marker=mark, label=name, **look)
-    _legend(ax, names, title)
+    _legend(ax, names, title, room)
     for handle in ax.get_legend().legend_handles:
         handle.set(alpha=1.0, sizes=[24.0])
 
@@ -348,12 +420,20 @@ def _most_frequent(codes: Any) -> int:
     return int(np.bincount(np.asarray(codes, dtype=np.int64)).argmax())
 
 
-def _legend(ax: Any, names: list[str], title: str, **handles: Any) -> None:
+def _legend(
+    ax: Any, names: list[str], title: str, room: tuple[float, float] = (0.0, 0.0), **handles: Any
+) -> None:
     """Put a short legend above the axes and a long one beside them, never on points."""
-    if len(names) <= 5:
+    from matplotlib.transforms import ScaledTranslation
+
+    moved = ScaledTranslation(room[0] / 72, 0, ax.figure.dpi_scale_trans)
+    if len(names) <= ABOVE:
+        moved = ScaledTranslation(0, room[1] / 72, ax.figure.dpi_scale_trans)
         longest = max(map(len, names))
-        canvas.legend_above(ax, max(1, 50 // (longest + 6)), title=title or None, **handles)
+        columns = max(1, 50 // (longest + 6))
+        where = {"bbox_transform": ax.transAxes + moved}
+        canvas.legend_above(ax, columns, title=title or None, **where, **handles)
     else:
-        columns = 1 + (len(names) > 16)
-        beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5), "ncols": columns}
+        beside: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
+        beside |= {"ncols": 1 + (len(names) > ONE_COLUMN), "bbox_transform": ax.transAxes + moved}
         ax.legend(title=title or None, **beside, **handles)

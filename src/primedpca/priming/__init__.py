@@ -13,6 +13,7 @@ from primedpca.priming.base import BasePriming, UserPriming
 from primedpca.priming.block_krylov import BlockKrylov
 from primedpca.priming.eigengame import EigenGame
 from primedpca.priming.exact import Exact
+from primedpca.priming.extra_directions import best_extra
 from primedpca.priming.frequent_directions import FrequentDirections
 from primedpca.priming.krasulina import Krasulina
 from primedpca.priming.mu_eigengame import MuEigenGame
@@ -36,6 +37,7 @@ __all__ = [
     "PowerMethod",
     "SubspaceIteration",
     "as_priming",
+    "best_extra",
     "check_directions",
     "orthonormalise",
     "random_basis",

@@ -8,19 +8,21 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from primedpca._core.arrays import dtype_name, is_numpy_array
+from primedpca._core import chain
+from primedpca._core.arrays import dtype_name, is_numpy_array, namespace
 from primedpca._core.orthonormal import (
     combine,
     complete,
     continued,
     draw,
+    multiplied,
     orthonormalise,
     random_basis,
     small_eigh,
 )
 from primedpca._core.parameters import check_choice, check_count
 from primedpca.priming.base import BasePriming
-from primedpca.priming.exact import right_vectors
+from primedpca.priming.exact import leading, right_vectors
 from primedpca.protocols import Array, Like, Operator, PrimingTraits
 
 __all__ = ["BlockKrylov", "KrylovState", "default_basis", "looked"]
@@ -28,6 +30,14 @@ __all__ = ["BlockKrylov", "KrylovState", "default_basis", "looked"]
 NOTHING = np.zeros((0, 0))
 #: A restart costs steps and ends a proof under way, so the basis may grow to this many bytes.
 BASIS_BYTES = 2**29
+#: With an explicit matrix a look costs more than a product: one after this part of the basis more.
+LOOKS = 8
+#: Ritz vectors beyond the directions wanted that are looked at.
+MORE = 32
+#: Columns to which its narrow blocks are joined.
+JOINED = 64
+#: A basis of this part of the dimensions costs as much as a full decomposition of the matrix.
+PART = 3
 
 
 class KrylovState(NamedTuple):
@@ -61,6 +71,10 @@ class KrylovState(NamedTuple):
         Directions wanted, ``p``.
     seed : int
         Seed of the random first block.
+    chain : Chain or None
+        On a GPU: the buffers of the basis, while the steps run without a look by the host.
+    square : array of shape (length, length) or None
+        The covariance or Gram matrix, where it is explicit.
     """
 
     basis: tuple[Array, ...]
@@ -76,6 +90,15 @@ class KrylovState(NamedTuple):
     step: int
     n_directions: int
     seed: int
+    chain: Any = None
+    square: Any = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the matrices of the last steps are still on the GPU."""
+        return (
+            self.chain is not None and self.projected.shape[0] < len(self.basis) * self.chain.width
+        )
 
 
 @dataclass(frozen=True)
@@ -109,6 +132,14 @@ class BlockKrylov(BasePriming):
     keep_images : bool, default=False
         With ``side="left"`` and data read in rows, whether to keep :math:`M^T` times every basis
         vector.  This saves the last pass and takes ``n_features`` numbers a vector.
+    first_look : int, default=1
+        On a GPU, the first step after which the small eigenproblem is solved on the host.  Earlier
+        steps run without waiting for it.
+    explicit : bool, default=False
+        Whether to form the matrix of ``side``, the covariance or the Gram matrix, in the first
+        step, and to multiply this matrix instead of the data: one pass in all, and one more from
+        the left.  A step then makes several products once the basis is large, and a basis of a
+        third of the dimensions is replaced by a full decomposition.
 
     References
     ----------
@@ -120,6 +151,8 @@ class BlockKrylov(BasePriming):
     max_basis: int | None = None
     side: Literal["right", "left"] = "right"
     keep_images: bool = False
+    first_look: int = 1
+    explicit: bool = False
 
     visits: ClassVar[Literal["whole"]] = "whole"
     traits: ClassVar[PrimingTraits] = PrimingTraits(certifier="probes", replayed=True)
@@ -129,6 +162,8 @@ class BlockKrylov(BasePriming):
         check_count("max_basis", self.max_basis, optional=True)
         check_choice("side", self.side, ("right", "left"))
         check_choice("keep_images", self.keep_images, (True, False))
+        check_count("first_look", self.first_look)
+        check_choice("explicit", self.explicit, (True, False))
 
     def init(
         self, like: Like, n_directions: int, seed: Any, start: Array | None = None
@@ -141,17 +176,92 @@ class BlockKrylov(BasePriming):
 
     def step(self, state: KrylovState, data: Operator) -> KrylovState:
         """Multiply the newest block with all the data."""
-        newest = state.newest if state.step else self._first_block(state, data)
-        images = state.images
+        if not state.step:
+            state = self._begun(state, data)
+        if not self.explicit:
+            return self._extended(state, data)
+        for _ in range(1 + state.step // LOOKS):
+            length, used = state.newest.shape[0], state.projected.shape[0]
+            if used * PART > length > state.n_directions:
+                return _decomposed(state)
+            state = self._extended(state, data)
+            if self.finished(state):
+                break
+        state = state._replace(basis=_joined(state.basis))
+        return looked(state) if _is_wide(state) else state
+
+    def _extended(self, state: KrylovState, data: Operator) -> KrylovState:
+        """Multiply the newest block once."""
+        if state.chain is None:
+            return self._careful_step(state, data)
+        if state.chain.is_full:
+            state = self.closed(state, data)
+            own = tuple(data.like.xp.asarray(block, copy=True) for block in state.basis)
+            newest = data.like.xp.asarray(state.newest, copy=True)
+            return self._careful_step(state._replace(basis=own, newest=newest, chain=None), data)
+        z, _ = self._product(state, data)
+        state.chain.extend(z)
+        basis, newest = (*state.basis, state.newest), state.chain.block(len(state.basis) + 1)
+        state = state._replace(basis=basis, newest=newest, step=state.step + 1)
+        return self.closed(state, data) if state.step >= self.first_look else state
+
+    def _begun(self, state: KrylovState, data: Operator) -> KrylovState:
+        """Return the state with its first block, in a chain where that is of use."""
+        like = _like(data, self.side)
+        if self.explicit:
+            square = data.covariance() if self.side == "right" else data.gram()
+            state = state._replace(square=data.narrow(square))
+        width = min(self.block_size or state.n_directions, like.n_features)
+        roomy = self._limit(state, like) >= chain.STEPS * width and not self.keep_images
+        if not (roomy and state.newest is None and chain.suits(like, width)):
+            return state._replace(newest=self._first_block(state, data))
+        if self.side == "right" or self.explicit:
+            first = draw(like, width, state.seed)
+        else:
+            first = data.forward(draw(data.like, min(width, data.shape[1]), state.seed))
+        made = chain.Chain(like, first)
+        return state._replace(newest=made.block(0), chain=made)
+
+    def closed(self, state: KrylovState, data: Operator) -> KrylovState:
+        """Return the state with the matrices of all its steps on the host.
+
+        If a step on the GPU met columns that were nearly dependent, all are made again with care.
+        """
+        if not state.is_open:
+            return state
+        found = state.chain.matrices(len(state.basis))
+        if found is None:
+            first = data.like.xp.asarray(state.basis[0], copy=True)
+            steps = len(state.basis)
+            state = self.init(data.like, state.n_directions, state.seed)._replace(
+                newest=first, step=state.step - steps, square=state.square
+            )
+            for _ in range(steps):
+                state = self._careful_step(state, data)
+                if self.finished(state):
+                    break
+            return state
+        state = state._replace(projected=found[0], coupling=found[1], turn=NOTHING)
+        return looked(state) if _is_wide(state) else state
+
+    def _product(self, state: KrylovState, data: Operator) -> tuple[Array, tuple[Array, ...]]:
+        """Multiply the newest block; return the product and the images."""
+        newest, images = state.newest, state.images
+        if state.square is not None:
+            return multiplied(state.square, newest), images
         if self.side == "right":
-            z = data.covariance_product(newest)
-        elif self.keep_images and data.source.axis == 0:
+            return data.covariance_product(newest), images
+        if self.keep_images and data.source.axis == 0:
             images = (*images, _shelved(data.adjoint(newest), images, 12 * newest.shape[1]))
             z = data.forward(images[-1])
             z /= data.weight  # inside the library, covariances are divided by the sum of weights
-        else:
-            z = data.gram_product(newest)
-        basis = (*state.basis, newest)
+            return z, images
+        return data.gram_product(newest), images
+
+    def _careful_step(self, state: KrylovState, data: Operator) -> KrylovState:
+        """Multiply the newest block; look at every step for columns that are rounding."""
+        z, images = self._product(state, data)
+        basis = (*state.basis, state.newest)
         # C is symmetric, so C Q_j lies in the span of Q_(j-1), Q_j and Q_(j+1), up to rounding.
         near = range(max(0, len(basis) - 2), len(basis))
         newest, held, coupling = continued(z, basis, near)
@@ -163,14 +273,14 @@ class BlockKrylov(BasePriming):
         projected[done:, :] = held.T
         state = state._replace(basis=basis, images=images, step=state.step + 1)
         state = state._replace(projected=projected, coupling=coupling, turn=NOTHING)
-        if projected.shape[0] >= min(state.n_directions, newest.shape[0]):
-            state = looked(state)  # a narrower basis cannot have converged
+        if not self.explicit and _is_wide(state):
+            state = looked(state)
         return self._go_on(state, newest, data)
 
     def _first_block(self, state: KrylovState, data: Operator) -> Array:
         like, start = _like(data, self.side), state.newest
         width = min(self.block_size or state.n_directions, like.n_features)
-        if start is None and self.side == "right":
+        if start is None and (self.side == "right" or self.explicit):
             return random_basis(like, width, state.seed)
         if self.side == "left":
             # M times random vectors is half a step ahead of random vectors, and the pass that
@@ -186,13 +296,19 @@ class BlockKrylov(BasePriming):
         """Choose the block to multiply next; restart if the basis has grown too large."""
         like, used = _like(data, self.side), state.projected.shape[0]
         wanted = self.block_size or state.n_directions
-        if newest.shape[1] == 0 and used < min(state.n_directions, like.n_features):
-            # The span is invariant but too narrow (data of low rank): continue with random vectors.
-            width = min(wanted, like.n_features - used)
-            whole = like.xp.concat(list(state.basis), axis=1)
+        narrow, width = newest.shape[1], min(wanted, like.n_features - used)
+        short = narrow == 0 and used < min(state.n_directions, like.n_features)
+        if short or (state.step == 1 and narrow < width):
+            # The span is invariant but too narrow (data of low rank), or nearly so (a good start):
+            # continue with random vectors.
+            whole = like.xp.concat([*state.basis, newest], axis=1)
             newest = complete(whole, like, used + width, (state.seed, state.step))[:, used:]
-            # Nothing comes out of the span, so the residuals have no part along these vectors.
-            state = state._replace(coupling=np.zeros((width, state.coupling.shape[1])))
+            # Nothing comes out of the span along these vectors.
+            more = ((0, width - narrow), (0, 0))
+            coupling, residual = (
+                np.pad(x[:narrow], more) for x in (state.coupling, state.residual)
+            )
+            state = state._replace(coupling=coupling, residual=residual)
         if used + newest.shape[1] > self._limit(state, like) and newest.shape[1]:
             # One block more than wanted: the extra Ritz vectors preserve some of the convergence.
             state = _cut_back(looked(state), like, state.n_directions + wanted)
@@ -202,10 +318,10 @@ class BlockKrylov(BasePriming):
         """Return the maximum number of basis vectors: at least the directions and two blocks."""
         wanted = self.block_size or state.n_directions
         each = like.n_features * (8 if "64" in dtype_name(like.dtype) else 4)
-        default = default_basis(wanted, state.n_directions, each)
+        most = self.max_basis or default_basis(wanted, state.n_directions, each)
         # A warm start may be wider than a block.
         widest = max(wanted, 0 if state.newest is None else state.newest.shape[1])
-        return max(self.max_basis or default, state.n_directions + 2 * widest)
+        return max(most, state.n_directions + 2 * widest)
 
     def directions(self, state: KrylovState, data: Operator) -> Array:
         """Return the leading Ritz vectors."""
@@ -213,7 +329,7 @@ class BlockKrylov(BasePriming):
 
     def refined(self, state: KrylovState, data: Operator) -> tuple[Array, np.ndarray]:
         """Return the leading Ritz vectors ``(d, p)`` and their variances."""
-        state = looked(state)
+        state = looked(self.closed(state, data))
         p = min(state.n_directions, state.variances.size)
         variances, turn = state.variances[:p], state.turn[:, :p]
         if state.images:
@@ -241,20 +357,64 @@ def default_basis(block: int, n_directions: int, each: int) -> int:
     return max(12 * block, 6 * n_directions, BASIS_BYTES // each)
 
 
+def _joined(basis: tuple[Array, ...]) -> tuple[Array, ...]:
+    """Join all blocks but the last two to some 64 columns each: many narrow ones cost time."""
+    if len(basis) < 3:
+        return basis
+    *old, before, last = basis
+    joined: list[Array] = []
+    for block in old:
+        if joined and joined[-1].shape[1] + block.shape[1] <= JOINED:
+            joined[-1] = namespace(block).concat([joined[-1], block], axis=1)
+        else:
+            joined.append(block)
+    return (*joined, before, last)
+
+
+def _is_wide(state: KrylovState) -> bool:
+    """Whether the basis is wide enough for a look: a narrower one cannot have converged."""
+    return bool(state.projected.shape[0] >= min(state.n_directions, state.basis[0].shape[0]))
+
+
+def _decomposed(state: KrylovState) -> KrylovState:
+    """Return the leading eigenvectors of the explicit matrix as a basis that is finished."""
+    wanted = min(state.n_directions + max(8, state.n_directions // 4), state.square.shape[0])
+    xp = namespace(state.square)
+    values, vectors = leading(lambda: xp.astype(state.square, xp.float64), wanted)
+    found = (values, np.eye(wanted), np.zeros((0, wanted)), float(values[-1]))
+    return KrylovState(
+        (vectors,),
+        (),
+        vectors[:, :0],
+        np.diag(values),
+        np.zeros((0, wanted)),
+        *found,
+        np.zeros(state.n_directions),
+        state.step + 1,
+        state.n_directions,
+        state.seed,
+        square=state.square,
+    )
+
+
 def looked(state: KrylovState) -> KrylovState:
     """Return the state with the eigenproblem of ``projected`` solved."""
     order = state.projected.shape[0]
     if state.turn.shape[0] == order:
         return state
+    part = state.n_directions + MORE
+    few = part if state.square is not None and 4 * part <= order else None
     # The newest diagonal block is symmetric only up to rounding.
-    variances, turn = small_eigh((state.projected + state.projected.T) / 2)
+    variances, turn = small_eigh((state.projected + state.projected.T) / 2, few)
     done = order - state.coupling.shape[1]
     # C V S = V S Theta + Q B E^T S: the residuals are Q times this matrix, and Q is orthonormal.
     residual = state.coupling @ turn[done:]
     # The newest block is orthogonal to the earlier ones: its variances estimate those outside.
     newest = state.projected[done:, done:]
     rest = float(np.linalg.eigvalsh((newest + newest.T) / 2)[-1])
-    change = _angles(variances, residual, rest, state.n_directions)
+    # Squared residuals of all Ritz vectors together, less those at hand.
+    others = float(np.sum(state.coupling**2) - np.sum(residual**2)) if few else 0.0
+    change = _angles(variances, residual, rest, state.n_directions, others)
     state = state._replace(variances=variances, turn=turn, residual=residual)
     return state._replace(rest=rest, change=change)
 
@@ -265,13 +425,16 @@ def _like(data: Operator, side: str) -> Like:
     return dataclasses.replace(data.like, n_features=length)
 
 
-def _angles(variances: np.ndarray, residual: np.ndarray, rest: float, p: int) -> np.ndarray:
+def _angles(
+    variances: np.ndarray, residual: np.ndarray, rest: float, p: int, others: float = 0.0
+) -> np.ndarray:
     """Estimate the angle between each Ritz vector and the true component, ``(p,)``.
 
     The error of a Ritz vector lies outside the span, where the largest variance is estimated by
     that of the last block multiplied: ``tan(angle) = |r| / (theta - rest)``.  Residuals of other
     Ritz vectors enter in second order, by the factor ``sqrt(1 + kappa^2)`` of the block bound;
-    gaps below a thousandth of ``theta`` are taken as a thousandth.
+    gaps below a thousandth of ``theta`` are taken as a thousandth.  ``others`` is the sum of the
+    squared residuals of Ritz vectors that follow the last one.
     """
     lengths = np.linalg.norm(residual, axis=0)
     sizes, theta = lengths[:p], variances[:p]
@@ -279,7 +442,8 @@ def _angles(variances: np.ndarray, residual: np.ndarray, rest: float, p: int) ->
     np.fill_diagonal(apart, np.inf)
     with np.errstate(divide="ignore", invalid="ignore"):
         turned = np.where(lengths > 0, lengths / apart, 0.0)
-        reach = sizes * np.sqrt(1 + (turned**2).sum(axis=1))
+        more = np.where(others > 0, others / apart[:, -1] ** 2, 0.0)
+        reach = sizes * np.sqrt(1 + (turned**2).sum(axis=1) + more)
     ahead = theta - rest
     found = np.where(ahead > 0, np.arctan2(reach, np.maximum(ahead, 0.0)), np.pi / 2)
     found = np.where(sizes == 0, 0.0, found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from primedpca._core.arrays import namespace
 from primedpca.priming.stochastic import Stochastic
@@ -45,6 +46,8 @@ class EigenGame(Stochastic):
     ----------
     I. Gemp, B. McWilliams, C. Vernade, T. Graepel, "EigenGame: PCA as a Nash equilibrium", 2020.
     """
+
+    replays: ClassVar[bool] = True
 
     def ascent(self, v: Array, z: Array, g: Array) -> Array:
         """Return ``2 C V (I - N)``, tangent to the sphere."""

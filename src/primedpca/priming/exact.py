@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -72,7 +73,11 @@ def spectrum(data: Operator, count: int) -> tuple[np.ndarray, Array]:
     """
     n, d = data.shape
     make = data.covariance if d <= n else data.gram
-    count = min(count, n, d)
+    return leading(make, min(count, n, d))
+
+
+def leading(make: Callable[[], Array], count: int) -> tuple[np.ndarray, Array]:
+    """Return the ``count`` largest eigenvalues of the matrix that ``make`` returns, and vectors."""
     values, vectors = _eigh(make(), count)
     if values.size < count:  # LAPACK may drop some of a tie when asked for a subset
         values, vectors = _eigh(make(), count, few=False)  # formed again: eigh overwrote it
@@ -95,7 +100,7 @@ def _eigh(matrix: Array, p: int, few: bool = True) -> tuple[np.ndarray, Array]:
     """Return the ``p`` largest eigenvalues, negative ones as 0, and their eigenvectors."""
     xp = namespace(matrix)
     order = matrix.shape[0]
-    if few and is_numpy_array(matrix) and 4 * p < order:
+    if few and is_numpy_array(matrix) and 6 * p < order:
         from scipy.linalg import eigh
 
         # Most of the work of a full eigh goes into the eigenvectors that are not wanted.
@@ -105,6 +110,8 @@ def _eigh(matrix: Array, p: int, few: bool = True) -> tuple[np.ndarray, Array]:
         vectors = np.ascontiguousarray(vectors[:, ::-1])
     else:
         values, vectors = xp.linalg.eigh(matrix)
-        vectors = xp.flip(vectors, axis=1)[:, :p]
+        # PyTorch has no negative strides, and for NumPy a view is faster.
+        flipped = vectors[:, ::-1] if is_numpy_array(vectors) else xp.flip(vectors, axis=1)
+        vectors = flipped[:, :p]
     # The matrix is positive semidefinite: negative eigenvalues are rounding.
     return np.maximum(to_numpy(values)[::-1][:p].astype(np.float64), 0.0), vectors

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from primedpca._core.arrays import namespace
 from primedpca.priming.eigengame import on_the_sphere, tangent
@@ -37,6 +38,8 @@ class MuEigenGame(Stochastic):
     I. Gemp, B. McWilliams, C. Vernade, T. Graepel, "EigenGame Unloaded: when playing games is
     better than optimizing", 2021.
     """
+
+    replays: ClassVar[bool] = True
 
     def ascent(self, v: Array, z: Array, g: Array) -> Array:
         """Return ``C V - V striu(G)``, tangent to the sphere."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from primedpca._core.arrays import namespace
 from primedpca.priming.stochastic import Stochastic
@@ -43,6 +44,8 @@ class Oja(Stochastic):
     E. Oja, "Simplified neuron model as a principal component analyzer", 1982; T. Sanger,
     "Optimal unsupervised learning in a single-layer linear feedforward neural network", 1989.
     """
+
+    replays: ClassVar[bool] = True
 
     def ascent(self, v: Array, z: Array, g: Array) -> Array:
         """Return ``C V - V triu(G)``."""

@@ -12,14 +12,19 @@ import numpy as np
 
 from primedpca._core.arrays import dtype_name, namespace, to_numpy
 from primedpca._core.orthonormal import small_eigh
+from primedpca.priming.column_sums import ColumnSums
 from primedpca.protocols import Array
 
-__all__ = ["ROOM", "UNIT", "SketchState", "Stream", "decompose", "merge", "take_in"]
+__all__ = [
+    *("FOLD", "ROOM", "UNIT", "SketchState", "Stream", "decompose", "merge", "rescaled", "take_in"),
+]
 
 UNIT = 2.0**-53  # unit roundoff of float64
 #: A sketch is shrunk when it has this many rows for each direction kept.  With 3, one shrink takes
 #: in twice as many rows as with 2 for less than the cost of two shrinks, and loses a fifth less.
 ROOM = 3
+#: Rows for each column beyond which rows are first replaced by as many as there are columns.
+FOLD = 2
 #: Largest size of rows in a unit that was chosen for other rows; squares stay in range.
 FARTHEST = 2.0**120
 
@@ -97,6 +102,10 @@ class Stream(NamedTuple):
         Whether float32 represents the dtypes of all rows, so that results are float32.
     scale : array of shape (d,) or None
         Divisor of each column.
+    columns : ColumnSums or None
+        Statistics of the columns, where their deviations are the final scale, or their means are
+        filled in for missing values.  ``scale`` is then a power of two near the deviations of the
+        first rows, by which all rows are divided before they enter the sketch.
     """
 
     sketch: SketchState
@@ -107,6 +116,7 @@ class Stream(NamedTuple):
     counted: int
     single: bool
     scale: np.ndarray | None
+    columns: ColumnSums | None = None
 
 
 def take_in(
@@ -156,8 +166,28 @@ def take_in(
     # for terms of second order.
     error = 5 * _relative(state, depth) * size
     rounding = state.rounding + (2 * math.sqrt(total) + error) * error
+    if rows.shape[0] > FOLD * rows.shape[1]:
+        rows, error = _folded(rows, total, _roundoff(state.sketch))
+        rounding += error
     group = _Group(seen_from, sums, weight, total, math.sqrt(weight) * size)
     return _take(state._replace(rounding=rounding), rows, group, depth, factor)
+
+
+def _folded(rows: Array, total: float, roundoff: float) -> tuple[Array, float]:
+    """Return at most ``d`` rows with the same scatter as many narrow ones, and a rounding bound.
+
+    The bound is ``epsilon_fold`` of docs/certificates.md, section 8.
+    """
+    xp, (m, d) = namespace(rows), rows.shape
+    gram = to_numpy(rows.T @ rows)
+    if not np.isfinite(gram).all():
+        return rows, 0.0
+    squares, right = small_eigh(gram)
+    top = max(float(squares[0]), 0.0)
+    floor = UNIT * (m * total + 42 * d * top)  # more than rounding: below, squares may be negative
+    kept = squares > floor
+    fewer = np.sqrt(squares[kept])[:, None] * right[:, kept].T
+    return xp.asarray(fewer, device=rows.device), 2 * floor + 10 * (UNIT + roundoff) * total
 
 
 def _squares(rows: Array) -> float:
@@ -199,6 +229,24 @@ def merge(one: SketchState, other: SketchState, factor: Array | None = None) -> 
     )
     depth = max(one.depth, other.depth)
     return _take(both, other.sketch, group, depth, factor)
+
+
+def rescaled(state: SketchState, factor: Array) -> SketchState:
+    """Return the sketch of the same rows with each column multiplied by a factor.
+
+    What the sketch has lost and rounded grows by at most the square of the largest factor.
+    ``total`` is an upper bound.
+    """
+    most = float(factor.max(initial=0.0))
+    whole = most * most * _squares(state.sketch)
+    return state._replace(
+        sketch=state.sketch * factor,
+        sums=state.sums * factor,
+        loss=state.loss * most * most,
+        total=state.total * most * most,
+        reach=state.reach * most,
+        rounding=state.rounding * most * most + 16 * UNIT * whole,
+    )
 
 
 class _Group(NamedTuple):
@@ -340,6 +388,14 @@ def decompose(sketch: Array) -> tuple[np.ndarray, np.ndarray, float, float]:
 
 def _shrink(state: SketchState) -> SketchState:
     xp, kind = namespace(state.sketch), state.sketch.dtype
+    if state.sketch.shape[0] > FOLD * state.sketch.shape[1]:
+        wide = xp.astype(state.sketch, xp.float64, copy=False)
+        rows, error = _folded(wide, _squares(wide), _roundoff(state.sketch))
+        state = state._replace(
+            sketch=xp.astype(rows, kind, copy=False), rounding=state.rounding + error
+        )
+        if rows.shape[0] <= state.size:
+            return state._replace(shrinks=state.shrinks + 1)
     squares, left, whole, floor = decompose(state.sketch)
     # No loss while the rank fits: then a sketch is exact up to rounding.
     lost = float(squares[state.size]) if squares.size > state.size else 0.0

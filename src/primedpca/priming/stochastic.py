@@ -65,6 +65,8 @@ class Stochastic(BasePriming, ABC):
 
     visits: ClassVar[Literal["batches"]] = "batches"
     traits: ClassVar[PrimingTraits] = PrimingTraits(own_end=True)
+    #: Whether :meth:`move` never waits for the host, so that a CUDA graph can replay it.
+    replays: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         rate = self.learning_rate
@@ -92,13 +94,19 @@ class Stochastic(BasePriming, ABC):
         """Make one SGD step on a mini-batch."""
         v, u, t, rate = state
         rate = rate or fitting_rate(data, v)
-        horizon = self.steps / 10
-        eta = rate if self.schedule == "constant" else rate * horizon / (horizon + t)
-        if self.learning_rate != "auto":  # the user's rate is in the units of the data, not of M
-            eta = eta / data.frame.gain / data.frame.gain
         z = data.covariance_product(v)
-        v, u = self.move(v, u, z, v.T @ z, eta)
+        v, u = self.move(v, u, z, v.T @ z, self.rate_at(t, rate, data))
         return SGDState(v, u, t + 1, rate)
+
+    def rate_at(self, step: int, rate: float, data: Operator) -> float:
+        """Return the learning rate of a step, counted from 0, in the units of ``M``."""
+        horizon = self.steps / 10
+        eta = rate if self.schedule == "constant" else rate * horizon / (horizon + step)
+        if self.learning_rate == "auto":
+            return eta
+        # The user's rate is in the units of the data, not of M.
+        gain: float = data.frame.gain
+        return eta / gain / gain
 
     def move(self, v: Array, u: Array, z: Array, g: Array, eta: Any) -> tuple[Array, Array]:
         """Return vectors and velocity after one step, from ``Z = C V`` and ``G = V^T Z``.

@@ -3,8 +3,6 @@
 Imports the estimator's results, ``plots`` and ``sources``; only ``cli`` imports it.
 """
 
-from __future__ import annotations
-
 from primedpca.report.page import check_page_path, report_html, write_report
 from primedpca.report.words import certificate_words, verdict
 from primedpca.result import certificate_sentences

@@ -1,7 +1,5 @@
 """Inputs of a report besides the model: data, scores, labels and names, all checked."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from copy import copy
@@ -12,10 +10,13 @@ from typing import Any
 import numpy as np
 
 from primedpca._core.arrays import dtype_name, is_dense, to_numpy
+from primedpca.monitoring import Statistics, _kept, _scores_and_statistics
 from primedpca.protocols import DataSource
+from primedpca.report.facts import Facts, Gatherer, Noted, may_gather
 from primedpca.sources import as_source
 
 SHOWN = 4  # components whose scores are plotted, two to a plot
+MOST_SCORES = 40_000_000  # numbers; of more, the rows are not searched for outliers
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,17 @@ class Inputs:
     labels : ndarray of shape (n,) or None
     names : ndarray of shape (d,) or None
         Names of the columns.
+    label_name : str or None
+        Name of the column with the labels.
+    row_names : ndarray of shape (n,) or None
+    facts : Facts or None
+        Facts about the columns.
+    all_scores : ndarray of shape (n, <= k) or None
+        Scores of all components with variance, in float64 and not whitened.
+    statistics : Statistics or None
+        T² and SPE of each row.
+    skipped : tuple of str
+        Sentences that say what was not computed, and why.
     """
 
     name: str | None = None
@@ -44,6 +56,12 @@ class Inputs:
     scores: np.ndarray | None = None
     labels: np.ndarray | None = None
     names: np.ndarray | None = None
+    label_name: str | None = None
+    row_names: np.ndarray | None = None
+    facts: Facts | None = None
+    all_scores: np.ndarray | None = None
+    statistics: Statistics | None = None
+    skipped: tuple[str, ...] = ()
 
 
 def check_inputs(model: Any, data: Any, scores: Any, labels: Any, names: Any) -> Inputs:
@@ -53,37 +71,34 @@ def check_inputs(model: Any, data: Any, scores: Any, labels: Any, names: Any) ->
     if data is not None:
         source: Any = as_source(data)
         if source.shape[1] != d:
-            raise ValueError(
-                f"`data` has {source.shape[1]} columns, but the model was fitted to {d}. Pass the "
-                "data that it was fitted to."
-            )
+            raise ValueError(f"`data` has {source.shape[1]} columns, but the model has {d}.")
         known = {"name": _name(data), "is_file": bool(data_paths(data))}
         known |= {"shape": source.shape, "dtype": dtype_name(source.dtype)}
         known["image_shape"] = source.traits.image_shape
-        if scores is None and k > 0:
-            scores = _first_scores(model, data)
+        known["row_names"] = source.traits.row_names()
+        if labels is None and scores is None:
+            labels = source.traits.labels()
+            known["label_name"] = _label_name(source) if labels is not None else None
+        if scores is None:
+            known |= _read_once(model, source)
+            scores = known.pop("scores")
     if scores is not None:
         scores = to_numpy(scores) if is_dense(scores) else np.asarray(scores)
         if scores.ndim != 2 or not 1 <= scores.shape[1] <= k:
-            raise ValueError(
-                f"`scores` must have shape (rows, at most n_components_={k}), got {scores.shape}."
-            )
+            raise ValueError(f"`scores` must have shape (rows, at most {k}), got {scores.shape}.")
     if labels is not None:
+        known.setdefault("label_name", getattr(labels, "name", None))
         labels, rows = np.asarray(labels), known.get("shape") if scores is None else scores.shape
         if rows is None:
             raise ValueError("`labels` colour the scores: pass `data` or `scores` as well.")
         if labels.shape != rows[:1]:
-            raise ValueError(
-                f"`labels` must have one entry for each of the {rows[0]} rows, got shape "
-                f"{labels.shape}."
-            )
+            words = f"`labels` has shape {labels.shape}, but there are {rows[0]} rows"
+            raise ValueError(f"{words}. Pass one label for each.")
     if names is None:
         names = getattr(model, "feature_names_in_", None)
     names = None if names is None else np.asarray(names, dtype=object)
     if names is not None and names.shape != (d,):
-        raise ValueError(
-            f"`names` must have one name for each of the {d} columns, got shape {names.shape}."
-        )
+        raise ValueError(f"`names` {names.shape} must have one name for each of the {d} columns.")
     return Inputs(scores=scores, labels=labels, names=names, **known)
 
 
@@ -103,11 +118,48 @@ def _name(data: Any) -> str:
     return f"{kind.__module__.split('.')[0]}.{kind.__name__}, in memory"
 
 
-def _first_scores(model: Any, data: Any) -> Any:
-    """Compute the scores of the first components: all of them might not fit into memory."""
+def _label_name(source: Any) -> str | None:
+    """Return the name of the column of labels of a table, which another source may wrap."""
+    name = getattr(source, "_label", None)
+    inner = getattr(source, "source", None)
+    return _label_name(inner) if name is None and inner is not None else name
+
+
+def _read_once(model: Any, source: Any) -> dict[str, Any]:
+    """Compute the scores, and gather facts about columns and rows, in the same pass."""
     # A device would need all data in memory; one pass is cheap enough where the data are.
     near = copy(model).set_params(device=None)
-    seen = near._seen(data)
+    why, found = may_gather(source), dict[str, Any](scores=None)
+    gatherer = None if why else Gatherer(source, model.mean_)
+    read = source if gatherer is None else Noted(source, gatherer)
+    k = model.n_components_
+    small = source.shape[0] * k <= MOST_SCORES
+    if k > 0 and small and _kept(model).any():
+        every, found["statistics"] = _scores_and_statistics(near, read)
+        found["all_scores"] = every
+        found["scores"] = every[:, :SHOWN] / _stretch(model)[: min(SHOWN, every.shape[1])]
+    elif k > 0:
+        found["scores"] = _first_scores(near, read)
+    skipped = [why] if why else []
+    if k > 0 and not small:
+        skipped.append("The rows were not searched for outliers: they are too many.")
+    if gatherer is not None:
+        gatherer.rest(source)
+        found["facts"] = gatherer.facts()
+        skipped += found["facts"].skipped
+    return found | {"skipped": tuple(skipped)}
+
+
+def _stretch(model: Any) -> np.ndarray:
+    """Divisors of the scores, as the model applies them."""
+    if not model.whiten:
+        return np.ones(model.n_components_)
+    return np.asarray(model._stretch(), dtype=np.float64)[:, 0]
+
+
+def _first_scores(model: Any, source: Any) -> Any:
+    """Compute the scores of the first components: all of them might not fit into memory."""
+    seen = model._seen(source)
     weights = (model.components_ / model._stretch())[:SHOWN]
     return seen.forward(seen.like.asarray(weights.T))
 

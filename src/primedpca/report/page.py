@@ -1,7 +1,5 @@
 """The page: its facts as text, its template filled, and the file written."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import inspect
@@ -23,13 +21,17 @@ import primedpca
 from primedpca._core.atomic_files import atomic_write
 from primedpca._core.outward_rounding import round_down, round_up
 from primedpca._core.wording import angle_words, certainty_words, count_words
-from primedpca.report.inputs import Inputs, check_inputs, data_paths, spaced
-from primedpca.report.page_plots import page_plots
+from primedpca.report.findings import find
+from primedpca.report.inputs import check_inputs, data_paths
+from primedpca.report.page_plots import page_plots, proof_plots
+from primedpca.report.space import space
 from primedpca.report.words import bound_words, outcome, verdict
 from primedpca.result import certificate_sentences
+from primedpca.sources.base import needed
 
 BEGINNING = b"<!doctype html"
 MOST_ROWS = 500  # of the table; the page of a thousand components must still open on a phone
+SHORT = 16  # letters of code that stay on one line
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "torch", "dask", "matplotlib")
 
 
@@ -111,10 +113,7 @@ def _html(model: Any, title: str | None, model_path: Any, *inputs: Any) -> str:
     if not hasattr(model, "n_components_"):
         raise ValueError("`model` is not fitted, so there is nothing to report. Fit it first.")
     if not hasattr(model, "certificate_"):
-        raise TypeError(
-            f"`model` must be a PrimedPCA, got {type(model).__name__}. For another estimator, use "
-            "`certify(X, components)`."
-        )
+        raise TypeError(f"`model` must be a PrimedPCA, got {type(model).__name__}; see `certify`.")
     known = check_inputs(model, *inputs)
     whose = f" of {known.name}" if known.is_file else ""
     style, script = (_read(name) for name in ("page.css", "page.js"))
@@ -130,13 +129,16 @@ def _html(model: Any, title: str | None, model_path: Any, *inputs: Any) -> str:
         status=str(model.status_),
         figures=key_numbers(model),
         sentences=certificate_sentences(model.certificate_, model.tol),
-        request=request(model, known),
+        request=request(model),
+        found=find(model, known),
+        space=space(model, known),
         options=options(model),
         outcome=outcome(model),
         rows=component_rows(model),
         clusters=bool(model.certificate_ is not None and model.certificate_.clusters),
         k=model.n_components_,
         plots=page_plots(model, known),
+        proofs=proof_plots(model),
         code=_code(model, model_path),
         seed=model.random_state,
         versions=versions(),
@@ -146,23 +148,23 @@ def _html(model: Any, title: str | None, model_path: Any, *inputs: Any) -> str:
 
 
 def _template() -> Any:
-    try:
-        from jinja2 import Environment, StrictUndefined
-    except ImportError as error:
-        raise ImportError("Reports need Jinja2: pip install 'primedpca[plots]'.") from error
+    jinja2 = needed("jinja2", "A report", "plots")
     # Everything that the template does not mark as safe is escaped: names come from users.
-    made = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+    options = {"undefined": jinja2.StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
+    made = jinja2.Environment(autoescape=True, **options)
     made.filters["code"] = _code_spans
     return made.from_string(_read("page.html.jinja"))
 
 
 def _code_spans(words: str) -> Any:
-    """Mark text between backticks as code."""
+    """Mark text between backticks as code; a short one, such as an option, is not broken."""
     from markupsafe import Markup, escape
 
-    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(words))))
+    def marked(match: re.Match[str]) -> str:
+        kind = ' class="one"' if len(match[1]) <= SHORT else ""
+        return f"<code{kind}>{match[1]}</code>"
+
+    return Markup(re.sub(r"`([^`]*)`", marked, str(escape(words))))
 
 
 def _read(name: str) -> str:
@@ -244,17 +246,9 @@ def _code(model: Any, model_path: str | os.PathLike[str] | None) -> list[tuple[s
     return ways
 
 
-def request(model: Any, known: Inputs) -> list[tuple[str, str]]:
+def request(model: Any) -> list[tuple[str, str]]:
     """Describe what was requested, as pairs of name and value."""
-    n, d = model.n_samples_, model.n_features_in_
-    said = [("Data", known.name)] if known.name else []
-    said.append(("Size", f"{spaced(n)} rows × {spaced(d)} columns"))
-    if known.shape is not None and known.shape[0] != n:
-        said.append(("Plotted", f"{spaced(known.shape[0])} rows, not those of the fit"))
-    said.append(("Type", known.dtype or f"{model.components_.dtype} components"))
-    if getattr(model, "map_", None) is not None:
-        said.append(("Map", f"{model.map_}, applied to each row"))
-    said.append(("Components", _count_words(model)))
+    said = [("Components", _count_words(model))]
     if model.certificate != "none":
         parts, proof = math.pi / model.tol, model.certificate_
         whole = abs(parts - round(parts)) < 1e-9 * parts

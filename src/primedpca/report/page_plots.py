@@ -1,7 +1,5 @@
 """The plots of the page as SVG, with their titles, captions and descriptions."""
 
-from __future__ import annotations
-
 import io
 import re
 import warnings
@@ -22,7 +20,10 @@ from primedpca.report.inputs import Inputs, spaced
 from primedpca.report.words import how_proven
 
 SIZE = (4.3, 3.1)  # inches; small, so that text of 9 points stays legible on a phone
+SQUARE = (4.3, 4.1)
 LARGEST = 12  # loadings of a component that are plotted
+MOST_POINTS = 20_000  # of a biplot
+DARK_RED = "#A84300"  # red text needs more contrast than red lines do
 #: A colour that no plot uses: it marks what follows the text colour of the page.
 INK = "#010203"
 
@@ -41,6 +42,8 @@ class PagePlot(NamedTuple):
         Called with the axes after ``draw``.
     wide : bool, default=False
         Whether ``draw`` makes a figure of its own, as wide as the page.
+    square : bool, default=False
+        Whether the figure is nearly as high as it is wide.
     svg : str, default=""
         The drawn plot.
     """
@@ -51,23 +54,36 @@ class PagePlot(NamedTuple):
     draw: Callable[..., Any]
     change: Callable[[Any], Any] = lambda ax: None
     wide: bool = False
+    square: bool = False
     svg: str = ""
 
 
-def page_plots(model: Any, known: Inputs) -> list[PagePlot]:
-    """Draw every plot that the model and the inputs allow."""
+def page_plots(model: Any, known: Inputs) -> dict[str, list[PagePlot]]:
+    """Draw every plot of the data that the model and the inputs allow, by section."""
     matplotlib_or_error()
     if model.n_components_ == 0:
+        return {"variances": [], "components": [], "rows": []}
+    loadings = [] if known.image_shape is not None else [*_loadings(model, known, 4)]
+    wanted = {
+        "variances": [*_scree(model)],
+        "components": [*_images(model, known), *loadings],
+        "rows": [*_biplot(model, known), *_scores(model, known)],
+    }
+    return {
+        name: [drawn(plot, f"{name[0]}{i}-") for i, plot in enumerate(some, start=1)]
+        for name, some in wanted.items()
+    }
+
+
+def proof_plots(model: Any) -> list[PagePlot]:
+    """Draw the certificate, the convergence and the plan."""
+    if model.n_components_ == 0:
         return []
-    parts = (_scree(model), _proof(model), _images(model, known), _scores(model, known))
-    wanted = [plot for part in (*parts, _plans(model)) for plot in part]
-    if known.image_shape is None:
-        # The page shows two plots in a row: draw an even number.
-        wanted += _loadings(model, known, 2 + len(wanted) % 2)
-    return [_drawn(plot, f"p{i}-") for i, plot in enumerate(wanted, start=1)]
+    wanted = [*_proof(model), *_plans(model)]
+    return [drawn(plot, f"p{i}-") for i, plot in enumerate(wanted, start=1)]
 
 
-def _drawn(plot: PagePlot, prefix: str) -> PagePlot:
+def drawn(plot: PagePlot, prefix: str) -> PagePlot:
     """Draw a plot, transparent and with text as text; all its identifiers get the prefix."""
     settings: Any = colours("none", INK)
     settings |= {"svg.fonttype": "none", "svg.hashsalt": prefix, "savefig.dpi": 150}
@@ -76,7 +92,7 @@ def _drawn(plot: PagePlot, prefix: str) -> PagePlot:
     with plots.style(), context, warnings.catch_warnings():
         # The browser has fonts for the characters that Matplotlib's font lacks.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        own = {} if plot.wide else {"ax": new_figure(*SIZE).subplots()}
+        own = {} if plot.wide else {"ax": new_figure(*(SQUARE if plot.square else SIZE)).subplots()}
         axes = plot.draw(**own)
         plot.change(axes)
         return plot._replace(svg=_inline_svg(np.ravel(axes)[0].figure, plot.alt, prefix))
@@ -170,7 +186,7 @@ def _scores(model: Any, known: Inputs) -> Iterator[PagePlot]:
     labels = known.labels
     for i, j in [(0, 1), (2, 3)] if m >= 4 else [(0, 1)]:
         named = f"components {i + 1} and {j + 1}" if m > 1 else "component 1"
-        shown, kind = f"Scores of {spaced(n)} rows", "Scatter plot"
+        shown, kind = f"Each of {spaced(n)} rows as a point", "Scatter plot"
         coloured = "" if labels is None else ", coloured by label"
         if n > MANY:
             shown, kind = f"Density of {spaced(n)} rows", "Density plot"
@@ -183,6 +199,46 @@ def _scores(model: Any, known: Inputs) -> Iterator[PagePlot]:
             partial(plots.scores, known.scores, (i, j), labels, model=part),
             _short_labels,
         )
+
+
+def _biplot(model: Any, known: Inputs) -> Iterator[PagePlot]:
+    """Draw rows and columns in the plane of the first two components."""
+    variances = np.asarray(model.explained_variance_[:2], dtype=np.float64)
+    if known.scores is None or known.image_shape is not None or known.scores.shape[1] < 2:
+        return
+    if len(known.scores) < 2 or not (variances > 0).all():
+        return
+    few = -(-len(known.scores) // MOST_POINTS)
+    part = SimpleNamespace(
+        components_=model.components_[:2],
+        explained_variance_=variances,
+        explained_variance_ratio_=model.explained_variance_ratio_[:2],
+        n_samples_=model.n_samples_,
+        whiten=model.whiten,
+    )
+    some = f" Of the rows, one in {few} is drawn." if few > 1 else ""
+    names, labels = known.names, known.labels
+    labels = None if labels is None else np.asarray(labels)[::few]
+    largest = np.argsort(-np.linalg.norm(model.components_[:2], axis=0), kind="stable")[:3]
+    words = ", ".join(f"x{j}" if names is None else str(names[j]) for j in largest)
+    yield PagePlot(
+        "Biplot",
+        "Rows as points, columns as arrows: rows lie in the direction of the columns in which they "
+        f"are large, and arrows in one direction are columns that rise together.{some}",
+        f"Biplot of components 1 and 2; the longest arrows are those of {words}.",
+        partial(plots.biplot, part, known.scores[::few, :2], names=names, labels=labels),
+        _on_the_page,
+        square=True,
+    )
+
+
+def _on_the_page(ax: Any) -> None:
+    """Remove the grounds behind names, and darken the numbers of the arrows' axes."""
+    _short_labels(ax)
+    for text in ax.texts:
+        text.set_bbox(None)  # the ground of the page is not known here
+    for axis in ax.child_axes:
+        axis.tick_params(labelcolor=DARK_RED)
 
 
 def _short_labels(ax: Any) -> None:

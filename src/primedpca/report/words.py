@@ -3,8 +3,6 @@
 Components are counted from 1.  Bounds are rounded up, as :mod:`primedpca._core.wording` does.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -5,8 +5,6 @@ To add a kind of data, write a class with the members of :class:`primedpca.proto
 ``protocols``, ``result`` and ``_core``.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from functools import partial
@@ -18,34 +16,27 @@ import numpy as np
 from primedpca._core.arrays import describe, is_dense, is_sparse
 from primedpca.protocols import DataSource
 from primedpca.sources.base import BlockSource
-from primedpca.sources.files.hdf5 import h5ad_source, hdf5_source, is_anndata
+from primedpca.sources.files.hdf5 import HDF5Source, h5ad_source, is_anndata
 from primedpca.sources.files.images import ImageFolder
 from primedpca.sources.files.numpy_files import memmap_source
 from primedpca.sources.files.paths import check_options, path_source
 from primedpca.sources.files.video import VideoFrames
-from primedpca.sources.files.zarr_store import zarr_source
+from primedpca.sources.files.zarr_store import ZarrSource
 from primedpca.sources.memory import iterables
 from primedpca.sources.memory.dask_array import DaskSource, is_dask
 from primedpca.sources.memory.dense import DenseSource
-from primedpca.sources.memory.frames import column_names, frame_source, is_frame
+from primedpca.sources.memory.frames import frame_source, is_frame
 from primedpca.sources.memory.sparse import SparseSource
 from primedpca.sources.memory.xarray_fields import Fields, is_xarray
 from primedpca.sources.wrappers.adapted import Adapted
 from primedpca.sources.wrappers.mapped import Mapped
+from primedpca.sources.wrappers.on_device import device_matrix_source, is_device_matrix
 
 if TYPE_CHECKING:
     from primedpca.sources.wrappers.activations import Activations
 
-__all__ = [
-    "Activations",
-    "BlockSource",
-    "Fields",
-    "ImageFolder",
-    "Mapped",
-    "RankRows",
-    "VideoFrames",
-    "as_source",
-]
+__all__ = ["Activations", "BlockSource", "Fields", "ImageFolder", "Mapped", "RankRows"]
+__all__ += ["VideoFrames", "as_source"]
 
 #: Modules that are imported on first use.  Rows on ranks need the engine that connects the ranks,
 #: and engines import sources.
@@ -67,15 +58,6 @@ def _is_file_backed(x: Any) -> bool:
     if not isinstance(x, np.memmap) or x.ndim != 2:
         return False
     return getattr(x, "filename", None) is not None and x.mode != "c"
-
-
-def _without_part(make: Callable[..., DataSource]) -> Callable[..., DataSource]:
-    """The function without its option ``part``, as an object is one array already."""
-
-    def source(x: Any, *, strict: bool = False, follow_links: bool = False) -> DataSource:
-        return make(x, strict=strict, follow_links=follow_links)
-
-    return source
 
 
 def _anndata_source(x: Any, *, follow_links: bool = False) -> Any:
@@ -106,10 +88,11 @@ REGISTRY: list[tuple[Callable[[Any], bool], Callable[..., DataSource]]] = [
     (is_sparse, SparseSource),
     (is_dask, DaskSource),
     (is_frame, frame_source),
-    (partial(_is_array_of, "h5py"), _without_part(hdf5_source)),
-    (partial(_is_array_of, "zarr"), _without_part(zarr_source)),
+    (partial(_is_array_of, "h5py"), HDF5Source),
+    (partial(_is_array_of, "zarr"), ZarrSource),
     (is_anndata, _anndata_source),
     (is_xarray, Fields),
+    (is_device_matrix, device_matrix_source),
     (iterables.is_torch_data, iterables.torch_source),
     (is_dense, DenseSource),
     (iterables.is_iterable_of_blocks, iterables.iterated),
@@ -117,11 +100,7 @@ REGISTRY: list[tuple[Callable[[Any], bool], Callable[..., DataSource]]] = [
 
 
 def as_source(
-    x: Any,
-    *,
-    map: Callable[[Any], Any] | None = None,
-    columns: Any = None,
-    **options: Any,
+    x: Any, *, map: Callable[[Any], Any] | None = None, columns: Any = None, **options: Any
 ) -> DataSource:
     """Return the data ``x`` as a source of blocks.
 
@@ -129,12 +108,13 @@ def as_source(
     ----------
     x : array, sparse matrix, data frame, path, DataSource or nested list
         NumPy arrays (any layout, any real dtype, memory-mapped), SciPy sparse matrices and
-        arrays, PyTorch tensors and CuPy arrays, Dask arrays, pandas and polars frames, h5py
-        datasets, Zarr arrays, AnnData, xarray's DataArray, PyTorch datasets and data loaders, any
-        object that yields 2-d blocks of rows whenever it is iterated over; the path of a file
-        (`.npy`, `.npz` dense or sparse, HDF5, Zarr, Parquet, Arrow, CSV, `.h5ad`, Matrix Market,
-        PLINK `.bed`, raw binary, a video) or of a folder of tables or of images of one size (or a
-        pattern such as ``"photographs/*.jpg"``).  ``"file.h5::name"`` is one array of several.
+        arrays, PyTorch tensors and CuPy arrays (dense or sparse), Dask arrays, pandas and polars
+        frames, h5py datasets, Zarr arrays, AnnData, xarray's DataArray, PyTorch datasets and data
+        loaders, any object that yields 2-d blocks of rows whenever it is iterated over; the path
+        of a file (`.npy`, `.npz` dense or sparse, HDF5, Zarr, Parquet, Arrow, CSV, Excel, `.h5ad`,
+        Matrix Market, PLINK `.bed`, raw binary, a video) or of a folder of tables or of images of
+        one size (or a pattern such as ``"photographs/*.jpg"``).  ``"file.h5::name"`` is one array
+        of several.
     map : callable, optional
         Function applied to every block of rows as it is read; :mod:`primedpca.sources.maps` has
         ready-made ones.  A model that was fitted to mapped rows takes mapped rows:
@@ -143,10 +123,14 @@ def as_source(
         Columns of a table or data frame to read, in this order; by default all.
     **options
         Options of the kind of data: ``shape``, ``dtype``, ``offset`` and ``order`` for raw
-        binary, ``id_column``, ``label_column`` and ``exclude`` for tables, ``delimiter`` and
-        ``header`` for CSV, ``strict`` for chunked stores, ``follow_links`` for HDF5, `.h5ad` and
-        Zarr, whose links to other files are refused otherwise, ``cache`` and ``verify`` for
-        `.npz`, ``shrink`` for images, ``standardise`` for genotypes, ``sample`` for a DataArray.
+        binary, ``id_column``, ``label_column``, ``exclude`` and ``numeric_only`` for tables and
+        data frames, ``header``, ``decimal``, ``thousands``, ``strip``, ``na_values`` and
+        ``skip_rows`` for CSV and Excel, ``delimiter``, ``encoding``, ``comment`` and
+        ``skip_bad_lines`` for CSV, ``sheet`` for Excel, ``label_column`` and ``mask_var`` (columns
+        of ``obs`` and ``var``) for `.h5ad`, ``strict`` for chunked stores, ``follow_links`` for
+        HDF5, `.h5ad` and Zarr, whose links to other files are refused otherwise, ``cache`` and
+        ``verify`` for `.npz`, ``shrink`` for images, ``standardise`` for genotypes, ``sample``,
+        ``mask`` and ``weights`` for a DataArray.
 
     Returns
     -------
@@ -179,10 +163,7 @@ def _found_source(x: Any, columns: Any, options: dict[str, Any]) -> DataSource:
     if columns is not None:
         if not is_frame(x):
             raise TypeError(f"`columns` is for tables, not {describe(x)}; use X[:, numbers].")
-        absent = [name for name in columns if name not in column_names(x)]
-        if absent:
-            raise ValueError(f"`columns`: `X` has no column {absent[0]!r}.")
-        x = x.select(list(columns)) if hasattr(x, "select") else x[list(columns)]
+        options = {"columns": columns} | options
     if isinstance(x, DataSource):
         check_options(lambda x: x, describe(x), options)
         return x if hasattr(x, "traits") else Adapted(x)
@@ -209,8 +190,6 @@ def _found_source(x: Any, columns: Any, options: dict[str, Any]) -> DataSource:
 
 
 def _check_dense(x: Any) -> None:
-    if "sparse" in str(getattr(x, "layout", "")):
-        raise TypeError("`X` is a sparse torch tensor; pass a SciPy matrix or X.to_dense().")
     if np.ma.is_masked(x):
         words = "pass X.astype(float).filled(numpy.nan) and `missing`='mean'."
         raise TypeError(f"`X` is a masked array, whose masked entries would be read; {words}")

@@ -1,11 +1,8 @@
 """Shared parts of all sources: the cut into blocks, mini-batches, shares of rows, fingerprints."""
 
-from __future__ import annotations
-
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 from importlib import import_module
 from itertools import pairwise
@@ -16,7 +13,7 @@ import numpy as np
 
 from primedpca._core.arrays import dtype_name, is_sparse, namespace, to_numpy
 from primedpca._core.digest import digest
-from primedpca._core.threads import pool_of, processors
+from primedpca._core.process import pool_of, processors
 from primedpca.protocols import Block, DataSource, Traits, is_spread
 
 #: Row numbers and rows of one mini-batch after the other.
@@ -92,25 +89,26 @@ class BlockSource(ABC):
     feature_names: Any = None
     row_names: Any = None
     labels: Any = None
+    headings: tuple[str, str] = ("name", "label")
     image_shape: tuple[int, int, int] | None = None
     path: Any = None
     paths: Sequence[Any] = ()
     array: Any = None
     library: str | None = None
     nnz: int | None = None
-    read_rate: float | None = None
-    cache_bytes: int = 0
-    on_disk: bool = False
-    sequential: bool = False
     missing: str | None = None
     scale: Any = None
-    missing_chunks: int = 0
+    on_disk: bool = False
+    sequential: bool = False
     spread: bool = False
+    read_rate: float | None = None
+    cache_bytes: int = 0
+    missing_chunks: int = 0
 
     @property
     def traits(self) -> Traits:
         """The optional attributes in one record; names and counts only when they are asked for."""
-        files = self.paths or [self.path]
+        files = self.paths or ([] if self.path is None else [self.path])
         return Traits(
             **dict(zip(_PLAIN, _plain_of(self), strict=True)),
             feature_names=partial(getattr, self, "feature_names"),
@@ -120,11 +118,16 @@ class BlockSource(ABC):
             nnz=lambda: self.array.nnz if is_sparse(self.array) else self.nnz,
             fingerprint=self.fingerprint,
             client=self.dask_client,
+            release=self.release,
         )
 
     def fingerprint(self) -> Any:
         """Plain values that distinguish these data from others; None leaves it to the blocks."""
         return None
+
+    def release(self) -> None:
+        """Free memory that only saves readings; called when memory is short.  Here, none."""
+        return
 
     def dask_client(self) -> Any:
         """The Dask client that works on the data unless an engine is named: none."""
@@ -228,7 +231,7 @@ class View(BlockSource):
     def traits(self) -> Traits:
         """The view's own traits, and those that hold for any rows of the source below."""
         below = self.source.traits
-        return replace(super().traits, **{name: getattr(below, name) for name in self.kept})
+        return super().traits._replace(**{name: getattr(below, name) for name in self.kept})
 
     @property
     def local(self) -> tuple[int, ...]:

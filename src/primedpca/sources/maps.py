@@ -4,8 +4,6 @@ Each works on dense blocks of any library and on sparse blocks, which stay spars
 stays zero.  Results are float32 for types that float32 holds exactly, else float64.
 """
 
-from __future__ import annotations
-
 from copy import copy
 from dataclasses import dataclass
 
@@ -14,16 +12,8 @@ import numpy as np
 from primedpca._core.arrays import is_sparse, namespace, work_dtype
 from primedpca.protocols import Array, Block
 
-__all__ = [
-    "RowMap",
-    "counts_per_million",
-    "log1p",
-    "log_cp10k",
-    "log_cpm",
-    "normalise_rows",
-    "sqrt",
-]
-
+__all__ = ["RowMap", "counts_per_million", "log1p", "log_cp10k", "log_cpm"]
+__all__ += ["normalise_rows", "sqrt"]
 
 #: Smallest argument of each function.
 LEAST = {"log1p": -1, "sqrt": 0}

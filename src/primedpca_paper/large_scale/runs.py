@@ -17,10 +17,11 @@ from primedpca._planning.plan import make_plan
 from primedpca._solve.driver import Goal, solve
 from primedpca._solve.prime import prime
 from primedpca.priming import EigenGame
-from primedpca.protocols import Array
+from primedpca.protocols import Array, DataSource
 from primedpca.result import Solution
 from primedpca.sources import as_source
-from primedpca.sources.wrappers.on_device import held_on, torch_on
+from primedpca.sources.memory.dense import DenseSource
+from primedpca.sources.wrappers.on_device import on_device, torch_on
 from primedpca_paper.large_scale.measures import Measured, measure
 from primedpca_paper.large_scale.results import Evaluation, RunFolder
 from primedpca_paper.large_scale.thumbnails import Gallery
@@ -251,3 +252,20 @@ def _finish(vectors: Array) -> None:
         import torch
 
         torch.cuda.synchronize()
+
+
+def held_on(source: DataSource, device: Any) -> DataSource:
+    """``source`` copied to ``device`` whole, block by block if it is not in memory."""
+    there = device is None or str(device) == str(source.device or "cpu")
+    if there or source.traits.array is not None:
+        return on_device(source, device)
+    if source.axis == 1:
+        raise ValueError(f"`device`={device!r} takes data read in rows, not {source!r}.")
+    torch, held = torch_on(device), None
+    for i, block in source.scan():
+        start, stop = source.blocks[i]
+        part = block if isinstance(block, torch.Tensor) else torch.as_tensor(np.array(block))
+        if held is None:
+            held = torch.empty(source.shape, dtype=part.dtype, device=device)
+        held[start:stop] = part
+    return DenseSource(held)

@@ -18,11 +18,9 @@ from uuid import uuid4
 import numpy as np
 
 from primedpca._core import dask_cluster
-from primedpca._core.allocator import reusing_memory
-from primedpca._core.threads import one_blas_thread
-from primedpca.engines.base import BaseEngine, kernel_name
+from primedpca._core.process import one_blas_thread, reusing_memory
+from primedpca.engines.base import FAN_IN, BaseEngine, FixedTree, block_parts, kernel_name
 from primedpca.engines.local import LocalEngine
-from primedpca.engines.tree import FAN_IN, FixedTree, block_parts
 from primedpca.protocols import Block, DataSource, EngineTraits, Kernel, Operands, Parts
 from primedpca.sources.base import View, join, needed, take_rows
 from primedpca.sources.memory import dask_array
@@ -195,7 +193,7 @@ def run(job: Job, first: int, last: int, chunks: Any, before: Parts | None) -> P
     blocks = job.source.blocks
     begin = blocks[first][0]
     tree = FixedTree(tuple((a - begin, b - begin) for a, b in blocks[first:last]))
-    with one_blas_thread(), reusing_memory(), np.errstate(all="ignore"):
+    with one_blas_thread, reusing_memory(), np.errstate(all="ignore"):
         for i in range(first, last):
             with job.naming(i):
                 block = job.block(i, chunks)

@@ -4,8 +4,6 @@ Every rank runs the same fit.  A pass is divided by block number, and its result
 every rank, to the bit; every rank repeats the small algebra between passes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -19,10 +17,9 @@ import numpy as np
 from primedpca._core.arrays import device, dtype_name, is_sparse, is_torch_array, namespace
 from primedpca._core.checksum import checksum
 from primedpca._core.packing import lies_in_columns
-from primedpca.engines.base import BaseEngine, kernel_name
+from primedpca.engines.base import FAN_IN, BaseEngine, FixedTree, Node, kernel_name
 from primedpca.engines.local import LocalEngine
 from primedpca.engines.torch.ranks import Ranks, connect
-from primedpca.engines.tree import FAN_IN, FixedTree, Node
 from primedpca.protocols import Array, DataSource, EngineTraits, Kernel, Operands, Parts, is_spread
 
 PIECE_BYTES = 2**25  # sums are exchanged in pieces of this many bytes
@@ -88,7 +85,7 @@ class TorchDistributed(BaseEngine):
             nodes, stacks = tree.nodes(), tree.stacks
             known = [*stacks, *nodes[0].sums] if nodes else []
             like = known[0] if known else source.read(0)
-            like = np.empty(0) if is_sparse(like) else like
+            like = like.data if is_sparse(like) else like
             notes = ranks.meet(
                 f"a pass: {kernel_name(kernel)}",
                 [len(source.blocks), checksum([whole, mine])],

@@ -1,10 +1,7 @@
 """Rows that lie on several ranks of torch.distributed, each rank holding its own."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +13,7 @@ from primedpca.engines import as_engine
 from primedpca.protocols import Array, Block, Traits
 from primedpca.sources import as_source, base
 from primedpca.sources.base import Batches, BlockSource, MemorySource, cut_evenly
-from primedpca.sources.memory.dense import block_length
+from primedpca.sources.memory.dense import cut_in_memory
 from primedpca.sources.memory.sparse import cut_by_entries
 
 __all__ = ["RankRows"]
@@ -88,10 +85,7 @@ class RankRows(MemorySource):
             return sp.csr_array(array) if sparse else array
         if self.own.axis == 1 or sparse:
             kind = "sparse" if sparse else "stored by columns"
-            raise ValueError(
-                f"{self.own!r} is {kind}, and such a source cannot be cut into other blocks. Read "
-                "it into memory, or let every rank open one file that has all rows."
-            )
+            raise ValueError(f"{self.own!r} is {kind} and cannot be cut anew. Read it into memory.")
         return None
 
     def _agreed(self) -> Any:
@@ -121,10 +115,7 @@ class RankRows(MemorySource):
             return cut_by_entries(np.cumsum([0, *lengths]), d)
         if self._held is None:
             return cut_evenly(n, max(16, base.READ_BYTES // (self.dtype.itemsize * d)))
-        step = block_length(self.dtype, d, self.device)
-        if self.device not in (None, "cpu"):
-            step = min(step, max(16, DEVICE_BLOCK_BYTES // (self.dtype.itemsize * d)))
-        return cut_evenly(n, step)
+        return cut_in_memory(n, d, self.dtype, self.device, DEVICE_BLOCK_BYTES)
 
     def _moved(self) -> dict[int, Block]:
         """Blocks that span several ranks, kept by the first of them; block 0, kept by all."""
@@ -139,7 +130,7 @@ class RankRows(MemorySource):
     @property
     def traits(self) -> Traits:
         """Every rank has rows of its own."""
-        return replace(super().traits, shared=self)
+        return super().traits._replace(shared=self)
 
     @property
     def local(self) -> tuple[int, ...]:

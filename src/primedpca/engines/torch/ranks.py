@@ -11,8 +11,6 @@ for all, so that every rank raises the same error, and no rank leaves before all
 store ends with the process that hosts it.
 """
 
-from __future__ import annotations
-
 import atexit
 import json
 import os
@@ -31,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from primedpca._core.arrays import is_numpy_array, is_torch_array
-from primedpca._core.threads import processors
+from primedpca._core.process import asked_threads, processors
 from primedpca.protocols import Array
 from primedpca.sources.base import needed
 
@@ -379,7 +377,7 @@ def _join(timeout: float) -> Ranks:
         found.heartbeat = Heartbeat(store, rank, size, timeout)
     # Processors that several ranks may use are divided among them.
     beside = sum(note["place"] == notes[rank]["place"] for note in notes)
-    found.threads = max(1, processors() // beside)
+    found.threads = asked_threads() or max(1, processors() // beside)
     found.processors = notes[0]["processors"]
     devices = [note["gpu"] for note in notes]
     if None not in devices and len(set(devices)) == size and dist.is_nccl_available():

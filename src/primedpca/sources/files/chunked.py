@@ -4,8 +4,6 @@ A few megabytes can decompress to terabytes.  The shape of a chunk determines it
 size, so each check here raises ``ValueError`` unless the bytes decompress to exactly that.
 """
 
-from __future__ import annotations
-
 import bz2
 import lzma
 import math
@@ -39,9 +37,7 @@ class ChunkedSource(FileSource):
     def _cut(self, label: str, chunks: Pair, missing: int, strict: bool, fill: Any) -> None:
         """Cut into blocks; ``strict`` refuses missing chunks."""
         if strict and missing:
-            raise ValueError(
-                f"{label} lacks {missing} of its chunks; `strict`=False reads fill value {fill}."
-            )
+            raise ValueError(f"{label} lacks {missing} chunks; `strict`=False reads {fill} there.")
         self.missing_chunks = missing
         self.axis, self.blocks = strips(self.shape, chunks, self.dtype.itemsize)
         self.cache_bytes = outside(self.shape, chunks, self.axis) * self.dtype.itemsize
@@ -107,17 +103,11 @@ def count_missing(
     """
     needed, chunk = math.prod(shape) * itemsize, math.prod(chunks) * itemsize
     if chunk > max(PLAUSIBLE_BYTES, 2 * needed):
-        raise ValueError(
-            f"{label} has chunks of shape {tuple(chunks)}, {chunk} bytes each, for an array of "
-            f"shape {tuple(shape)}, {needed} bytes. Write it again with smaller chunks."
-        )
+        raise ValueError(f"{label} has chunks of shape {chunks}, too large for {needed} bytes.")
     total = math.prod(-(-side // step) for side, step in zip(shape, chunks, strict=True))
     missing = total - stored
     if missing > max(ABSENT_CHUNKS, ABSENT_RATIO * stored):
-        raise ValueError(
-            f"{label} lacks {missing} of its {total} chunks of shape {tuple(chunks)}: its metadata "
-            "are wrong or most of it is missing. Write it again with larger chunks."
-        )
+        raise ValueError(f"{label} lacks {missing} of its {total} chunks. Write it in larger ones.")
     return missing
 
 

@@ -3,8 +3,6 @@
 A pipe, socket or device could block a reader for ever, so every file is checked before it is read.
 """
 
-from __future__ import annotations
-
 import errno
 import gzip
 import os
@@ -14,14 +12,13 @@ import zipfile
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from primedpca._core.arrays import InexactError, work_dtype
-from primedpca._core.threads import renewed_after_fork
+from primedpca._core.process import renewed_after_fork
 from primedpca.protocols import Block
 from primedpca.sources import base
 from primedpca.sources.base import BlockSource
@@ -136,37 +133,54 @@ def read_bytes(file: Any, size: int, what: str) -> np.ndarray:
     return held
 
 
-def whole_lines(file: Any, path: str, size: int = 0, most: int = LINE_BYTES) -> Lines:
+def whole_lines(
+    file: Any,
+    path: str,
+    size: int = 0,
+    most: int = LINE_BYTES,
+    end: bytes = b"\n",
+    quote: bytes = b"",
+) -> Lines:
     """Yield pieces of whole lines, each with the byte at which it begins.
 
-    About ``size`` bytes are read at a time; a line of more than ``most`` bytes is refused.
+    About ``size`` bytes are read at a time; a line of more than ``most`` bytes is refused.  With
+    ``quote``, a piece never ends inside quotation marks.
     """
     begin, held, length = 0, [b""], 0
     while piece := file.read(size or base.READ_BYTES):
-        end = piece.rfind(b"\n") + 1
-        if end:
-            yield begin, b"".join([*held, piece[:end]])
-            begin, held, length = begin + length + end, [], 0
-        held.append(piece[end:])
-        length += len(piece) - end
+        stop = _last_end(piece, end, length)
+        opened = sum(part.count(quote) for part in held) if quote else 0
+        while stop and quote and (opened + piece.count(quote, 0, stop)) % 2:
+            stop = _last_end(piece[: stop - len(end)], end, length)
+        if stop:
+            yield begin, b"".join([*held, piece[:stop]])
+            begin, held, length = begin + length + stop, [], 0
+        held.append(piece[stop:])
+        length += len(piece) - stop
         if length > most:
-            raise ValueError(
-                f"{path} has a line of more than {most} bytes from byte {begin} on: it is not text."
-            )
+            raise ValueError(f"{path} is not text: over {most} bytes in the line at {begin}.")
     if length:
         yield begin, b"".join(held)
+
+
+def _last_end(piece: bytes, end: bytes, before: int) -> int:
+    """Byte after the last line end in a piece that follows ``before`` bytes of its line, or 0."""
+    stop = piece.rfind(end)
+    while stop >= 0 and (before + stop) % len(end):  # the same bytes across two characters
+        stop = piece.rfind(end, 0, stop + len(end) - 1)
+    return stop + len(end) if stop >= 0 else 0
 
 
 # -- errors -----------------------------------------------------------------------------------
 
 
 def need(library: str, what: str, extra: str = "disk") -> Any:
-    """Import an optional library, or raise an error that names the extra to install."""
-    try:
-        return import_module(library)
-    except ImportError as error:
-        told = f"Reading {what} needs {library.split('.')[0]}: pip install 'primedpca[{extra}]'."
-        raise ImportError(told) from error
+    """Import an optional library that reads ``what``; see :func:`primedpca.sources.base.needed`."""
+    return base.needed(library, f"Reading {what}", extra)
+
+
+class UnfitError(ValueError):
+    """A message that is complete but for the path; the file is not damaged."""
 
 
 @contextmanager
@@ -182,7 +196,7 @@ def reading(path: str, where: str, kind: type[Exception] | None = None) -> Itera
         # Arrow's subclass of MemoryError is for lengths in damaged files.
         if known or type(error) is MemoryError or path in str(error):
             raise
-        if isinstance(error, InexactError):
+        if isinstance(error, (InexactError, UnfitError)):
             raise ValueError(f"{path}: {error}") from error
         kind = kind or (OSError if isinstance(error, OSError) else ValueError)
         raise kind(f"{path} is damaged or cannot be read ({where}): {error}") from error
@@ -206,8 +220,7 @@ def check_plausible(path: str, shape: tuple[int, int], itemsize: int, true_size:
     promised = shape[0] * shape[1] * itemsize
     if promised > max(PLAUSIBLE_BYTES, PLAUSIBLE_RATIO * true_size):
         raise ValueError(
-            f"{path} declares {shape[0]} x {shape[1]} numbers, {promised} bytes, but only "
-            f"{true_size} bytes are stored: its header is wrong or most of it is missing."
+            f"{path} declares {promised} bytes, but {true_size} are stored: its header is wrong."
         )
 
 
@@ -230,10 +243,7 @@ def only_one(path: str, arrays: dict[str, Any]) -> Any:
     """Return the only array of two dimensions, of a file that may have several."""
     if len(arrays) != 1:
         names = ", ".join(sorted(arrays)[:9]) or "none"
-        raise ValueError(
-            f"{path} has {len(arrays)} arrays of two dimensions ({names}), not one; name the array "
-            f"as '{path}::array'."
-        )
+        raise ValueError(f"{path} has {len(arrays)} 2-d arrays ({names}); add '::name' for one.")
     return next(iter(arrays.values()))
 
 
@@ -390,16 +400,9 @@ class CompressedFile(FileSource):
         indptr = np.asarray(indptr)
         size = self.shape[self.axis] + 1
         if indptr.dtype.kind not in "iu" or indptr.shape != (size,):
-            raise ValueError(
-                f"its `indptr` is {indptr.dtype} of shape {indptr.shape}, not {size} integers"
-            )
+            raise ValueError(f"`indptr` is {indptr.dtype} {indptr.shape}, not {size} integers")
         self._indptr = indptr.astype(np.int64, copy=False)
-        if self._indptr[0] != 0 or (np.diff(self._indptr) < 0).any():
-            raise ValueError("its `indptr` does not ascend from 0")
-        if self._indptr[-1] > entries:
-            raise ValueError(
-                f"`indptr` ends at {self._indptr[-1]}, but {entries} entries are stored"
-            )
+        sparse.check_indptr(self._indptr, size - 1, entries)
         self.nnz = int(self._indptr[-1])
         self.blocks = sparse.cut_by_entries(self._indptr, self.shape[1 - self.axis])
 
@@ -424,10 +427,7 @@ class CompressedFile(FileSource):
         with reading(self.path, what):
             if block.indices.dtype.kind not in "iu":
                 raise ValueError("its `indices` are not integers")
-            least, most = block.indices.min(initial=0), block.indices.max(initial=0)
-            if block.indices.size and (least < 0 or most >= across):
-                bad = least if least < 0 else most
-                raise ValueError(f"it stores an entry at index {bad}, outside 0..{across - 1}")
+            sparse.check_indices(block.indices, across)
         block.indices = block.indices.astype(narrow, copy=False)
         if not block.has_canonical_format:
             block.sum_duplicates()

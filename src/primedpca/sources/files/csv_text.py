@@ -1,27 +1,40 @@
 """Text files of numbers, parsed by pyarrow in pieces that end with a line."""
 
-from __future__ import annotations
-
 import os
+import re
+import warnings
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 
 from primedpca._core.arrays import EXACT, check_python_numbers
+from primedpca._core.wording import count_words
 from primedpca.protocols import Block
-from primedpca.sources.files import common, table_columns
+from primedpca.sources import base
+from primedpca.sources.files import common, table_columns, text_lines
 from primedpca.sources.files.common import need, reading, unpacked
+from primedpca.sources.files.number_text import Notation, reads_as_number, remedy, shortened
 
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 BLOCK_BYTES = 2**20  # parsed by pyarrow at a time
 MOST_COLUMNS = 2**17  # each takes pyarrow 9 kB, so that a line of commas could fill the memory
 LEAST_COUNTED = 3  # fewer names, such as 0 and 1, may well be a row of whole numbers
+LINES = 30  # in which the header and the number of fields are looked for
+COMMENTS = ("#", "%", "!")  # signs with which programs begin a comment
+CONVERSION = re.compile(r"In CSV column #\d+: ")
+RAGGED = re.compile(r"Expected (\d+) columns, got (\d+): ?(.*)", re.DOTALL)
 
 
 class NoNamesError(ValueError):
     """The line that should name the columns looks like a row of numbers."""
+
+
+class FieldsError(ValueError):
+    """A line has another number of fields than the table has columns."""
 
 
 class CSVSource(table_columns.TableRows):
@@ -29,31 +42,40 @@ class CSVSource(table_columns.TableRows):
 
     The file is parsed once when it is opened, to count its rows, so that an error in any line is
     reported then.  The first block is kept from that: several steps look at it, and of a small
-    file it is all.  A quoted text must not continue on the next line.
+    file it is all.  Columns without any value are left out with a warning, unless ``columns``
+    names them.  True and False are 1 and 0.
 
     Parameters
     ----------
     path : path
-    columns : sequence of str, optional
-        Columns to read, in this order; by default all others than those named below.
-    id_column, label_column : str, optional
-        Columns that are not data but, as text, ``row_names`` and ``labels``.
-    exclude : str or sequence of str, optional
-        More columns to leave out.
     delimiter : str, optional
-        One character; by default a tab for `.tsv`, else a comma.
+        One character; by default a tab for `.tsv`, else a comma.  A blank stands for any number of
+        blanks and tabs.
     header : bool, optional
         Whether the first line names the columns; if not, they are called ``f0``, ``f1``, ...  By
         default it does, and is refused if it looks like a row of numbers, other than columns
         counted from 0 or 1.
+    columns, id_column, label_column, exclude, numeric_only
+        As for :class:`~primedpca.sources.files.tables.TableSource`; names and labels are text.
+    decimal, thousands : str, optional
+        Decimal sign, by default a point, and separator of groups of digits, by default none.
+    strip : str or sequence of str, optional
+        Texts to remove before and after numbers: a currency, ``"%"``, a unit.
+    na_values : str or sequence of str, optional
+        More texts that stand for a missing value.
+    encoding : str, optional
+        Such as ``"cp1252"``; by default UTF-8, or what the byte order mark says.
+    comment : str, optional
+        Sign from which on a line is ignored.
+    skip_rows : int, default=0
+        Number of lines before the table.
+    skip_bad_lines : bool, default=False
+        Whether to leave out lines with too few or too many fields, with a warning.
 
     Attributes
     ----------
-    column_names : tuple of str
-    feature_names : ndarray of str or None
-        The same, if the file has a header.
-    row_names, labels : ndarray or None
-        Contents of ``id_column`` and ``label_column``.
+    column_names, feature_names, row_names, labels, left_out
+        As of a ``TableSource``; ``feature_names`` only if the file has a header.
     """
 
     read_rate = 1e8
@@ -62,12 +84,21 @@ class CSVSource(table_columns.TableRows):
         self,
         path: str | os.PathLike[str],
         *,
+        delimiter: str | None = None,
+        header: bool | None = None,
         columns: Any = None,
         id_column: str | None = None,
         label_column: str | None = None,
         exclude: Any = None,
-        delimiter: str | None = None,
-        header: bool | None = None,
+        numeric_only: bool | None = None,
+        decimal: str | None = None,
+        thousands: str | None = None,
+        strip: Any = None,
+        na_values: Any = None,
+        encoding: str | None = None,
+        comment: str | None = None,
+        skip_rows: int | None = None,
+        skip_bad_lines: bool | None = None,
     ) -> None:
         self.path = os.fspath(path)
         if delimiter is None:
@@ -75,126 +106,283 @@ class CSVSource(table_columns.TableRows):
         if len(delimiter) != 1:
             raise ValueError(f"`delimiter`={delimiter!r} must be one character, such as ';'.")
         self._delimiter, self._stamp = delimiter, common.stamp_of(self.path)
+        self._notation = Notation.of(decimal, thousands, strip, na_values)
         self.dtype, self._first = np.dtype(np.float64), None
-        schema, skip, texts = self._look(header)
-        self._choose(schema, columns, [id_column, label_column], exclude, texts)
-        kinds = (need("pyarrow", "CSV").float64(),) * len(self.column_names)
-        self._columns = table_columns.TableColumns(self.column_names, kinds)
+        self._skipping, self._skipped = bool(skip_bad_lines), list[str]()
+        with reading(self.path, "its first lines"), unpacked(self.path) as file:
+            head = file.read(text_lines.LOOKED_AT)
+            self._lines = text_lines.Lines.of(head, encoding, comment, delimiter == " ")
+        begin = table_columns.check_skip_rows(skip_rows)
+        given = columns, [id_column, label_column], exclude, numeric_only
+        # Cutting outside quotation marks takes longer, so only where a line break is quoted.
+        for quoted in (False, True)[self._skipping :]:
+            self._lines = replace(self._lines, quoted=quoted)
+            try:
+                self._open(header, begin, given)
+                break
+            except FieldsError:
+                if quoted:
+                    raise
+        if self._skipped:
+            shown = ", ".join(repr(shortened(line)) for line in self._skipped[:3])
+            words = (
+                f"left out {len(self._skipped)} line(s) with too few or too many fields: {shown}"
+            )
+            warnings.warn(f"{self.path}: {words}.", UserWarning, stacklevel=2)
+        self._skipped = []
+
+    def _open(self, header: bool | None, skip_rows: int, given: Any) -> None:
+        """Choose the columns by the first lines, then parse the whole file to count its rows."""
+        columns, others, exclude, numeric_only = given
+        schema, skip, texts = self._look(header, skip_rows)
+        self._choose(schema, columns, others, exclude, numeric_only, texts, self._notation)
+        if columns is None:
+            self._check_index(self._names[0], lambda: texts(self._names[0]), numeric_only)
+        while True:
+            try:
+                present = self._count(skip)
+                break
+            except table_columns.NotNumberError as error:
+                if not numeric_only:
+                    raise
+                self._leave_out({error.column: error.what})
+                self._use([name for name in self.column_names if name != error.column])
+        if columns is None and not present.all() and present.any() and self._first is not None:
+            names = np.array(self.column_names, dtype=object)
+            self._leave_out(dict.fromkeys(names[~present], "no values"))
+            self._use(names[present].tolist())
+            self._first = base.read_only(np.ascontiguousarray(self._first[:, present]))
+        shape = self.shape[0], len(self.column_names)
+        self.shape = common.check_matrix(self.path, shape, self.dtype)
         if header is not False:
             self.feature_names = np.array(self.column_names, dtype=object)
+
+    def _count(self, skip: int) -> np.ndarray:
+        """Parse all rows once; return whether each column has a value, ``(d,)``."""
         self._pieces: list[tuple[int, int]] = []
-        counts: list[int] = []
+        self._first, self._skipped, counts = None, [], list[int]()
+        present = np.zeros(len(self.column_names), bool)
         for begin, piece in self._cut():
-            begin, piece = (begin + skip, piece[skip:]) if begin == 0 else (begin, piece)
-            if not piece.strip():
-                continue
+            begin, piece = (skip, piece[skip - begin :]) if begin < skip else (begin, piece)
             with reading(self.path, f"block {len(counts)}, bytes from {begin} on"):
-                block = self._block(self._parse(piece, self.column_names), "it")
-                self._check_whole_numbers(piece, block)
+                text = self._lines.decoded(piece)
+                if not text.strip():
+                    continue
+                block = self._block(self._parse(text, self.column_names, sum(counts)), "it")
+                self._check_whole_numbers(text, block)
             if len(block):
                 self._first = block if self._first is None else self._first
                 self._pieces.append((begin, len(piece)))
                 counts.append(len(block))
-        shape = sum(counts), len(self.column_names)
-        self.shape = common.check_matrix(self.path, shape, self.dtype)
+                left = np.flatnonzero(~present)
+                present[left] = ~np.isnan(block[:, left]).all(axis=0)
+        if not counts:
+            raise ValueError(f"{self.path} has no rows below its column names.")
+        self.shape = sum(counts), len(self.column_names)
         self.blocks = tuple(pairwise(accumulate(counts, initial=0)))
+        return present
 
-    def _look(self, header: bool | None) -> tuple[Any, int, Callable[[str], list[str | None]]]:
+    # -- the first lines -----------------------------------------------------------------------
+
+    def _look(
+        self, header: bool | None, skip_rows: int
+    ) -> tuple[Any, int, Callable[[str], list[str | None]]]:
         """Schema by the first lines, bytes up to the first row, and a reader of columns as text."""
-        arrow, csv = need("pyarrow", "CSV"), need("pyarrow.csv", "CSV")
+        arrow = need("pyarrow", "CSV")
         with reading(self.path, "its first lines"):
             first = next(self._cut(), (0, b""))[1]
-        if not first.strip():
+            found = list(self._lines.first(first, skip_rows + LINES))
+        numbered = [(i, *line) for i, line in enumerate(found)][skip_rows:]
+        lines = [line for line in numbered if line[2].strip()]
+        if not lines:
             raise ValueError(f"{self.path} is empty.")
-        self._check_delimiter(first)
         named = header is not False
-        options = csv.ReadOptions(autogenerate_column_names=not named, use_threads=False)
-        if max(map(len, first[: 2 * BLOCK_BYTES].split(b"\n"))) > BLOCK_BYTES // 2:
-            options.block_size = len(first)  # a line must not be longer
-        parse = csv.ParseOptions(delimiter=self._delimiter)
+        self._names, raw = self._header(lines, named)
+        rows = lines[0][1]
+        if named:
+            rows = lines[1][1] if len(lines) > 1 else len(first)
         with reading(self.path, "its first lines"):
-            table = csv.read_csv(arrow.BufferReader(first), options, parse)
-            try:
-                self._names = list(table.schema.names)
-            except UnicodeDecodeError as error:
-                byte = error.object[error.start]
-                raise ValueError(f"it has the byte {byte:#x}. Save it as UTF-8 text.") from error
-        # A column that is empty so far may hold numbers; text in it is reported where it stands.
-        read_as = {arrow.null(): arrow.float64(), arrow.bool_(): arrow.string()}
-        kinds = [read_as.get(kind, kind) for kind in table.schema.types]
+            if self._lines.encoding == "utf-8":
+                text_lines.check_utf8(first[lines[0][1] : rows])
+            text = self._lines.decoded(first[rows:])
+            table = self._csv(text, None)
+            if any(kind == arrow.binary() for kind in table.schema.types):
+                text_lines.check_utf8(text)
+        kinds = [self._kind(table.column(name)) for name in self._names]
         if header is None:
-            self._check_names(kinds)
-        lines = first.split(b"\n")
-        blank = next(i for i, line in enumerate(lines) if line.strip(b"\r"))
-        skip = sum(len(line) + 1 for line in lines[: blank + 1]) if named else 0
-        absent = set(csv.ConvertOptions().null_values)  # pyarrow keeps them in columns of text
+            check_names(self.path, raw, kinds)
+        if named:
+            table_columns.warn_of_renamed(self.path, raw, self._names)
+        as_text = list[Any]()
 
         def texts(name: str) -> list[str | None]:
-            return [None if entry in absent else entry for entry in table.column(name).to_pylist()]
+            if not as_text:
+                as_text.append(self._csv(text, dict.fromkeys(self._names, arrow.string())))
+            found: list[str | None] = as_text[0].column(name).to_pylist()
+            return found
 
-        return arrow.schema(list(zip(self._names, kinds, strict=True))), skip, texts
+        schema = arrow.schema(list(zip(self._names, kinds, strict=True)))
+        return schema, self._lines.begin + rows, texts
 
-    def _check_delimiter(self, first: bytes) -> None:
+    def _kind(self, column: Any) -> Any:
+        """Type that a column is read as, by its first entries."""
+        arrow, kind = need("pyarrow", "CSV"), column.type
+        if kind == arrow.string() and not self._notation.is_plain:
+            numbers = self._notation.numbers(column.combine_chunks())[1] is None
+            kind = arrow.float64() if numbers else kind
+        # A column that is empty so far may hold numbers; text in it is reported where it stands.
+        empty = kind == arrow.null()
+        plain = table_columns.is_number(kind) and kind != arrow.bool_()
+        return arrow.float64() if empty or plain else kind
+
+    def _header(
+        self, lines: list[tuple[int, int, str]], named: bool
+    ) -> tuple[list[str], list[str]]:
+        """Names of the columns, unique and not empty, and as they stand in the first line."""
+        self._check_delimiter(lines)
+        rows = [text_lines.fields(line, self._delimiter) for *_, line in lines]
+        counts = Counter(map(len, rows[named:] or rows))
+        usual = max(counts, key=lambda count: (counts[count], count))
+        names = [name.strip() for name in rows[0]]
+        below = next((row for row in rows[1:] if len(row) == usual), [])
+        if named and len(names) == usual - 1 and any(map(reads_as_number, below)):
+            # R writes row names without a name for them; others end every row with a delimiter.
+            names = ["", *names] if below[-1].strip() else [*names, ""]
+        late = table_columns.late_header(rows) if named else None
+        if len(names) != usual:
+            late = next(i for i, row in enumerate(rows) if len(row) == usual)
+        if late is not None:
+            self._refuse_first_line(lines, late, usual)
+        if not named:
+            return [f"f{j}" for j in range(usual)], names
+        return table_columns.unique_names(names), names
+
+    def _refuse_first_line(self, lines: Any, begins: int, usual: int) -> None:
+        """Refuse a table that begins in a later line, or has other lines between."""
+        (number, _, line), place = lines[0], lines[begins][0]
+        remedy = f"pass `skip_rows`={place} if the table begins in line {place + 1}"
+        sign = line.lstrip()[:1]
+        if sign in COMMENTS and self._lines.comment is None:
+            remedy = f"pass `comment`={sign!r}, or {remedy}"
+        if begins == 0:
+            remedy = "correct the lines, or pass another `delimiter`"
+        raise ValueError(
+            f"{self.path} has {shortened(line, 40)!r} in line {number + 1}, which does not name "
+            f"the {count_words(usual, 'column')} of the lines below; {remedy}."
+        )
+
+    def _check_delimiter(self, lines: list[tuple[int, int, str]]) -> None:
         """Refuse a first line with too many columns or another delimiter."""
-        line = first.lstrip().split(b"\n", 1)[0].decode("utf-8", "replace")
-        sign = self._delimiter
+        line, sign = lines[0][2], self._delimiter
         count = line.count(sign) + 1
         if count > MOST_COLUMNS:
+            raise ValueError(f"{self.path} has {count} columns, over {MOST_COLUMNS}. Use Parquet.")
+        if count > 1:
+            return
+        other = next((mark for mark in ";\t|," if mark in line), None)
+        if other is None:
+            rows = [line.split() for *_, line in lines[:LINES]]
+            numbers = rows[1:] and all(all(map(reads_as_number, row)) for row in rows[1:])
+            other = " " if numbers and len({len(row) for row in rows} | {1}) == 2 else None
+        if other is not None and all(other in line for *_, line in lines[:2]):
+            number = lines[0][0] + 1
             raise ValueError(
-                f"{self.path} has {count} columns in its first line, more than the {MOST_COLUMNS} "
-                "that are read from text. Store it as .npy or Parquet."
-            )
-        other = next((mark for mark in ";\t|" if mark in line), None)
-        if count == 1 and other is not None:
-            raise ValueError(
-                f"{self.path} has no {sign!r} in its first line, but {other!r}; pass "
-                f"`delimiter`={other!r}."
+                f"{self.path} has no {sign!r} in line {number}; pass `delimiter`={other!r}."
             )
 
-    def _check_names(self, kinds: list[Any]) -> None:
-        """Refuse a header that may be a row: the name of every column of numbers is a number.
-
-        Counted columns, 0, 1, 2, ... or 1, 2, 3, ..., pass: frames without names are written so.
-        """
-        numbers = map(table_columns.is_number, kinds)
-        # An empty name is a missing value, or an index without a name.
-        found = [name for name, number in zip(self._names, numbers, strict=True) if number and name]
-        counted = [[str(i) for i in range(first, first + len(found))] for first in (0, 1)]
-        if not found or not all(map(table_columns.reads_as_number, found)):
-            return
-        if found in counted and len(found) >= LEAST_COUNTED:
-            return
-        shown = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
-        raise NoNamesError(
-            f"{self.path} has numbers in its first line instead of column names ({shown}); pass "
-            "`header`=False if it is a row like the others, `header`=True if these are names."
-        )
+    # -- rows ----------------------------------------------------------------------------------
 
     def _cut(self) -> common.Lines:
         """Yield pieces of whole lines, each with the byte at which it begins."""
         with unpacked(self.path) as file:
-            yield from common.whole_lines(file, self.path)
+            yield from self._lines.cut(file, self.path)
 
-    def _check_whole_numbers(self, piece: bytes, block: Block) -> None:
+    def _check_whole_numbers(self, text: bytes, block: Block) -> None:
         """Refuse whole numbers that were rounded because float64 cannot hold them."""
-        large = np.fmax.reduce(np.abs(block), axis=0, initial=0.0) > EXACT
-        for name in np.array(self.column_names, dtype=object)[large]:
-            words = self._parse(piece, (name,), as_text=True).column(name).to_pylist()
+        large = np.fmax.reduce(np.abs(block), axis=0, initial=0.0) >= EXACT
+        names = np.array(self.column_names, dtype=object)[large].tolist()
+        for name in names:
+            column = self._csv(text, {name: need("pyarrow", "CSV").string()}).column(name)
+            words = self._notation.plain(column.combine_chunks())[1].to_pylist()
             found = (word.strip() for word in words if word)
             whole = [int(word) for word in found if word.lstrip("+-").isdecimal()]
             check_python_numbers(whole, f"column {name!r}")
 
-    def _parse(self, piece: bytes, names: tuple[str, ...], as_text: bool = False) -> Any:
-        """Parse some columns of some lines: numbers as float64, the others, or all, as text."""
+    def _parse(self, text: bytes, names: tuple[str, ...], start: int = 0) -> Any:
+        """Parse some columns of some lines, from row ``start`` on: numbers as such, others as text.
+
+        What pyarrow does not read as a number may be one in the notation that the user has stated.
+        """
+        arrow = need("pyarrow", "CSV")
+        numbers = dict(zip(self._columns.names, self._columns.types, strict=True))
+        try:
+            return self._csv(text, {name: numbers.get(name, arrow.string()) for name in names})
+        except arrow.ArrowInvalid as error:
+            if not CONVERSION.search(str(error)):
+                raise
+        table = self._csv(text, dict.fromkeys(names, arrow.string()))
+        found = {name: table.column(name).combine_chunks() for name in names}
+        for name in numbers.keys() & found.keys():
+            found[name] = self._numbers(name, found[name], numbers[name], start)
+        return arrow.table({name: found[name] for name in names})
+
+    def _numbers(self, name: str, column: Any, kind: Any, start: int) -> Any:
+        """A column of text as numbers; the first entry that is not one is named."""
+        arrow = need("pyarrow", "CSV")
+        if kind == arrow.bool_():
+            try:
+                return column.cast(kind)
+            except arrow.ArrowInvalid:
+                wrong: int | None = 0
+        else:
+            values, wrong = self._notation.numbers(column)
+            if wrong is None:
+                return values
+        what, option = remedy(column.to_pylist(), self._notation, start)
+        raise table_columns.NotNumberError(self.path, name, what, option)
+
+    def _csv(self, text: bytes, kinds: dict[str, Any] | None) -> Any:
+        """Parse the columns of these types, or all of any type."""
         arrow, csv = need("pyarrow", "CSV"), need("pyarrow.csv", "CSV")
-        numbers = () if as_text else self.column_names
-        kinds = {name: arrow.float64() if name in numbers else arrow.string() for name in names}
-        size = max(BLOCK_BYTES, len(piece))
-        return csv.read_csv(
-            arrow.BufferReader(piece),
-            csv.ReadOptions(column_names=self._names, use_threads=False, block_size=size),
-            csv.ParseOptions(delimiter=self._delimiter),
-            csv.ConvertOptions(column_types=kinds, include_columns=list(names)),
+        notation = self._notation
+        options: dict[str, Any] = {"null_values": notation.absent, "strings_can_be_null": False}
+        options["decimal_point"] = notation.decimal
+        if kinds is not None:
+            options |= {"column_types": kinds, "include_columns": list(kinds)}
+        if not text.strip():
+            return arrow.table({name: arrow.nulls(0) for name in kinds or self._names})
+        parse = csv.ParseOptions(delimiter=self._delimiter)
+        if self._skipping:
+            parse.invalid_row_handler = self._skip
+        size = max(BLOCK_BYTES, len(text))
+        try:
+            return csv.read_csv(
+                arrow.BufferReader(text),
+                csv.ReadOptions(column_names=self._names, use_threads=False, block_size=size),
+                parse,
+                csv.ConvertOptions(**options),
+            )
+        except arrow.ArrowInvalid as error:
+            if "UTF8" in str(error):
+                text_lines.check_utf8(text)
+            if ragged := RAGGED.search(str(error)):
+                raise self._fields_error(*ragged.groups()) from error
+            raise
+
+    def _skip(self, row: Any) -> str:
+        self._skipped.append(row.text)
+        return "skip"
+
+    def _fields_error(self, usual: str, found: str, line: str) -> Exception:
+        """Error on a line with another number of fields, with the option for it."""
+        sign = line.lstrip()[:1]
+        remedies = ["correct it", "pass `skip_bad_lines`=True to leave out such lines"]
+        if sign in COMMENTS and self._lines.comment is None:
+            remedies[0] = f"pass `comment`={sign!r}"
+        shown = shortened(line.strip(), 40)
+        return FieldsError(
+            f"{self.path} has a line with {count_words(int(found), 'field')} instead of {usual}, "
+            f"{shown!r}; {', or '.join(remedies)}."
         )
 
     def _block(self, table: Any, where: str) -> Block:
@@ -209,7 +397,7 @@ class CSVSource(table_columns.TableRows):
             piece = file.read(length)
             if len(piece) < length:
                 raise OSError(f"{self.path} ends in {where}: it was truncated.")
-            return self._parse(piece, names)
+            return self._parse(self._lines.decoded(piece), names, self.blocks[i][0])
 
     def read(self, i: int) -> Block:
         """Rows of a block: the first as parsed when the file was opened, others parsed again."""
@@ -229,3 +417,23 @@ class CSVSource(table_columns.TableRows):
     def _column(self, name: str) -> np.ndarray:
         parts = [self._table(i, (name,)).column(0).to_numpy() for i in range(len(self.blocks))]
         return np.concatenate(parts)
+
+
+def check_names(path: str, names: list[str], kinds: list[Any]) -> None:
+    """Refuse a header that may be a row: the name of every column of numbers is a number.
+
+    Counted columns, 0, 1, 2, ... or 1, 2, 3, ..., pass: frames without names are written so.
+    """
+    numbers = map(table_columns.is_number, kinds)
+    # An empty name is a missing value, or an index without a name.
+    found = [name for name, number in zip(names, numbers, strict=True) if number and name]
+    counted = [[str(i) for i in range(first, first + len(found))] for first in (0, 1)]
+    if not found or not all(map(reads_as_number, found)):
+        return
+    if found in counted and len(found) >= LEAST_COUNTED:
+        return
+    shown = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
+    raise NoNamesError(
+        f"{path} has numbers in its first line instead of column names ({shown}); pass "
+        "`header`=False if it is a row like the others, `header`=True if these are names."
+    )

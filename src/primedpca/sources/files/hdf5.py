@@ -3,13 +3,12 @@
 Files are not trusted: no other files are read, and nothing is decompressed without a limit.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re
 import zlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import product
@@ -21,6 +20,7 @@ from primedpca.protocols import Block, DataSource
 from primedpca.sources import base
 from primedpca.sources.files import chunked, common
 from primedpca.sources.files.common import need, reading
+from primedpca.sources.selected import Selected
 
 DEFLATE, SHUFFLE, FLETCHER32, SZIP, NBIT, SCALEOFFSET, LZF = 1, 2, 3, 4, 5, 6, 32000
 LINKS = 64  # soft links followed to reach one object
@@ -45,6 +45,8 @@ class HDF5Source(chunked.ChunkedSource):
     """
 
     def __init__(self, dataset: Any, *, strict: bool = False, follow_links: bool = False) -> None:
+        if not dataset:
+            raise ValueError("`X` is a dataset of a closed HDF5 file; open it again.")
         self._dataset, self._seen = dataset, set[tuple[Any, ...]]()
         self.path = str(dataset.file.filename)
         label = f"{self.path}::{dataset.name}"
@@ -93,13 +95,13 @@ class HDF5Source(chunked.ChunkedSource):
 
 
 def hdf5_source(
-    given: Any, part: str | None = None, *, strict: bool = False, follow_links: bool = False
+    given: common.Path, part: str | None = None, *, strict: bool = False, follow_links: bool = False
 ) -> HDF5Source:
-    """Source of a dataset, by ``path`` and name or as an h5py object.
+    """Source of a dataset of a file.
 
     Parameters
     ----------
-    given : path or h5py.Dataset
+    given : path
     part : str, optional
         Name of the dataset, such as ``"group/data"``; by default the only one with two
         dimensions.
@@ -109,10 +111,6 @@ def hdf5_source(
         Allow data in other files: external links, external storage and virtual datasets.  Only
         for files you trust.
     """
-    if not isinstance(given, (str, os.PathLike)):
-        if not given:
-            raise ValueError("`X` is a dataset of a closed HDF5 file; open it again.")
-        return HDF5Source(given, strict=strict, follow_links=follow_links)
     path = os.fspath(given)
     with reading(path, "opening"), ExitStack() as closing:
         file = closing.enter_context(open_hdf5(path))
@@ -300,8 +298,11 @@ class _InFile:
 
     shape: tuple[int, int]
 
-    def __init__(self, path: str, node: str, follow_links: bool) -> None:
+    def __init__(
+        self, path: str, node: str, follow_links: bool, label_column: str | None = None
+    ) -> None:
         self.path, self.node, self.follow_links = path, node, follow_links
+        self._label, self.headings = label_column, ("name", label_column or "label")
         self._state, self._seen = common.stamp_of(path), set[tuple[Any, ...]]()
         with self._opened() as file:
             self._look(file)
@@ -324,7 +325,16 @@ class _InFile:
     @property
     def feature_names(self) -> np.ndarray | None:
         """Names of the variables, ``var_names``, of shape (d,)."""
-        return self._names("raw/var" if self.node.startswith("raw/") else "var", 1)
+        return self._names(self._var, 1)
+
+    @property
+    def labels(self) -> np.ndarray | None:
+        """Contents of ``label_column`` of ``obs``, of shape (n,)."""
+        return None if self._label is None else self.column("obs", self._label, 0)
+
+    @property
+    def _var(self) -> str:
+        return "raw/var" if self.node.startswith("raw/") else "var"
 
     def _find(self, file: Any, name: str) -> Any:
         return find(file, name, self.follow_links)
@@ -336,13 +346,36 @@ class _InFile:
             column = self._find(file, f"{frame}/{known.get('_index', '_index')}")
             if not isinstance(column, _h5py().Dataset):
                 return None
-            if column.shape != (self.shape[axis],):
-                raise ValueError(f"`{frame}` has {column.shape} names for {self.shape[axis]}")
-            self._check_dataset(column, (0, column.shape[0]))
-            if column.dtype.kind == "O":
-                return self._texts(column)
-            values = column.asstr() if column.dtype.kind == "S" else column
-            return np.asarray(values[...], dtype=object)
+            return self._values(column, f"`{frame}`", self.shape[axis]).astype(object)
+
+    def column(self, frame: str, name: str, axis: int) -> np.ndarray:
+        """A column of ``obs`` or ``var``: numbers, bools, texts, or the words of a category."""
+        with self._opened() as file:
+            column, what = self._find(file, f"{frame}/{name}"), f"`{frame}[{name!r}]`"
+            if column is None:
+                known = ", ".join(map(repr, list(self._find(file, frame) or ())[:20])) or "none"
+                raise ValueError(f"no {what}; columns of `{frame}`: {known}")
+            if isinstance(column, _h5py().Dataset):
+                return self._values(column, what, self.shape[axis])
+            parts = [self._find(file, f"{frame}/{name}/{part}") for part in ("categories", "codes")]
+            if not all(isinstance(part, _h5py().Dataset) for part in parts):
+                raise ValueError(f"{what} is neither text, numbers nor a category")
+            words = self._values(parts[0], what, parts[0].size)
+            codes = self._values(parts[1], what, self.shape[axis])
+            if codes.dtype.kind not in "iu" or not (-1 <= codes.min() <= codes.max() < words.size):
+                raise ValueError(f"{what} has codes without a category")
+            named: np.ndarray = np.append(words.astype(object), [None])[codes]
+            return named
+
+    def _values(self, column: Any, what: str, size: int) -> np.ndarray:
+        """All of one dataset, which must have this many values."""
+        if column.shape != (size,):
+            raise ValueError(f"{what} has shape {column.shape}, but needs ({size},)")
+        self._check_dataset(column, (0, size))
+        if column.dtype.kind == "O":
+            return self._texts(column)
+        values = column.asstr() if column.dtype.kind == "S" else column
+        return np.asarray(values[...])
 
     def _texts(self, column: Any) -> np.ndarray:
         """Read texts of any length, a few at a time: in the file many names can share one text."""
@@ -452,7 +485,13 @@ def _check_heaps(path: str) -> None:
 
 
 def h5ad_source(
-    x: str | os.PathLike[str], part: str | None = None, *, follow_links: bool = False
+    x: str | os.PathLike[str],
+    part: str | None = None,
+    *,
+    follow_links: bool = False,
+    label_column: str | None = None,
+    mask_var: str | None = None,
+    columns: Sequence[str] | None = None,
 ) -> DataSource:
     """Source of the matrix of an AnnData file, without loading it.
 
@@ -464,6 +503,12 @@ def h5ad_source(
     follow_links : bool, default=False
         Allow data in other files: external links, external storage and virtual datasets.  Only
         for files you trust.
+    label_column : str, optional
+        Column of ``obs`` with the labels of the rows.
+    mask_var : str, optional
+        Column of ``var`` that selects the variables to use, such as ``"highly_variable"``.
+    columns : sequence of str, optional
+        Names of the variables to use, by default all.
 
     Returns
     -------
@@ -483,7 +528,33 @@ def h5ad_source(
         sparse = isinstance(found, _h5py().Group)
         if not sparse and not isinstance(found, _h5py().Dataset):
             raise ValueError(f"`{node}` is not a matrix")
-    return (H5adSparse if sparse else H5adDense)(path, node, follow_links)
+    make = H5adSparse if sparse else H5adDense
+    source = make(path, node, follow_links, label_column)
+    if label_column is not None:
+        source.labels  # noqa: B018  (a wrong name is reported before anything is fitted)
+    if mask_var is None and columns is None:
+        return source
+    return Selected(source, _chosen_variables(source, mask_var, columns))
+
+
+def _chosen_variables(
+    source: Any, mask_var: str | None, columns: Sequence[str] | None
+) -> np.ndarray:
+    """Return the numbers of the variables that a mask or a list of names chooses."""
+    if columns is None:
+        mask = source.column(source._var, mask_var, 1)
+        if mask.dtype != bool or not mask.any():
+            what = mask.dtype if mask.dtype != bool else "no True"
+            raise ValueError(f"{source.path}: `mask_var`={mask_var!r} must be bools, has {what}.")
+        return np.flatnonzero(mask)
+    if mask_var is not None:
+        raise ValueError("`mask_var` and `columns` both choose variables. Omit one.")
+    names = [] if source.feature_names is None else source.feature_names.tolist()
+    known, counts = {name: i for i, name in enumerate(names)}, Counter(names)
+    for name in columns:
+        if counts[name] != 1:
+            raise ValueError(f"{source.path} has {counts[name]} variables {name!r}, not one.")
+    return np.array([known[name] for name in columns])
 
 
 def is_anndata(x: Any) -> bool:

@@ -1,10 +1,7 @@
 """Images of one size as rows, decoded when they are read, and kept while they fit."""
 
-from __future__ import annotations
-
 import glob
 import os
-import threading
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from primedpca._core.threads import renewed_after_fork
+from primedpca._core.process import lock_of
 from primedpca._core.units import as_bytes
 from primedpca.protocols import Block
 from primedpca.sources.base import MemorySource, cut_evenly, read_only
@@ -57,12 +54,6 @@ class DecodedRows(MemorySource):
         self.dtype, self._row_bytes = np.dtype(np.uint8), int(np.prod(self.image_shape))
         self._places = (as_bytes(cache, "cache") if cache else 0.0) // self._row_bytes
         self._kept: dict[int, np.ndarray] = {}
-        self._renew()
-        renewed_after_fork(self)
-
-    def _renew(self) -> None:
-        """Make a lock that no thread of the parent process holds."""
-        self._lock = threading.Lock()
 
     def _end(self, n: int) -> None:
         """Set the number of rows."""
@@ -77,7 +68,7 @@ class DecodedRows(MemorySource):
     def _keep(self, number: int, row: np.ndarray) -> None:
         """Keep a row if there is room."""
         row.flags.writeable = False
-        with self._lock:
+        with lock_of(self):
             if len(self._kept) < self._places:
                 self._kept[number] = row
 
@@ -106,12 +97,7 @@ class DecodedRows(MemorySource):
 
     def __getstate__(self) -> dict[str, Any]:
         """State without the cached rows: another process decodes its own."""
-        return self.__dict__ | {"_kept": {}, "_lock": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._renew()
-        renewed_after_fork(self)
+        return self.__dict__ | {"_kept": {}}
 
     def __repr__(self) -> str:
         n, (h, w, c) = self.shape[0], self.image_shape
@@ -164,7 +150,7 @@ class ImageFolder(DecodedRows):
         self.paths, self.shrink = _found(images), check_shrink(shrink)
         self._stamps = [stamp_of(os.fspath(path)) for path in self.paths]
         for path in self.paths:
-            with _opened(path) as image:  # not decoded
+            with opened(path) as image:  # not decoded
                 self._compare(path, image)
         (width, height), mode = self._head
         self._begin(width, height, MODES[mode], shrink, cache)
@@ -174,10 +160,7 @@ class ImageFolder(DecodedRows):
         """Refuse an image of another size or mode than the first."""
         head = image.size, image.mode
         if image.mode not in MODES:
-            raise ValueError(
-                f"{path} is an image of mode {image.mode!r}; only {', '.join(MODES)} are read: "
-                "convert it, for example with PIL.Image.convert('RGB')."
-            )
+            raise ValueError(f"{path} has mode {image.mode!r}, not {', '.join(MODES)}; convert it.")
         self._head = self._head or head
         if head != self._head:
             here, first = (f"{size[0]} x {size[1]} {mode}" for size, mode in (head, self._head))
@@ -187,7 +170,7 @@ class ImageFolder(DecodedRows):
         for number in numbers:
             path = self.paths[number]
             self._stamps[number].check(os.fspath(path), f"row {number}")
-            with _opened(path) as image:
+            with opened(path) as image:
                 self._compare(path, image)
                 row = pixels(image, self.shrink)
             yield number, row
@@ -215,7 +198,7 @@ def _found(images: Any) -> list[Path]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def opened(path: Path) -> Iterator[Any]:
     """Open an image of a known format; errors on a damaged one name the file."""
     library = pillow()
     with reading(str(path), "an image", ValueError):
@@ -226,6 +209,4 @@ def _opened(path: Path) -> Iterator[Any]:
             told = f"{error} If you trust it, raise PIL.Image.MAX_IMAGE_PIXELS"
             raise ValueError(told) from error
         except library.UnidentifiedImageError as error:
-            raise ValueError(
-                f"{path} cannot be read as an image: it is not one of {', '.join(FORMATS)}."
-            ) from error
+            raise ValueError(f"{path} is not an image ({', '.join(FORMATS)}).") from error

@@ -1,12 +1,11 @@
-"""Matrix Market files, parsed in pieces with NumPy, which checks every byte.
+"""Matrix Market files, parsed in pieces by NumPy's ``loadtxt``, which refuses malformed lines.
 
 SciPy's reader is not used: it crashes on some damaged files and reads ``1,5`` as 1.
 """
 
-from __future__ import annotations
-
 import os
 import re
+import warnings
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -18,23 +17,19 @@ from primedpca.sources.files.common import Lines, check_matrix, reading, unpacke
 from primedpca.sources.memory.dense import DenseSource
 from primedpca.sources.memory.sparse import SparseSource
 
-PIECE_BYTES = 2**19  # so that the positions of its tokens stay in the cache
+PIECE_BYTES = 2**19
 LINE_BYTES = 2**20
 COMMENT_BYTES = 2**26
 PASSED_OVER = re.compile(rb"(?:(?:%[^\n]*|[ \t\r]*)\n)*")  # comments and blank lines
 NUMBER = re.compile(rb"[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|nan|inf|infinity)", re.I)
+INTEGER = re.compile(rb"[+-]?\d+")
+#: Bytes of numbers, with nan, inf and infinity, and of the space around them.
+ALLOWED = b" \t\r\n0123456789+-.eEnafityNAFITY"
 GZIP_RATIO = 1032  # one byte of a deflated stream never becomes more
 LEAST_SIDE = 2**20  # rows or columns that may be empty whatever the length of the file
 FIELDS: dict[str, Any] = dict.fromkeys(("real", "double", "pattern"), np.float64)
 FIELDS |= {"integer": np.int64, "unsigned-integer": np.uint64}
 SYMMETRIES = ("general", "symmetric", "skew-symmetric")
-#: Classes of bytes: not allowed (0), a space, the end of a line, and parts of numbers.
-SPACE, END, PLAIN, LETTER = 1, 2, 3, 4
-CLASSES = np.zeros(256, np.uint8)
-CLASSES[list(b" \t\r")] = SPACE
-CLASSES[list(b"\n")] = END
-CLASSES[list(b"0123456789+-.eE")] = PLAIN
-CLASSES[list(b"nafityNAFITY")] = LETTER  # of nan, inf and infinity
 
 
 class Header(NamedTuple):
@@ -50,7 +45,13 @@ class Header(NamedTuple):
     @property
     def width(self) -> int:
         """Number of numbers in a line."""
-        return 1 if not self.coordinates else 2 if self.field == "pattern" else 3
+        return len(self.kinds)
+
+    @property
+    def kinds(self) -> list[Any]:
+        """Types of the numbers in a line: two indices, if there are any, and the value."""
+        indices = [np.uint64, np.uint64] if self.coordinates else []
+        return indices if self.field == "pattern" else [*indices, FIELDS[self.field]]
 
 
 def matrix_market(path: str | os.PathLike[str]) -> DataSource:
@@ -120,10 +121,7 @@ def _banner(line: bytes) -> list[str]:
     if first != "%%matrixmarket":
         raise ValueError(f"its first line begins with {shown(line)}, not with %%MatrixMarket")
     if len(banner) != 4 or banner[0] != "matrix" or banner[1] not in ("coordinate", "array"):
-        raise ValueError(
-            f"its first line is {shown(line)}; after %%MatrixMarket it must have `matrix`, "
-            "`coordinate` or `array`, a field and a symmetry"
-        )
+        raise ValueError(f"its first line is {shown(line)}, not matrix, format, field, symmetry")
     kind, field, symmetry = banner[1:]
     if field == "complex" or symmetry == "hermitian":
         raise ValueError("it holds complex numbers, which are not supported; use two real columns")
@@ -153,27 +151,69 @@ def _parsed(piece: bytes, head: Header, before: int) -> list[np.ndarray]:
 
     ``before`` is the number of lines before the piece, for messages.
     """
-    text, found = Tokens(piece, head.width, before), list[Any]()
+    if strange := piece.translate(None, ALLOWED):
+        line = before + piece.count(b"\n", 0, piece.index(strange[:1])) + 1
+        raise ValueError(f"line {line} holds {shown(strange[:1])}")
+    found = _columns(piece, head, before)
     for j, side in enumerate((head.rows, head.columns) if head.coordinates else ()):
-        index = text.integers(j)
-        if index.size and not (index.min() >= 1 and index.max() <= side):
-            bad = int(np.argmax((index < 1) | (index > side)))
-            raise text.refusal(j, bad, f"an index {index[bad]}, not in 1..{side}")
-        found.append((index - 1).astype(np.int32 if side < 2**31 else np.int64))
-    if found and head.symmetry != "general":  # entries above the diagonal would count twice
-        row, column = found
-        strict = head.symmetry != "symmetric"
-        wrong = row <= column if strict else row < column
-        if wrong.any():
-            bad = int(np.argmax(wrong))
-            place, part = f"{row[bad] + 1}, {column[bad] + 1}", "below" if strict else "on or below"
-            what = f"an entry at {place}; a {head.symmetry} file holds those {part} the diagonal"
-            raise text.refusal(0, bad, what)
-    if head.field != "pattern":
-        kind, j = FIELDS[head.field], head.width - 1
-        parse = {np.float64: text.reals, np.int64: text.signed, np.uint64: text.integers}[kind]
-        found.append(parse(j))
+        wrong = np.flatnonzero((found[j] < 1) | (found[j] > side))
+        if wrong.size:
+            what = f"an index {found[j][wrong[0]]}, not in 1..{side}"
+            raise ValueError(f"line {_line(piece, before, wrong[0])} has {what}")
+        found[j] = (found[j] - 1).astype(np.int32 if side < 2**31 else np.int64)
+    if head.coordinates and head.symmetry != "general":  # others would count twice
+        (row, column), strict = found[:2], head.symmetry != "symmetric"
+        wrong = np.flatnonzero(row <= column if strict else row < column)
+        if wrong.size:
+            place, part = f"{row[wrong[0]] + 1}, {column[wrong[0]] + 1}", "on or " * (not strict)
+            what = f"an entry at {place}, not {part}below the diagonal ({head.symmetry})"
+            raise ValueError(f"line {_line(piece, before, wrong[0])} has {what}")
     return found
+
+
+def _columns(piece: bytes, head: Header, before: int) -> list[np.ndarray]:
+    """One array for each number of a line, of the type that the header declares."""
+    lines = [line for line in piece.decode("ascii").split("\n") if line.strip()]
+    names = [f"column {j}" for j in range(head.width)]
+    table = np.empty(0, list(zip(names, head.kinds, strict=True)))
+    if lines:
+        with warnings.catch_warnings():
+            # Otherwise some versions of NumPy read 1.5 as the integer 1, with this warning.
+            warnings.filterwarnings("error", message=".*integer via a float")
+            try:
+                table = np.loadtxt(lines, table.dtype, comments=None, ndmin=1)
+            except (ValueError, DeprecationWarning) as error:
+                raise _refusal(piece, head, before) or error from None
+    return [table[name] for name in names]
+
+
+def _line(piece: bytes, before: int, i: int) -> int:
+    """Number of the line, counted from 1, that holds entry ``i`` of a piece."""
+    lines = enumerate(piece.split(b"\n"), before + 1)
+    return [number for number, line in lines if line.strip()][i]
+
+
+def _refusal(piece: bytes, head: Header, before: int) -> ValueError | None:
+    """Find the first line that NumPy has refused; only here, as it may be slow."""
+    for number, line in enumerate(piece.split(b"\n"), before + 1):
+        words = line.split()
+        if words and len(words) != head.width:
+            return ValueError(f"line {number} has {len(words)} numbers instead of {head.width}")
+        for word, kind in zip(words, head.kinds, strict=False):
+            real = kind is np.float64
+            signed = real or kind is np.int64 or not word.startswith(b"-")
+            if not (NUMBER if real else INTEGER).fullmatch(word) or not signed:
+                wanted = "a number" if real else "an integer"
+                return ValueError(f"line {number} has {shown(word)} instead of {wanted}")
+            # Ten digits more than 64 bits hold: Python refuses to convert thousands.
+            if not real and (len(word) > 30 or not _fits(int(word), kind)):
+                return ValueError(f"line {number}: {shown(word)} does not fit into 64 bits")
+    return None
+
+
+def _fits(value: int, kind: Any) -> bool:
+    limits = np.iinfo(kind)
+    return bool(limits.min <= value <= limits.max)
 
 
 def _sparse(head: Header, found: list[np.ndarray]) -> SparseSource:
@@ -197,131 +237,6 @@ def _dense(head: Header, values: np.ndarray) -> DenseSource:
     whole[place] = -values if skew else values
     whole.T[place] = values
     return DenseSource(whole)
-
-
-class Tokens:
-    """The numbers in whole lines of text, as many in each line; blank lines are skipped.
-
-    Nothing is skipped, guessed or cut off.
-
-    Parameters
-    ----------
-    piece : bytes
-        Whole lines.
-    width : int
-        Number of numbers in a line.
-    before : int
-        Number of lines before the piece, for messages.
-
-    Raises
-    ------
-    ValueError
-        For a byte that no number has, for a line with more or fewer numbers, and later for a
-        word that is not a number.  The message names the line, counted from 1.
-    """
-
-    def __init__(self, piece: bytes, width: int, before: int) -> None:
-        self.piece, self.width, self.before = piece, width, before
-        self._data = np.frombuffer(piece, np.uint8)
-        self._classes = CLASSES[self._data]
-        if not self._classes.all():
-            place = int(np.argmin(self._classes))
-            raise ValueError(f"{self._line(place)} holds {shown(piece[place : place + 1])}")
-        inside = np.zeros(self._data.size + 2, np.bool_)
-        np.greater(self._classes, END, out=inside[1:-1])
-        edges = np.flatnonzero(inside[1:] != inside[:-1])
-        self._starts, self._stops = edges[::2], edges[1::2]
-        self._check_lines()
-
-    def _check_lines(self) -> None:
-        """Refuse a line with more or fewer numbers than ``width``, unless it is blank."""
-        width, ends = self.width, np.flatnonzero(self._classes == END)
-        rows = -(-self._starts.size // width)
-        first, last = self._starts[::width], self._stops[width - 1 :: width]
-        if last.size == rows:
-            # Without blank lines, every row but perhaps the last has its end of line.
-            plain = rows - 1 <= ends.size <= rows and (last[: ends.size] <= ends).all()
-            if plain and (first[1:] > ends[: rows - 1]).all():
-                return
-            line = np.searchsorted(ends, first)
-            if (line == np.searchsorted(ends, last)).all() and (np.diff(line) > 0).all():
-                return
-        # Some line is wrong; finding it may be slow.
-        counts = [len(line.split()) for line in self.piece.split(b"\n")]
-        wrong = next(i for i, count in enumerate(counts) if count not in (0, width))
-        number = self.before + wrong + 1
-        raise ValueError(f"line {number} has {counts[wrong]} numbers instead of {width}")
-
-    def integers(self, j: int, skip: np.ndarray | int = 0) -> np.ndarray:
-        """Number ``j`` of each line as uint64: digits only, after ``skip`` bytes."""
-        starts, stops = self._starts[j :: self.width] + skip, self._stops[j :: self.width]
-        lengths = stops - starts
-        longest = int(lengths.max(initial=0))
-        if longest > 19:
-            tokens = zip(starts.tolist(), stops.tolist(), strict=True)
-            return np.array([self._integer(a, b) for a, b in tokens], np.uint64)
-        values, wrong = np.zeros(starts.size, np.uint64), lengths <= 0
-        for k in range(longest):
-            there = lengths > k
-            digits = self._data[np.where(there, stops - 1 - k, stops - 1)] - np.uint8(48)
-            wrong |= digits > 9
-            values += np.where(there, digits, 0).astype(np.uint64) * np.uint64(10**k)
-        if wrong.any():
-            bad = int(np.argmax(wrong))
-            self._integer(int(starts[bad]), int(stops[bad]))
-        return values
-
-    def signed(self, j: int) -> np.ndarray:
-        """Number ``j`` of each line as int64."""
-        first = self._data[self._starts[j :: self.width]]
-        negative = first == ord("-")
-        sizes = self.integers(j, negative | (first == ord("+")))
-        beyond = sizes > np.uint64(2**63 - 1) + negative
-        if beyond.any():
-            what = "an integer that does not fit into 64 bits; use the field `real` to round it"
-            raise self.refusal(j, int(np.argmax(beyond)), what)
-        return np.where(negative, np.uint64(0) - sizes, sizes).view(np.int64)
-
-    def _integer(self, start: int, stop: int) -> int:
-        text = self.piece[start:stop]
-        if not re.fullmatch(rb"\d+", text):
-            raise ValueError(f"{self._line(start)} has {shown(text)} instead of an integer")
-        digits = text.lstrip(b"0") or b"0"
-        if len(digits) > 20 or int(digits) >= 2**64:
-            raise ValueError(f"{self._line(start)}: {shown(text)} does not fit into 64 bits")
-        return int(digits)
-
-    def reals(self, j: int) -> np.ndarray:
-        """Number ``j`` of each line as float64, rounded correctly."""
-        starts, stops = self._starts[j :: self.width], self._stops[j :: self.width]
-        if not (self._classes == LETTER).any():
-            inside = np.zeros(self._data.size + 1, np.int8)
-            inside[starts], inside[stops] = 1, -1  # these do not meet: a space lies between
-            mask = np.cumsum(inside[:-1], dtype=np.int8).view(np.bool_)
-            text = np.where(mask, self._data, np.uint8(32)).tobytes()
-            try:
-                # NumPy takes "1-2" for two numbers and stops at a word that is not a number.
-                # The count is right only where every word is one number.
-                values = np.fromstring(text, np.float64, sep=" ")
-            except (ValueError, DeprecationWarning):
-                values = np.empty(0)
-            if values.size == starts.size:
-                return values
-        found = []
-        for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
-            text = self.piece[start:stop]
-            if not NUMBER.fullmatch(text):
-                raise ValueError(f"{self._line(start)} has {shown(text)} instead of a number")
-            found.append(float(text))
-        return np.array(found, np.float64)
-
-    def refusal(self, j: int, i: int, what: str) -> ValueError:
-        """Error that line ``i``, of those that are not blank, has ``what`` as its number ``j``."""
-        return ValueError(f"{self._line(int(self._starts[j :: self.width][i]))} has {what}")
-
-    def _line(self, place: int) -> str:
-        before = self.before + self.piece.count(b"\n", 0, place)
-        return f"line {before + 1}"
 
 
 def shown(text: bytes) -> str:

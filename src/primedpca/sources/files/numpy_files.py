@@ -6,8 +6,6 @@ compared with the bytes that are stored before anything is allocated, and every 
 archive is read to its end, where its checksum is compared.  Nothing is unpickled or densified.
 """
 
-from __future__ import annotations
-
 import io
 import mmap
 import operator

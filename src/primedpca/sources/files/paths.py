@@ -1,7 +1,5 @@
 """Sources of paths, chosen by suffix or by the contents of a folder."""
 
-from __future__ import annotations
-
 import glob
 import inspect
 import os
@@ -11,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from primedpca.protocols import DataSource
-from primedpca.sources.files import csv_text, images, video
+from primedpca.sources.files import csv_text, images, spreadsheets, video
 from primedpca.sources.files.common import check_regular, split_part
 from primedpca.sources.files.tables import TABLES
 
@@ -23,6 +21,7 @@ SUFFIXES = {
     **dict.fromkeys((".zarr", ".zarr.zip"), "zarr_store.zarr_source"),
     **dict.fromkeys(TABLES, "tables.TableSource"),
     **dict.fromkeys(csv_text.SUFFIXES, "csv_text.CSVSource"),
+    **dict.fromkeys(spreadsheets.SUFFIXES, "spreadsheets.SheetSource"),
     ".h5ad": "hdf5.h5ad_source",
     **dict.fromkeys((".mtx", ".mtx.gz"), "matrix_market.matrix_market"),
     ".bed": "plink.Genotypes",
@@ -31,6 +30,14 @@ SUFFIXES = {
 }
 #: Suffixes of files with several arrays, of which ``file.h5::dataset`` names one.
 WITH_PARTS = {".npz", ".h5", ".hdf5", ".he5", ".h5ad", ".zarr", ".zarr.zip"}
+#: Suffixes of known files that are not read, and what to do.
+OTHERS = {
+    **dict.fromkeys((".xls", ".xlsb"), "Save it as .xlsx or .csv."),
+    **dict.fromkeys((".txt", ".dat"), "Rename it to .csv, and pass `delimiter` if it has others."),
+    **dict.fromkeys((".dta", ".sas7bdat", ".rds", ".rdata"), "Save it as .csv or .parquet."),
+    **dict.fromkeys((".json", ".jsonl", ".xml", ".html"), "Save the table as .csv or .parquet."),
+    **dict.fromkeys((".pkl", ".pickle"), "Load it, if you trust it, and pass the object."),
+}
 #: Suffixes that cannot be those of raw binary files.
 NOT_RAW = {".h5ad", ".mtx", ".mtx.gz", ".bed", *video.SUFFIXES, *images.SUFFIXES}
 
@@ -53,10 +60,7 @@ def path_source(path: str | os.PathLike[str], **options: Any) -> DataSource:
     if kind in WITH_PARTS:
         options = {"part": part} | options
     elif part is not None:
-        raise ValueError(
-            f"{name} has no parts to choose from, so leave out '::{part}'; files with parts are "
-            f"{', '.join(sorted(WITH_PARTS))}."
-        )
+        raise ValueError(f"{name} has no parts to choose from, so leave out '::{part}'.")
     module, function = SUFFIXES.get(kind, "numpy_files.raw_source").split(".")
     make = getattr(import_module(f"primedpca.sources.files.{module}"), function)
     check_options(make, name, options)
@@ -83,6 +87,8 @@ def _absent(name: str) -> str:
 def _kind(name: str, suffix: str) -> str:
     """The suffix that decides how a file or folder is read."""
     if not os.path.isdir(name):
+        if suffix in OTHERS:
+            raise ValueError(f"`X`={name!r} is not supported. {OTHERS[suffix]}")
         if suffix not in SUFFIXES:
             raise ValueError(
                 f"`X`={name!r} has an unsupported suffix; supported are {', '.join(SUFFIXES)}. For "
@@ -96,14 +102,9 @@ def _kind(name: str, suffix: str) -> str:
         return ".zarr"
     found = sorted({suffix_of(entry) for entry in names if entry[0] != "_"}.intersection(TABLES))
     if len(found) > 1:
-        raise ValueError(
-            f"{name} holds tables of several kinds ({', '.join(found)}); use a folder for each."
-        )
+        raise ValueError(f"{name} holds several kinds of tables: {', '.join(found)}. Split it.")
     if not found:
-        raise ValueError(
-            f"{name} is a folder without supported data: images, tables ({', '.join(TABLES)}) or a "
-            "Zarr store. To read one file, name it."
-        )
+        raise ValueError(f"{name} is a folder without images, a Zarr store or {', '.join(TABLES)}.")
     return found[0]
 
 

@@ -1,7 +1,5 @@
 """PLINK genotypes: ``.bed`` with its ``.bim`` and ``.fam``, individuals by variants."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,20 +1,57 @@
 """Columns of tables: the choice of columns, their types, and their conversion to a block."""
 
-from __future__ import annotations
-
+import warnings
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from primedpca._core.arrays import check_whole_numbers
 from primedpca.protocols import Block
+from primedpca.sources.column_choice import chosen_names, warn_left_out
 from primedpca.sources.files.common import FileSource, need
+from primedpca.sources.files.number_text import Notation, reads_as_number, remedy
 
 Texts = Callable[[str], Iterable[str | None]] | None
+UNNAMED = "Unnamed: {}"  # as pandas calls a column without a name
+SHOWN = 5  # columns that a message describes
+#: Kinds of Arrow types that are not numbers, and their names in messages.
+NOT_NUMBERS = {
+    "string": "text",
+    "large_string": "text",
+    "string_view": "text",
+    "binary": "bytes",
+    "large_binary": "bytes",
+    "date": "dates",
+    "timestamp": "dates and times",
+    "time": "times of day",
+    "duration": "durations",
+    "dictionary": "categories",
+    "null": "no values",
+    "list": "lists",
+    "large_list": "lists",
+    "struct": "records",
+}
+ADVICE = {
+    "date": "store a date as the number of days since the first one",
+    "categories": "store a category as a column of 0 and 1 for each of its values",
+}
+
+
+class NotNumberError(ValueError):
+    """A column of numbers has an entry that is not a number."""
+
+    def __init__(self, path: str, column: str, what: str, option: str) -> None:
+        self.column, self.what = column, what
+        super().__init__(f"{path} {_not_numbers({column: (what, option)}, False)}")
+
+    def __reduce__(self) -> Any:
+        return ValueError, (str(self),)  # which another process can rebuild
 
 
 @dataclass(frozen=True)
@@ -48,53 +85,77 @@ class TableColumns:
 class TableRows(FileSource):
     """Columns of a table that are data, and two that are not: names and labels of the rows."""
 
+    #: Columns that were left out although no option names them, each with the reason.
+    left_out: dict[str, str]
+
     def _choose(
-        self, schema: Any, columns: Any, others: list[str | None], exclude: Any, texts: Texts = None
+        self,
+        schema: Any,
+        columns: Any,
+        others: list[str | None],
+        exclude: Any,
+        numeric_only: bool | None = False,
+        texts: Texts = None,
+        notation: Notation | None = None,
     ) -> None:
         """Choose the columns to read: those named, or all but ``exclude`` and ``others``.
 
         The two ``others`` are the columns of names and labels.  Columns that do not hold numbers
-        are refused by name, never dropped silently.  ``texts`` returns the entries of a column of
-        a text file, so that the first one that is not a number can be quoted: it may be the only
-        one.
+        are refused by name, or left out with a warning if ``numeric_only``.  ``texts`` returns the
+        entries of a column of a text file, so that the first one that is not a number can be
+        quoted: it may be the only one.
         """
-        path, (self._id, self._label) = self.path, others
-        wanted, left_out = _names(columns, "columns"), _names(exclude, "exclude")
-        known = list(schema.names)
-        for name in [*wanted, *left_out, *(one for one in others if one is not None)]:
-            if name not in known:
-                shown = ", ".join(map(repr, known[:9])) + (" ..." if len(known) > 9 else "")
-                raise ValueError(f"{path} has no column {name!r}; it has {shown}.")
-            if (count := known.count(name)) > 1:
-                raise ValueError(f"{path} has {count} columns named {name!r}; rename them.")
-        if columns is None:
-            wanted = [name for name in known if name not in {*left_out, *others}]
-        if not wanted:
-            raise ValueError(f"{path} has no column of numbers left to read.")
-        if len(set(wanted)) < len(wanted):
-            double = next(name for name in wanted if wanted.count(name) > 1)
-            raise ValueError(f"{path}: `columns` names {double!r} twice; name each column once.")
-        if both := [name for name in wanted if name in left_out]:
-            raise ValueError(f"column {both[0]!r} is both in `columns` and in `exclude`.")
+        path, (self._id, self._label), self.left_out = self.path, others, {}
+        self.headings = self._id or "name", self._label or "label"
+        wanted = chosen_names(path, list(schema.names), columns, others, exclude)
         types = {name: schema.field(name).type for name in wanted}
+        if columns is None:
+            empty = [name for name, kind in types.items() if _is_a(kind, ["null"])]
+            self._leave_out(dict.fromkeys(empty, "no values"))
         lists = [name for name, kind in types.items() if _is_a(kind, LISTS)]
         bad = [name for name, kind in types.items() if not is_number(kind)]
-        if lists and len(wanted) == 1 and is_number(types[wanted[0]].value_type):
+        bad = [name for name in bad if name not in self.left_out]
+        wanted = [name for name in wanted if name not in self.left_out]
+        if lists == wanted and len(lists) == 1 and is_number(types[lists[0]].value_type):
             kind = types[wanted[0]]
             width = kind.list_size if _is_a(kind, ["fixed_size_list"]) else None
             self._columns = TableColumns((wanted[0],), (kind.value_type,), True, width)
-        elif bad:
-            shown = ", ".join(f"{name!r} ({_what(types[name], name, texts)})" for name in bad[:5])
-            many = "a column that is" if len(bad) == 1 else f"{len(bad)} columns that are"
-            alone = "; a column of vectors must be the only one" if lists else ""
-            raise ValueError(
-                f"{path} has {many} not all numbers: {shown}{', ...' if len(bad) > 5 else ''}. "
-                "Use `exclude`, `id_column`, `label_column` or `columns`, or correct the entries"
-                f"{alone}."
-            )
         else:
-            self._columns = TableColumns(tuple(wanted), tuple(types.values()))
+            described = {name: _what(types[name], name, texts, notation) for name in bad}
+            if bad and not numeric_only:
+                raise ValueError(f"{path} {_not_numbers(described, bool(lists))}")
+            self._leave_out({name: what for name, (what, _) in described.items()})
+            wanted = [name for name in wanted if name not in self.left_out]
+            if not wanted:
+                raise ValueError(f"{path} has no column of numbers left to read.")
+            self._columns = TableColumns(tuple(wanted), tuple(types[name] for name in wanted))
         self.column_names = self._columns.names
+
+    def _leave_out(self, reasons: dict[str, str]) -> None:
+        """Note columns that are left out, and warn of them."""
+        self.left_out |= reasons
+        warn_left_out(self.path, reasons)
+
+    def _use(self, names: list[str]) -> None:
+        """Read only these columns from now on."""
+        if not names:
+            raise ValueError(f"{self.path} has no column of numbers left to read.")
+        kinds = dict(zip(self._columns.names, self._columns.types, strict=True))
+        self._columns = TableColumns(tuple(names), tuple(kinds[name] for name in names))
+        self.column_names = self._columns.names
+
+    def _check_index(self, name: str, entries: Callable[[], Any], numeric_only: Any) -> None:
+        """Refuse a first column without a name that counts the rows: it is an index, not data."""
+        if name != UNNAMED.format(0) or name not in self.column_names or not _counts(entries()):
+            return
+        if numeric_only and len(self.column_names) > 1:
+            self._leave_out({name: "counts the rows"})
+            self._use([one for one in self.column_names if one != name])
+            return
+        raise ValueError(
+            f"{self.path} has a first column without a name that counts the rows, as pandas and R "
+            f"write it: pass `id_column`={name!r} if it names the rows, or `exclude`={name!r}."
+        )
 
     @cached_property
     def row_names(self) -> np.ndarray | None:
@@ -111,30 +172,88 @@ class TableRows(FileSource):
         """All of one column."""
 
 
-def _names(given: Any, argument: str) -> list[str]:
-    """One name or several, as a list."""
-    found = [given] if isinstance(given, str) else [] if given is None else list(given)
-    if not all(isinstance(name, str) for name in found):
-        raise TypeError(f"`{argument}`={given!r} must be the names of columns.")
-    return found
-
-
-def _what(kind: Any, name: str, texts: Texts) -> str:
-    """Description of a column that is not numbers: its first entry that is not one, or its type."""
-    for i, entry in enumerate(texts(name) if texts and str(kind) == "string" else ()):
-        if entry and not reads_as_number(entry):
-            shown = entry if len(entry) <= 20 else f"{entry[:20]}..."
-            return f"{shown!r} in row {i}"
-    return str(kind)
-
-
-def reads_as_number(text: str) -> bool:
-    """Whether a text is a number as text files write them."""
+def _counts(entries: Iterable[Any]) -> bool:
+    """Whether texts or numbers are consecutive whole numbers, of at least two rows."""
     try:
-        float(text)
-    except ValueError:
+        found = [int(entry) for entry in islice(entries, 1000)]
+    except (TypeError, ValueError):
         return False
-    return "_" not in text  # Python allows underscores among digits
+    return len(found) > 1 and found == list(range(found[0], found[0] + len(found)))
+
+
+def check_skip_rows(given: Any) -> int:
+    """Return the number of lines before a table."""
+    if given is not None and (not isinstance(given, int) or given < 0):
+        raise ValueError(f"`skip_rows`={given!r} must be a whole number of lines, 0 or more.")
+    return int(given or 0)
+
+
+def unique_names(names: Sequence[str]) -> list[str]:
+    """Names of columns without empty and equal ones, renamed as pandas does.
+
+    Examples
+    --------
+    >>> unique_names(["", "a", "a"])
+    ['Unnamed: 0', 'a', 'a.1']
+    """
+    filled = [name or UNNAMED.format(j) for j, name in enumerate(names)]
+    taken, last, found = set(filled), Counter[str](), dict[str, None]()
+    for name in filled:
+        own = name
+        while own in found or (own != name and own in taken):
+            last[name] += 1
+            own = f"{name}.{last[name]}"
+        found[own] = None
+    return list(found)
+
+
+def warn_of_renamed(path: str, names: Sequence[str], unique: Sequence[str]) -> None:
+    """Warn of columns that have a number because another one has their name."""
+    pairs = [(old, new) for old, new in zip(names, unique, strict=True) if old and old != new]
+    if pairs:
+        shown = ", ".join(f"{old!r} as {new!r}" for old, new in pairs[:SHOWN])
+        more = ", ..." if len(pairs) > SHOWN else ""
+        words = f"{path} has columns of the same name; they are read with a number: {shown}{more}."
+        warnings.warn(words, UserWarning, stacklevel=2)
+
+
+def late_header(rows: Sequence[Sequence[str]]) -> int | None:
+    """Index of a later row that looks more like column names than the first one, or None.
+
+    Spreadsheets with a title have blanks beside it, names below, and numbers below these.
+    """
+    filled = [sum(bool(field.strip()) for field in row) for row in rows]
+    for i in range(1, len(rows) - 1):
+        fields = [field for field in rows[i] if field.strip()]
+        named = len(fields) == len(rows[0]) and not any(map(reads_as_number, fields))
+        if named and filled[0] < filled[i] - 1 and any(map(reads_as_number, rows[i + 1])):
+            return i
+    return None
+
+
+def _what(kind: Any, name: str, texts: Texts, notation: Notation | None) -> tuple[str, str]:
+    """Description of a column that is not numbers, and the option that makes it numbers."""
+    described = next((word for one, word in NOT_NUMBERS.items() if _is_a(kind, [one])), str(kind))
+    if texts is None or described != "text":
+        return described, ""
+    return remedy(texts(name), notation or Notation())
+
+
+def _not_numbers(described: dict[str, tuple[str, str]], lists: bool) -> str:
+    """Message on columns that are not numbers: each with a reason, and the options that help."""
+    shown = [
+        f"{name!r} ({what}{f': pass {option}' if option else ''})"
+        for name, (what, option) in [*described.items()][:SHOWN]
+    ]
+    many = "a column that is" if len(described) == 1 else f"{len(described)} columns that are"
+    advice = [words for word, words in ADVICE.items() if any(word in one for one in shown)]
+    advice += ["a column of vectors must be the only one"] if lists else []
+    more = "".join(f"; {words}" for words in advice)
+    return (
+        f"has {many} not all numbers: {', '.join(shown)}{', ...' * (len(described) > SHOWN)}. "
+        "Use `exclude`, `id_column`, `label_column` or `columns`, or `numeric_only`=True to leave "
+        f"out all such columns, or correct the entries{more}."
+    )
 
 
 LISTS = ("list", "large_list", "fixed_size_list")
@@ -191,10 +310,8 @@ def _numbers(chunk: Any, dtype: np.dtype, name: str, where: str) -> np.ndarray:
     """A column of numbers ``(rows,)``, ready to be copied into a block of ``dtype``."""
     arrow, kind = need("pyarrow", "tables"), chunk.type
     if chunk.null_count and dtype.kind != "f":
-        raise ValueError(
-            f"column {name!r} has {chunk.null_count} nulls in {where} although the file declares "
-            f"none, and {dtype} cannot hold them. Store it as floats."
-        )
+        words = f"column {name!r} has {chunk.null_count} nulls in {where}, but is {dtype}"
+        raise ValueError(f"{words}. Store it as floats.")
     if arrow.types.is_decimal(kind):
         chunk = chunk.cast(arrow.float64())
     elif arrow.types.is_boolean(kind) and chunk.null_count:
@@ -213,8 +330,8 @@ def _fill_vectors(out: np.ndarray, chunk: Any, name: str, where: str) -> None:
         if (lengths != width).any():
             row = int(np.flatnonzero(lengths != width)[0])
             raise ValueError(
-                f"column {name!r} holds vectors of {width} and of {lengths[row]} numbers (row "
-                f"{row} of {where}); all must be equally long."
+                f"row {row} of {where}: column {name!r} has length {lengths[row]}, not {width}. "
+                "All must be equally long."
             )
     values = _numbers(chunk.flatten(), out.dtype, name, where).reshape(-1, width)
     if not chunk.null_count:

@@ -1,7 +1,5 @@
 """Parquet and Arrow (Feather) files, or a folder of them, read by row groups."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from functools import partial
@@ -171,16 +169,21 @@ class TableSource(TableRows, common.InOrder):
         Columns that are not data but ``row_names`` and ``labels``.
     exclude : str or sequence of str, optional
         More columns to leave out.
+    numeric_only : bool, default=False
+        Whether to leave out columns that are not numbers, with a warning that lists them.
 
     Attributes
     ----------
+    left_out : dict of str
+        Columns that were left out although no option names them, each with the reason.
     paths : list of str
         The files, in the order of their rows.
     column_names : tuple of str
     feature_names : ndarray of str or None
         The same, unless one column holds vectors.
     row_names, labels : ndarray or None
-        Contents of ``id_column`` and ``label_column``.
+        Contents of ``id_column`` and ``label_column``.  An index that pandas has stored is not
+        data, and is ``row_names`` by default.
     """
 
     read_rate = 5e8
@@ -193,6 +196,7 @@ class TableSource(TableRows, common.InOrder):
         id_column: str | None = None,
         label_column: str | None = None,
         exclude: Any = None,
+        numeric_only: bool | None = None,
     ) -> None:
         super().__init__()
         self.paths = [os.fspath(path)]
@@ -201,7 +205,13 @@ class TableSource(TableRows, common.InOrder):
             self.paths = [os.path.join(path, one) for one in found if one[0] not in "._"]
         self.path, self._stamps = self.paths[0], [stamp_of(path) for path in self.paths]
         self._readers = [_reader(path) for path in self.paths]
-        self._choose(self._readers[0].schema, columns, [id_column, label_column], exclude)
+        schema = self._readers[0].schema
+        if columns is None:
+            with reading(self.path, "its metadata"):
+                index = _index_of(schema, {id_column, label_column})
+            exclude = [*([exclude] if isinstance(exclude, str) else exclude or ()), *index]
+            id_column = index[0] if id_column is None and len(index) == 1 else id_column
+        self._choose(schema, columns, [id_column, label_column], exclude, numeric_only)
         self._compare_schemas()
         vector = self._columns.vector
         self.feature_names = None if vector else np.array(self.column_names, dtype=object)
@@ -324,3 +334,10 @@ def _reader(path: str) -> Any:
         if any(rows < 0 for rows in reader.rows):
             raise OSError("it declares a negative number of rows")
         return reader
+
+
+def _index_of(schema: Any, known: set[str | None]) -> list[str]:
+    """Columns that pandas has written as the index of the rows."""
+    stored = (schema.pandas_metadata or {}).get("index_columns", ())
+    found = (name for name in stored if isinstance(name, str) and name in schema.names)
+    return [name for name in found if name not in known]

@@ -1,7 +1,5 @@
 """The frames of a video as rows."""
 
-from __future__ import annotations
-
 import bisect
 import os
 from collections.abc import Iterator
@@ -67,11 +65,8 @@ class VideoFrames(DecodedRows):
                     self._size = (frame.width, frame.height)
                     self._begin(*self._size, 1 if gray else 3, shrink, cache)
                 if frame.pts is None or (number and frame.pts <= self._times[-1]):
-                    raise ValueError(
-                        f"{self.path}: frame {number} has no time of its own: the file is damaged, "
-                        "or its container stores none for this codec. Convert it to .mkv with "
-                        "`ffmpeg -i`."
-                    )
+                    words = f"frame {number} has no time of its own. Convert it with `ffmpeg -i`."
+                    raise ValueError(f"{self.path}: {words}")
                 self._times.append(frame.pts)
                 if frame.key_frame:
                     self._keys.append(number)

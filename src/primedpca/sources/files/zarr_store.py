@@ -1,7 +1,5 @@
 """Zarr arrays of both formats, 3 and 2, in folders and ZIP archives, read along their chunks."""
 
-from __future__ import annotations
-
 import io
 import json
 import math
@@ -90,9 +88,7 @@ class FolderFiles:
         if before is not None:
             before.check(path, where)
         elif os.path.lexists(path):
-            raise OSError(
-                f"{path} was added since the store was opened (seen at {where}); open it again."
-            )
+            raise OSError(f"{path} was added after the store was opened ({where}); open it again.")
 
     def _check(self, path: str) -> None:
         if os.path.islink(path) and not self.follow_links:
@@ -110,10 +106,7 @@ class ZipFiles:
             members = archive.infolist()
         for one in members:
             if one.compress_type != zipfile.ZIP_STORED or one.file_size != one.compress_size:
-                raise ValueError(
-                    f"{path} compresses its member {one.filename!r}, which a Zarr archive does "
-                    "not need; pack it again without compression (zip -0)."
-                )
+                raise ValueError(f"{path} compresses its member {one.filename!r}; use zip -0.")
         self._members = {one.filename: one for one in members if not one.is_dir()}
 
     def read(self, name: str) -> bytes | None:
@@ -463,13 +456,13 @@ class ZarrSource(chunked.ChunkedSource):
 
 
 def zarr_source(
-    given: Any, part: str | None = None, *, strict: bool = False, follow_links: bool = False
+    given: common.Path, part: str | None = None, *, strict: bool = False, follow_links: bool = False
 ) -> ZarrSource:
-    """Source of an array, by the path of its store and its name, or as a Zarr object.
+    """Source of an array, by the path of its store and its name.
 
     Parameters
     ----------
-    given : path or zarr.Array
+    given : path
     part : str, optional
         Name of the array; by default the store's root or the only array of two dimensions.
     strict : bool, default=False
@@ -477,8 +470,6 @@ def zarr_source(
     follow_links : bool, default=False
         Allow symbolic links inside the store.  Only for stores you trust.
     """
-    if not isinstance(given, (str, os.PathLike)):
-        return ZarrSource(given, strict=strict, follow_links=follow_links)
     zarr, path = common.need("zarr", "Zarr"), os.fspath(given)
     with reading(path, "its metadata"):
         folder = os.path.isdir(path)

@@ -1,7 +1,5 @@
 """Dense arrays in memory: NumPy, PyTorch, CuPy."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -14,11 +12,18 @@ from primedpca.sources.base import BLOCK_BYTES, MemorySource, cut_evenly, tall_f
 DEVICE_BLOCK_BYTES = 2**30  # an accelerator is fast at one large product, slow at many small ones
 
 
-def block_length(dtype: Any, across: int, device: Any) -> int:
-    """Number of rows (columns) of ``across`` entries in a block that suits the device."""
-    itemsize = 4 if work_dtype(dtype) == "float32" else 8
-    budget = BLOCK_BYTES if device in (None, "cpu") else DEVICE_BLOCK_BYTES
-    return max(16, budget // (itemsize * max(across, 1)))
+def cut_in_memory(
+    length: int, across: int, dtype: Any, device: Any, on_device: int = DEVICE_BLOCK_BYTES
+) -> tuple[tuple[int, int], ...]:
+    """Cut ``length`` rows (columns) of ``across`` entries into blocks that suit the device.
+
+    For processors their number is even from half a block on, so that two of them end together.
+    """
+    host, each = device in (None, "cpu"), 4 if work_dtype(dtype) == "float32" else 8
+    step = max(16, (BLOCK_BYTES if host else on_device) // (each * max(across, 1)))
+    if host and 2 * length > step:
+        step = max(8, -(-length // (2 * -(-length // (2 * step)))))
+    return cut_evenly(length, step)
 
 
 class DenseSource(MemorySource):
@@ -40,7 +45,7 @@ class DenseSource(MemorySource):
             self.library, self.device = base.library_of(x), str(x.device)
         self.axis = tall_first(self.shape)
         length, across = self.shape[self.axis], self.shape[1 - self.axis]
-        self.blocks = cut_evenly(length, block_length(x.dtype, across, self.device))
+        self.blocks = cut_in_memory(length, across, x.dtype, self.device)
 
     def read(self, i: int) -> Block:
         """A view of the block."""

@@ -1,29 +1,76 @@
 """pandas and polars frames (and whatever else narwhals reads)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 
 from primedpca._core.arrays import check_whole_numbers
 from primedpca.sources.base import MemorySource, needed
+from primedpca.sources.column_choice import chosen_names, warn_left_out
 from primedpca.sources.memory.dense import DenseSource
 from primedpca.sources.memory.sparse import SparseSource
+
+#: Types that are not numbers, by narwhals' names, in words.
+NOT_NUMBERS = {
+    "String": "text",
+    "Object": "objects",
+    "Categorical": "categories",
+    "Enum": "categories",
+    "Date": "dates",
+    "Datetime": "dates and times",
+    "Time": "times of day",
+    "Duration": "durations",
+    "List": "lists",
+    "Unknown": "no values",
+}
 
 
 def is_frame(x: Any) -> bool:
     """Whether ``x`` is a data frame of a library that narwhals knows and that is loaded."""
     library = type(x).__module__.split(".")[0]
+    if library == "polars" and type(x).__name__ == "LazyFrame":
+        raise TypeError(
+            "`X` is a polars LazyFrame, which holds no numbers yet. Pass X.collect(), or for data "
+            "that exceed the memory X.sink_parquet('x.parquet') and then the path 'x.parquet'."
+        )
     return library in ("pandas", "polars", "pyarrow", "modin", "cudf") and hasattr(x, "columns")
 
 
-def frame_source(x: Any) -> MemorySource:
+def frame_source(
+    x: Any,
+    *,
+    columns: Any = None,
+    id_column: Any = None,
+    label_column: Any = None,
+    exclude: Any = None,
+    numeric_only: bool | None = None,
+) -> MemorySource:
     """Numbers of a data frame; every column must be numeric, and missing entries become NaN.
 
     A pandas frame of one dtype is read in place; other frames take one dense copy.  The names of
-    the columns, where all are text, become the source's ``feature_names``.
+    the columns, where all are text, become the source's ``feature_names``, and the index of a
+    pandas frame, unless it just counts the rows, its ``row_names``.
+
+    Parameters
+    ----------
+    x : data frame
+    columns : name or sequence of names, optional
+        Columns to read, in this order; by default all others than those named below.
+    id_column, label_column : name, optional
+        Columns that are not data but ``row_names`` and ``labels``.
+    exclude : name or sequence of names, optional
+        More columns to leave out.
+    numeric_only : bool, default=False
+        Whether to leave out columns that are not numbers, with a warning that lists them.
     """
+    others = {"row_names": id_column, "labels": label_column}
+    beside = {kind: _column(x, name) for kind, name in others.items() if name is not None}
+    if columns is not None or exclude is not None or beside:
+        x = _taken(x, chosen_names("`X`", column_names(x), columns, [*others.values()], exclude))
+    if numeric_only:
+        text = not_numbers(x)
+        warn_left_out("`X`", text)
+        x = _taken(x, [name for name in column_names(x) if name not in text]) if text else x
     names = column_names(x)
     sparse = [hasattr(dtype, "fill_value") for dtype in getattr(x, "dtypes", ())]
     if sparse and all(sparse):
@@ -32,7 +79,41 @@ def frame_source(x: Any) -> MemorySource:
         source = DenseSource(_values_of(x, names, any(sparse)))
     if all(isinstance(name, str) for name in names):
         source.feature_names = names
+    index = getattr(x, "index", None)
+    if index is not None and type(index).__name__ != "RangeIndex" and index.nlevels == 1:
+        source.row_names = index.to_numpy()
+        source.headings = str(index.name or "name"), "label"
+    for kind, values in beside.items():
+        setattr(source, kind, values)
+    if beside:
+        source.headings = str(id_column or source.headings[0]), str(label_column or "label")
     return source
+
+
+def _taken(x: Any, names: list[Any]) -> Any:
+    """The frame with these columns."""
+    if not names:
+        raise ValueError("`X` has no column of numbers left to read.")
+    return x.select(names) if hasattr(x, "select") else x[names]
+
+
+def _column(x: Any, name: Any) -> np.ndarray:
+    """Contents of one column."""
+    chosen_names("`X`", column_names(x), [name], [], None)
+    values = x.column(name) if hasattr(x, "column") else x[name]
+    found: np.ndarray = values.to_numpy()
+    return found
+
+
+def not_numbers(x: Any) -> dict[Any, str]:
+    """Columns that do not hold numbers, and what they hold."""
+    nw = needed("narwhals.stable.v2", "Reading data frames", "frames")
+    kinds = nw.from_native(x, eager_only=True).schema.items()
+    return {
+        name: NOT_NUMBERS.get(type(kind).__name__, str(kind))
+        for name, kind in kinds
+        if not (kind.is_numeric() or kind == nw.Boolean)
+    }
 
 
 def column_names(x: Any) -> list[Any]:
@@ -44,16 +125,21 @@ def _values_of(x: Any, names: list[Any], partly_sparse: bool) -> np.ndarray:
     nw = needed("narwhals.stable.v2", "Reading data frames", "frames")
     if len(set(names)) < len(names):
         double = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"`X` has {names.count(double)} columns named {double!r}. Rename them.")
+        raise ValueError(
+            f"`X` has {names.count(double)} columns named {double!r}. Rename them, "
+            "or leave them out by `exclude` of `as_source`."
+        )
     if partly_sparse:  # pandas; the dense columns beside the sparse ones need a copy anyway
         x = x.astype({c: t.subtype for c, t in x.dtypes.items() if hasattr(t, "fill_value")})
+    text = not_numbers(x)
+    if text:
+        shown = [f"{name!r} ({what})" for name, what in text.items()]
+        first = ", ".join(shown[:5]) + (" ..." if len(text) > 5 else "")
+        words = f"column(s) that do not hold numbers ({first}). Drop or encode them, or use"
+        options = "`exclude`, `id_column`, `label_column` or `numeric_only` of `as_source`"
+        raise ValueError(f"`X` has {len(text)} {words} {options}.")
     frame = nw.from_native(x, eager_only=True)
     kinds = frame.schema.items()
-    text = [repr(name) for name, kind in kinds if not (kind.is_numeric() or kind == nw.Boolean)]
-    if text:
-        first = ", ".join(text[:5]) + (" ..." if len(text) > 5 else "")
-        words = f"column(s) that do not hold numbers ({first}). Drop or encode them."
-        raise ValueError(f"`X` has {len(text)} {words}")
     values: np.ndarray = frame.to_numpy()
     if values.dtype == object:  # nullable columns: floats, NaN where missing
         columns = (frame[name].cast(nw.Float64).to_numpy() for name in frame.columns)

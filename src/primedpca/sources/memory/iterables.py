@@ -1,7 +1,5 @@
 """Rows that an object yields or gives one by one: iterables, PyTorch datasets and data loaders."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import zlib
@@ -13,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from primedpca._core.arrays import dtype_name, is_sparse, to_numpy, work_dtype
-from primedpca._core.threads import lock_of, renewed_after_fork
+from primedpca._core.process import lock_of, renewed_after_fork
 from primedpca.protocols import Block, DataSource
 from primedpca.sources import base
 from primedpca.sources.base import BlockSource, MemorySource, join, read_only
@@ -151,10 +149,7 @@ def _checksum(block: Block) -> int:
 def iterated(x: Any) -> IteratedBlocks:
     """Source of an object that yields 2-d arrays each time it is iterated over."""
     if iter(x) is x:
-        raise TypeError(
-            f"`X` is a {type(x).__name__}, which can be iterated over only once. Pass an object "
-            "whose __iter__ starts again, or use `partial_fit` on each block."
-        )
+        raise TypeError(f"`X` is a {type(x).__name__}, iterated only once. Use `partial_fit`.")
     return IteratedBlocks(lambda: iter(x), type(x).__name__)
 
 
@@ -226,9 +221,7 @@ def torch_source(x: Any) -> DataSource:
 
     if isinstance(x, data.DataLoader):
         if isinstance(x.sampler, data.RandomSampler):
-            raise ValueError(
-                "`X` is a data loader that shuffles; pass its dataset, or use shuffle=False."
-            )
+            raise ValueError("`X` is a data loader that shuffles; set shuffle=False.")
         if x.drop_last:
             raise ValueError("`X` is a data loader that drops rows; use drop_last=False.")
         return IteratedBlocks(lambda: _batches(x), "a DataLoader")
@@ -259,8 +252,5 @@ def _numbers(item: Any, what: str) -> np.ndarray:
     if hasattr(values, "detach"):
         values = values.detach().cpu()
     if not hasattr(values, "__array__"):
-        raise TypeError(
-            f"`X` gave a {type(values).__name__} as {what}; its items must be rows or pairs of a "
-            "row and a label, as tensors or arrays."
-        )
+        raise TypeError(f"`X` gave a {type(values).__name__} as {what}, not a row or (row, label).")
     return np.asarray(values)

@@ -1,7 +1,5 @@
 """SciPy sparse matrices and arrays, never densified."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 from typing import Any
@@ -34,11 +32,10 @@ class SparseSource(MemorySource):
     def __init__(self, x: Any) -> None:
         self.shape, self.dtype = matrix_shape(x), x.dtype
         work_dtype(x.dtype)
-        if x.format == "coo":
-            for used, size in zip(x.coords, x.shape, strict=True):
-                _check_indices(used, size)
-        x = x if x.format in ("csr", "csc") else sp.csr_array(x)
-        _check_structure(x)
+        try:
+            x = _checked(x)
+        except ValueError as error:
+            raise ValueError(f"`X` is a damaged sparse matrix: {error}. Build it again.") from error
         if not x.has_canonical_format:
             x = x.copy()
             x.sum_duplicates()
@@ -66,6 +63,18 @@ class SparseSource(MemorySource):
         return f"SparseSource({x.format}, {n} x {d}, {x.nnz} entries, {x.dtype})"
 
 
+def _checked(x: Any) -> Any:
+    """Compressed rows or columns, which may be trusted afterwards."""
+    if x.format == "coo":
+        for used, size in zip(x.coords, x.shape, strict=True):
+            check_indices(used, size)
+    x = x if x.format in ("csr", "csc") else sp.csr_array(x)
+    minor, major = x.shape[::-1] if x.format == "csr" else x.shape
+    check_indptr(x.indptr, major, min(x.indices.size, x.data.size))
+    check_indices(x.indices[: x.indptr[-1]], minor)
+    return x
+
+
 def cut_by_entries(indptr: np.ndarray, across: int) -> tuple[tuple[int, int], ...]:
     """Cut compressed rows (columns) of length ``across`` into blocks with about equal entries.
 
@@ -79,22 +88,17 @@ def cut_by_entries(indptr: np.ndarray, across: int) -> tuple[tuple[int, int], ..
     return tuple((int(a), int(b)) for a, b in pairwise(edges))
 
 
-def _check_structure(x: Any) -> None:
+def check_indptr(indptr: np.ndarray, length: int, stored: int) -> None:
+    """Refuse an ``indptr`` of ``length`` rows that does not ascend from 0 to the stored entries."""
+    if indptr.size != length + 1 or indptr[0] != 0 or (np.diff(indptr) < 0).any():
+        raise ValueError("its `indptr` does not ascend from 0")
+    if indptr[-1] > stored:
+        raise ValueError(f"`indptr` ends at {indptr[-1]}, but {stored} entries are stored")
+
+
+def check_indices(used: np.ndarray, size: int) -> None:
     """Refuse indices outside the matrix: products would read memory beyond its arrays."""
-    minor, major = x.shape[::-1] if x.format == "csr" else x.shape
-    if x.indptr.size != major + 1 or x.indptr[0] != 0 or (np.diff(x.indptr) < 0).any():
-        raise _damaged("its `indptr` does not ascend from 0.")
-    end, stored = x.indptr[-1], min(x.indices.size, x.data.size)
-    if end > stored:
-        raise _damaged(f"`indptr` ends at {end}, but {stored} entries are stored.")
-    _check_indices(x.indices[:end], minor)
-
-
-def _check_indices(used: np.ndarray, size: int) -> None:
-    if used.size and (used.min() < 0 or used.max() >= size):
-        bad = used.min() if used.min() < 0 else used.max()
-        raise _damaged(f"it stores an entry at index {bad}, outside 0..{size - 1}. Build it again.")
-
-
-def _damaged(words: str) -> ValueError:
-    return ValueError(f"`X` is a damaged sparse matrix: {words}")
+    least, most = used.min(initial=0), used.max(initial=0)
+    if used.size and (least < 0 or most >= size):
+        bad = least if least < 0 else most
+        raise ValueError(f"it stores an entry at index {bad}, outside 0..{size - 1}")

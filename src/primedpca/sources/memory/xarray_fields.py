@@ -1,7 +1,5 @@
 """xarray's DataArray: fields over labelled dimensions, one of which counts the samples."""
 
-from __future__ import annotations
-
 from functools import cached_property
 from typing import Any
 
@@ -11,6 +9,9 @@ from primedpca._core.arrays import dtype_name, work_dtype
 from primedpca.protocols import Block
 from primedpca.sources import base
 from primedpca.sources.base import BlockSource, cut_evenly, read_only
+
+#: Names of the latitude, in lower case.
+LATITUDES = ("lat", "latitude", "nav_lat")
 
 
 class Fields(BlockSource):
@@ -23,9 +24,20 @@ class Fields(BlockSource):
         as they are needed.
     sample : str, optional
         The dimension that counts the samples; by default the first.
+    mask : array of bool or False, optional
+        Grid points that are data, over the other dimensions; ``False`` takes all.  By default
+        points that are NaN in every sample, as land is in ocean data, are left out.  Pass the
+        ``mask`` of an earlier source to read new samples of the same grid.
+    weights : "cos_lat" or array, optional
+        Area weights over the other dimensions, or the cosine of the latitude, in degrees: each
+        point is multiplied by the square root of its weight.
 
     Attributes
     ----------
+    mask : xarray.DataArray of bool
+        Whether each grid point is data.
+    scale : ndarray of shape (d,) or None
+        Reciprocal square roots of the weights, which a model keeps as ``scale_``.
     row_names : ndarray of shape (n,) or None
         The coordinate of the samples.
     feature_names : ndarray of shape (d,) or None
@@ -34,7 +46,9 @@ class Fields(BlockSource):
 
     library = "numpy"
 
-    def __init__(self, field: Any, *, sample: Any = None) -> None:
+    def __init__(
+        self, field: Any, *, sample: Any = None, mask: Any = None, weights: Any = None
+    ) -> None:
         if field.ndim == 0:
             raise ValueError("`X` is a DataArray without dimensions; it needs one for the samples.")
         sample = field.dims[0] if sample is None else sample
@@ -43,10 +57,84 @@ class Fields(BlockSource):
             raise ValueError(f"`sample`={sample!r} is not a dimension of `X`, which has {known}.")
         work_dtype(field.dtype)
         self.field, self.sample_dim = field.transpose(sample, ...), sample
-        self.shape = (field.sizes[sample], int(np.prod(self.field.shape[1:], dtype=object)))
-        self.dtype = np.dtype(field.dtype)
-        row = self.shape[1] * self.dtype.itemsize
-        self.blocks = cut_evenly(self.shape[0], max(1, base.READ_BYTES // max(row, 1)))
+        self.headings = str(sample), "label"
+        points = int(np.prod(self.field.shape[1:], dtype=object))
+        self.dtype, self._kept = np.dtype(field.dtype), None
+        row = points * self.dtype.itemsize
+        self.blocks = cut_evenly(field.sizes[sample], max(1, base.READ_BYTES // max(row, 1)))
+        self.shape = field.sizes[sample], points
+        kept = self._seen() if mask is None else self._on_grid(mask, "mask", bool)
+        if mask is not False and not kept.all():
+            if not kept.any():
+                raise ValueError(
+                    "`X` is NaN everywhere." if mask is None else "`mask` keeps nothing."
+                )
+            self._kept = np.flatnonzero(kept)
+            self.shape = field.sizes[sample], self._kept.size
+        if weights is not None:
+            self.scale = 1 / np.sqrt(self._flat_weights(weights))
+
+    def _seen(self) -> np.ndarray:
+        """Whether each grid point has a value in some sample, ``(points,)``."""
+        absent = np.zeros(self.shape[1], bool)
+        if self.dtype.kind == "f" and self.shape[0]:
+            absent = np.isnan(self.rows(slice(0, 1))[0])
+        for i in range(len(self.blocks)):
+            if not absent.any():
+                break
+            points = np.flatnonzero(absent)
+            absent[points] = np.isnan(self.read(i)[:, points]).all(axis=0)
+        return ~absent
+
+    def _on_grid(self, given: Any, name: str, kind: type) -> np.ndarray:
+        """Values for all grid points, flattened."""
+        import xarray as xr
+
+        one = self.field.isel({self.sample_dim: 0}, drop=True)
+        if given is False:
+            return np.ones(one.size, bool)
+        if isinstance(given, xr.DataArray):
+            if extra := set(given.dims) - set(one.dims):
+                raise ValueError(
+                    f"`{name}` has the dimension {min(map(str, extra))!r}; `X` has not."
+                )
+            given = given.broadcast_like(one).transpose(*one.dims).values
+        values = np.asarray(given)
+        if values.shape != one.shape:
+            shapes = f"shape {values.shape}, but a field of `X` has {one.shape}"
+            raise ValueError(f"`{name}` has {shapes}. Give one value for each grid point.")
+        return values.ravel().astype(kind)
+
+    def _flat_weights(self, weights: Any) -> np.ndarray:
+        """Weights of the points that are data, ``(d,)``, checked."""
+        if isinstance(weights, str):
+            weights = self._cosines(weights)
+        values = self._on_grid(weights, "weights", float)
+        values = values if self._kept is None else values[self._kept]
+        if not (np.isfinite(values) & (values > 0)).all():
+            raise ValueError("`weights` must be finite and positive; leave out points by `mask`.")
+        return values
+
+    def _cosines(self, name: str) -> Any:
+        """Cosine of the latitude of each point."""
+        if name != "cos_lat":
+            raise ValueError(f"`weights`={name!r} must be 'cos_lat' or an array.")
+        known = (one for one in self.field.coords if str(one).lower() in LATITUDES)
+        latitude = next(known, None)
+        if latitude is None:
+            words = f"a coordinate called {' or '.join(LATITUDES)}"
+            raise ValueError(f"`weights`='cos_lat' needs {words}. Pass the weights as an array.")
+        return np.cos(np.deg2rad(self.field.coords[latitude]))
+
+    @property
+    def mask(self) -> Any:
+        """Whether each grid point is data, with the coordinates of the field."""
+        kept = np.ones(int(np.prod(self.field.shape[1:], dtype=object)), bool)
+        if self._kept is not None:
+            kept[:] = False
+            kept[self._kept] = True
+        dims = self.field.dims[1:]
+        return self._labelled(kept.reshape(self.field.shape[1:]), dims, dims)
 
     @cached_property
     def row_names(self) -> np.ndarray | None:
@@ -62,6 +150,7 @@ class Fields(BlockSource):
         if len(others) != 1 or others[0] not in self.field.coords:
             return None
         names = np.asarray(self.field.coords[others[0]].values)
+        names = names if self._kept is None else names[self._kept]
         return names if names.dtype.kind in "UT" else None
 
     def read(self, i: int) -> Block:
@@ -71,7 +160,8 @@ class Fields(BlockSource):
     def rows(self, index: Any) -> Block:
         """Samples by number."""
         values = self.field.isel({self.sample_dim: index}).values
-        return read_only(values.reshape(values.shape[0], -1))
+        values = values.reshape(values.shape[0], -1)
+        return read_only(values if self._kept is None else values[:, self._kept])
 
     def unstack(self, components: Any, dim: str = "component") -> Any:
         """Components as fields again.
@@ -86,13 +176,18 @@ class Fields(BlockSource):
         Returns
         -------
         xarray.DataArray
-            With the dimensions and coordinates of the data.
+            With the dimensions and coordinates of the data, and NaN at points that are not data.
         """
         values = np.asarray(components)
         if values.ndim not in (1, 2) or values.shape[-1] != self.shape[1]:
             d = self.shape[1]
             raise ValueError(f"`components` has shape {values.shape}, but a field has {d} entries.")
         dims, leading = self.field.dims[1:], values.shape[:-1]
+        if self._kept is not None:
+            points = int(np.prod(self.field.shape[1:], dtype=object))
+            whole = np.full((*leading, points), np.nan, np.result_type(values, np.float32))
+            whole[..., self._kept] = values
+            values = whole
         values = values.reshape(*leading, *self.field.shape[1:])
         return self._labelled(values, (*([dim] if leading else []), *dims), dims)
 

@@ -1,10 +1,7 @@
-"""Outputs of a network's blocks as data, one row for every image, and weights for the network."""
-
-from __future__ import annotations
+"""Outputs of a network's blocks as data, one row for every image."""
 
 import math
 import os
-import pickle
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,16 +17,15 @@ from primedpca._core.arrays import describe, dtype_name
 from primedpca._core.units import as_bytes
 from primedpca.protocols import Array, Block, DataSource
 from primedpca.sources.base import Batches, BlockSource, Later, Subset, cut_evenly, read_only
-from primedpca.sources.files.images import pillow
+from primedpca.sources.files.images import SUFFIXES, opened, pillow
 
 torch: Any = Later("torch", "`Activations`", "torch")
 
-__all__ = ["Activations", "BlockColumns", "imagenet", "load_weights", "residual"]
+__all__ = ["Activations", "BlockColumns", "imagenet", "residual"]
 
 BLOCK_BYTES = 2**27  # a few images, because a product also keeps d x p sums
 DEVICE_BLOCK_BYTES = 2**30
 BLOCK_ROWS = 256
-SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"}
 #: Mean and deviation of red, green and blue of ImageNet's training images, from 0 to 1.
 MEAN = np.array([0.485, 0.456, 0.406], dtype=np.float32)
 DEVIATION = np.array([0.229, 0.224, 0.225], dtype=np.float32)
@@ -153,11 +149,7 @@ class Activations(BlockSource):
         if batch < 1:
             raise ValueError(f"`batch`={batch} must be at least 1.")
         room = as_bytes(cache, "cache") if cache else 0.0
-        self.images, self.transform, self.batch = (
-            image_sequence(images),
-            transform,
-            batch,
-        )
+        self.images, self.transform, self.batch = image_sequence(images), transform, batch
         self.model, self._place = on_its_device(model, device)
         self._modules, self._threads = choose(self.model, blocks), torch.get_num_threads()
         self._network_dtype = next(
@@ -232,10 +224,8 @@ class Activations(BlockSource):
         dict of str to array of shape (..., channels, height, width)
         """
         if vectors.shape[-1] != self.shape[1]:
-            words = (
-                f"`vectors` have length {vectors.shape[-1]}, but rows have {self.shape[1]} columns"
-            )
-            raise ValueError(f"{words}.")
+            found, wanted = vectors.shape[-1], self.shape[1]
+            raise ValueError(f"`vectors` have length {found}, but rows have {wanted} columns.")
         lead = tuple(vectors.shape[:-1])
         return {
             name: vectors[..., columns].reshape(lead + shape)
@@ -355,7 +345,7 @@ def choose(model: Any, blocks: Any) -> dict[str, Any]:
         A function ``(name, module) -> bool``, a pattern for the whole name, or names.
     """
     modules = {name: module for name, module in model.named_modules() if name}
-    there = f"There are {_some(f'{name} ({type(m).__name__})' for name, m in modules.items())}."
+    there = f"There are {some(f'{name} ({type(m).__name__})' for name, m in modules.items())}."
     if callable(blocks):
         names = [name for name, module in modules.items() if blocks(name, module)]
         what = getattr(blocks, "__name__", repr(blocks))
@@ -366,7 +356,7 @@ def choose(model: Any, blocks: Any) -> dict[str, Any]:
         names = list(blocks)
         what, unknown = repr(names), [name for name in names if name not in modules]
         if unknown:
-            raise ValueError(f"`blocks` has names that are not modules: {_some(unknown)}. {there}")
+            raise ValueError(f"`blocks` has names that are not modules: {some(unknown)}. {there}")
     else:
         raise TypeError(f"`blocks`={blocks!r} must be a function, a pattern or a list of names.")
     if not names:
@@ -418,82 +408,8 @@ def listening(
             yield
 
 
-def load_weights(
-    model: Any, weights: Any, *, prefix: str = "", skip: Iterable[str] = ("fc.",)
-) -> Any:
-    """Load the weights of a checkpoint into a model, or raise an error and change nothing.
-
-    Parameters
-    ----------
-    model : nn.Module
-        The network.
-    weights : path or state dict
-        Only tensors are read from a file (``weights_only=True``), which runs no code.  A
-        checkpoint may hold its tensors under ``"state_dict"``.
-    prefix : str, default=""
-        Prefix that is removed from the keys; keys without it are ignored.
-    skip : iterable of str, default=("fc.",)
-        Prefixes of names that are not loaded, such as the classifier, which seldom fits.
-
-    Returns
-    -------
-    nn.Module
-        The network, ``model``.
-
-    Raises
-    ------
-    ValueError
-        Keys are missing, unknown to the model, or of another shape.
-    """
-    skip = tuple(skip)
-    state, length = _state_dict(weights), len(prefix)
-    given = {key[length:]: value for key, value in state.items() if key.startswith(prefix)}
-    if not given:
-        raise ValueError(f"No weight begins with `prefix`={prefix!r}. There are {_some(state)}.")
-    given = {key: value for key, value in given.items() if not key.startswith(skip)}
-    own = {key: value for key, value in model.state_dict().items() if not key.startswith(skip)}
-    # Checkpoints before PyTorch 0.4.1 lack this count, which evaluation does not use.
-    missing = [key for key in own if key not in given and not key.endswith("num_batches_tracked")]
-    unexpected = [key for key in given if key not in own]
-    shaped = [
-        f"{key} ({_shape(given[key])} instead of {_shape(own[key])})"
-        for key in own
-        if key in given and _shape(given[key]) != _shape(own[key])
-    ]
-    found = {"missing": missing, "unexpected": unexpected, "of another shape": shaped}
-    words = [f"{len(keys)} {what}: {_some(keys)}" for what, keys in found.items() if keys]
-    if words:
-        raise ValueError(
-            f"The weights do not fit {type(model).__name__}: {'; '.join(words)}. Check `prefix`="
-            f"{prefix!r} and `skip`={skip!r}, or use the network that they were trained for."
-        )
-    with torch.no_grad():
-        model.load_state_dict(given, strict=False)
-    return model
-
-
-def _state_dict(weights: Any) -> Mapping[str, Any]:
-    what = "`weights`"
-    if isinstance(weights, (str, os.PathLike)):
-        what = f"`weights`={os.fspath(weights)!r}"
-        try:
-            weights = torch.load(weights, map_location="cpu", weights_only=True)
-        except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
-            raise ValueError(f"{what} cannot be read as a file of tensors: {reason}") from error
-    if isinstance(weights, Mapping) and isinstance(weights.get("state_dict"), Mapping):
-        weights = weights["state_dict"]
-    if not isinstance(weights, Mapping) or not all(isinstance(key, str) for key in weights):
-        raise ValueError(f"{what} holds a {type(weights).__name__}, not a dictionary of weights.")
-    return weights
-
-
-def _shape(value: Any) -> str:
-    shape = getattr(value, "shape", None)
-    return type(value).__name__ if shape is None else " x ".join(map(str, shape)) or "scalar"
-
-
-def _some(names: Iterable[str]) -> str:
+def some(names: Iterable[str]) -> str:
+    """Return the first five names, for a message."""
     names = list(names)
     return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
 
@@ -529,11 +445,8 @@ def image_at(images: Sequence[Any], i: int) -> Any:
     item = images[i]
     if not isinstance(item, (str, os.PathLike)):
         return item
-    library = pillow()
     try:
-        with library.open(item) as image:
+        with opened(Path(item)) as image:
             return image.convert("RGB")
-    except FileNotFoundError:
-        raise
-    except (OSError, SyntaxError, ValueError) as error:
+    except ValueError as error:
         raise ValueError(f"{image_name(images, i)} cannot be decoded: {error}") from error

@@ -1,7 +1,5 @@
 """Sources that pass everything on to another: completed with traits, or watched while read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rows to which a function is applied as they are read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
@@ -32,7 +30,8 @@ class Mapped(View):
         tried on a few rows first.  :mod:`primedpca.sources.maps` has ready-made functions.
     """
 
-    kept = (*View.kept, "nnz", "client")  # zeros stay zeros, and a Dask array is computed in place
+    # Zeros stay zeros, and a Dask array is computed in place.
+    kept = (*View.kept, "nnz", "client", "headings")
 
     def __init__(self, source: Any, function: Callable[[Block], Block]) -> None:
         if not callable(function):
@@ -73,10 +72,7 @@ class Mapped(View):
         if not _same(result, self._called(few)):
             raise self._bad("returns different values for the same rows; remove anything random.")
         if not _same(result[:1], self._called(few[:1])):
-            raise self._bad(
-                "returns different values for a row when other rows are in the block; it must work "
-                "row by row (for columns use `center` and `scale`)."
-            )
+            raise self._bad("mixes rows; it must work row by row (see `center` and `scale`).")
         return result
 
     def _bad(self, words: str) -> ValueError:

@@ -1,0 +1,246 @@
+"""Certifier of an explicit matrix: block Krylov on it, one factorisation, and a check of both.
+
+The covariance or Gram matrix of float32 products has some error, which the same pass shows to a
+few random vectors.  Block Krylov then multiplies the matrix instead of the data; the vectors check
+that as well.  A Cholesky factorisation in the same arithmetic, checked by the same vectors, bounds
+what was missed; see docs/certificates.md, section 9.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from primedpca._certify.bounds import UNIT, Evidence, spectral_norm
+from primedpca._certify.certifiers import Proof
+from primedpca._certify.checked import CheckedCertifier, Mapped
+from primedpca._certify.checks import Check, Findings, tau
+from primedpca._certify.inertia import factorised, times_square
+from primedpca._core.arrays import to_numpy
+from primedpca._core.orthonormal import combine, multiplied, orthonormalise, small_eigh
+from primedpca._operator.operator import Centred
+from primedpca.priming.block_krylov import KrylovState, looked
+from primedpca.protocols import Array
+from primedpca.result import Snapshot
+
+__all__ = ["ExplicitCertifier"]
+
+#: Residual of a Ritz vector, in its Ritz value, from which it counts as settled.
+SETTLED = 1e-2
+#: Ritz vectors beyond the wanted ones among which the widest gap is looked for.
+MORE = 16
+#: Directions of residuals that are shorter than this part of the top variance count as errors.
+FLOOR = 1e-10
+#: Part of the tolerance that must be within reach before the matrix is factorised.
+NEAR = 0.8
+
+
+class CheckedSquare:
+    """Operator whose smaller matrix is made together with the images of a check.
+
+    Parameters
+    ----------
+    data : Centred
+        The data in their own arithmetic.
+    wide : Centred
+        Multiplied in float64.
+    check : Check
+
+    Attributes
+    ----------
+    sound : bool
+        Whether the arithmetic of the data holds the matrix.
+    square : array of shape (m, m)
+        The matrix in float64, as it was added up.
+    """
+
+    def __init__(self, data: Centred, wide: Centred, check: Check) -> None:
+        self.data, self.wide, self.check, self.sound = data, wide, check, False
+        self.square: Array = None
+        self.like, self.shape, self.engine = data.like, data.shape, data.engine
+        self.narrow = data.narrow
+
+    @property
+    def passes(self) -> float:
+        """Number of passes over the data so far."""
+        return self.wide.passes
+
+    def covariance(self) -> Array:
+        """Return ``M^T M / n``, or ``M M^T / n`` on the left side, in the data's arithmetic."""
+        wide, check, xp = self.wide, self.check, self.like.xp
+        right = check.side == "right"
+        if wide.squares_at_once and right == (self.shape[1] <= self.shape[0]):
+            square, z = wide.checked_square(check.omega)
+            check.receive(z)
+            # Of the projections of Gram matrices.
+            check.unit_error += 4 * (square.shape[0] + 4) * UNIT * wide.total
+        else:
+            check.multiply(check.omega[:, :0])
+            square = wide.covariance() if right else wide.gram()
+        self.square, square = square, self.narrow(square)
+        self.sound = bool(xp.all(xp.isfinite(square)))
+        return square
+
+    gram = covariance
+
+    def forward(self, vectors: Array) -> Array:
+        """Return ``M V``."""
+        return self.narrow(self.wide.forward(self.wide.wide(vectors)))
+
+    def adjoint(self, left: Array) -> Array:
+        """Return ``M^T U``."""
+        return self.narrow(self.wide.adjoint(self.wide.wide(left)))
+
+
+class ExplicitCertifier(CheckedCertifier):
+    """Certifier of block Krylov that multiplies an explicit matrix, in any arithmetic.
+
+    Once the components have settled, the matrix is factorised; the bound on an eigenvalue that
+    this proves holds for all later steps.  Only the leading Ritz vectors, up to that eigenvalue,
+    take part in the proof.
+    """
+
+    def __init__(self, data: Centred, wide: Centred, *options: Any) -> None:
+        super().__init__(data, wide, *options)
+        # Vectors of its own: those of an iteration before it have seen its choices.
+        self.check = Check(wide, self.priming.side, (self._seed, 9, 1, self._origin))
+        self.operator = CheckedSquare(data, wide, self.check)
+        # Bounds on the eigenvalues by the factorisation, infinity but for the last.
+        self._known = np.zeros(0)
+
+    @property
+    def sound(self) -> bool:
+        """Whether the arithmetic of the data holds the matrix."""
+        return bool(self.operator.sound)
+
+    def look(self, snapshot: Snapshot) -> Proof | None:
+        """Return the proof after this step, or None if it is too early for one."""
+        ended = self.priming.finished(snapshot.state)
+        self._changes.append(0.0)
+        if not self.sound or snapshot.state.variances.size == 0:
+            self.exhausted = not self.sound or ended
+            return None
+        state = looked(snapshot.state)
+        k = self._count(state)
+        settled = state.change.size < k or float(state.change[:k].max()) <= self.tol
+        if not ended and (not settled or state.variances.size <= k):
+            return None
+        return self._proof(state, k, ended)
+
+    def conclude(self, snapshot: Snapshot) -> Proof | None:
+        """Return a proof of what was found, however little that is."""
+        if not self.sound or snapshot.state.variances.size == 0:
+            return None
+        state = looked(snapshot.state)
+        return self._proof(state, min(self._count(state), state.variances.size), True)
+
+    def _proof(self, state: KrylovState, k: int, last: bool) -> Proof | None:
+        """Factorise, if that was not done and is worth its price, and prove."""
+        full = state.projected.shape[0] >= self.check.z.shape[0]
+        # Whether there is a look depends on the random vectors, so that every step counts.
+        self._share()
+        if not self._known.size and not full:
+            self._bound(state, k, last)
+        j = self._known.size - 1
+        if full or j < 0 or j > state.variances.size:
+            j = state.variances.size if full or last else 0
+        if not j:
+            return None
+        if self._known.size == j + 1:
+            self._ceiling, self._restarted = self._known, True
+        tried = self._tried
+        proof = self._prove(_leading(state, j, self.operator.square, self.wide), k, full, last)
+        met = proof is not None and proof.counted and bool(proof.certificate.met(self.tol).all())
+        # A pass in float64, or half a one, was not enough: the matrix is too coarse.
+        self.exhausted = not met and (last or self._tried != tried)
+        return proof
+
+    def _bound(self, state: KrylovState, k: int, last: bool) -> None:
+        """Bound an eigenvalue by a factorisation, if the proof would then be near.
+
+        All choices follow from the Ritz values alone; the sequence of factorisations that would
+        be made does not depend on the random vectors.
+        """
+        values, sizes = state.variances, np.linalg.norm(state.residual, axis=0)
+        settled = int(np.argmax(np.append(sizes > SETTLED * values, True)))
+        p = min(settled, k + MORE, values.size)
+        if p <= k or state.step < self._attempts:
+            return
+        j = k + int(np.argmax(values[k - 1 : p - 1] - values[k:p]))
+        high, low = float(values[j - 1]), float(values[j])
+        # What the Ritz value lacks of the eigenvalue is of second order in its residual.
+        close = float(sizes[j]) < 0.2 * (high - low)
+        for position in (0.25 if close else 0.5, 0.8):
+            sigma = low + position * (high - low)
+            # Whether the angles that could be proven then are small enough, in first order.
+            ahead = (values[:k] - sigma) * NEAR * self.tol
+            if not last and bool((sizes[:k] > ahead).any()):
+                return
+            found = self._factorise(state, j, sigma)
+            if found < high:
+                self._known = np.append(np.full(j, np.inf), found)
+                return
+        # Again when the basis has grown.
+        self._attempts = state.step + state.step // 4 + 1
+
+    def _factorise(self, state: KrylovState, j: int, sigma: float) -> float:
+        """Return a bound on the eigenvalue after the first ``j``, or infinity.
+
+        For any ``W`` of ``j`` columns, any ``L`` and ``K = C - sigma I - W W^T + L L^T``,
+        ``C <= (sigma + |K|) I + W W^T`` and so ``lambda_{j+1} <= sigma + |K|`` (Weyl).  ``K`` does
+        not depend on ``Omega``, and ``K Omega`` is known.
+        """
+        check, data = self.check, self.wide
+        vectors = combine(state.basis, state.turn[:, :j], data.like)
+        factor = vectors * data.like.asarray(np.sqrt(np.maximum(state.variances[:j], 0.0)))
+        factor = self.operator.narrow(factor)
+        triangle = factorised(state.square, factor, sigma)
+        self._departures += 1
+        share = self._failure / 2 / (self._departures * (self._departures + 1))
+        self.spent += share
+        if triangle is None:
+            return math.inf
+        product, size = times_square(triangle, check.omega)
+        factor = data.wide(factor)
+        rest = check.z - sigma * check.omega - factor @ (factor.T @ check.omega) + product
+        size += float(data.like.xp.linalg.vector_norm(factor)) ** 2 + sigma
+        noise = 1.01 * check.unit_error + 4 * (rest.shape[0] + j + 4) * UNIT * size
+        noise = noise * check.norm + 4 * UNIT * check.norm_z
+        return float(sigma + (spectral_norm(to_numpy(rest)) + noise) / tau(check.s, share))
+
+    def _refined(
+        self, state: KrylovState, findings: Findings, evidence: Evidence, k: int, share: float
+    ) -> Mapped | None:
+        """Refine the leading Ritz vectors by a pass in float64, once."""
+        self._tried = state.step
+        return super()._refined(state, findings, evidence, k, share)
+
+
+def _leading(state: KrylovState, j: int, square: Array, wide: Centred) -> KrylovState:
+    """Return the state whose basis are the first ``j`` Ritz vectors, computed again in float64.
+
+    Products with a small matrix are cheap: what the iteration has rounded is corrected, and only
+    the errors of the matrix itself are left.
+    """
+    basis, _ = orthonormalise(combine(state.basis, state.turn[:, :j], wide.like))
+    images = multiplied(square, basis)
+    inside = to_numpy(basis.T @ images)
+    values, turn = small_eigh((inside + inside.T) / 2)
+    rotation = wide.like.asarray(turn)
+    vectors = basis @ rotation
+    rest = images @ rotation - vectors * wide.like.asarray(values)
+    sizes, apart = small_eigh(to_numpy(rest.T @ rest))
+    kept = np.sqrt(sizes) > FLOOR * max(float(values[0]), 0.0)
+    sizes, apart = np.sqrt(sizes[kept]), apart[:, kept]
+    residual = sizes[:, None] * apart.T
+    return state._replace(
+        basis=(vectors,),
+        newest=rest @ wide.like.asarray(apart / sizes),
+        projected=np.diag(values),
+        coupling=residual,
+        variances=values,
+        turn=np.eye(values.size),
+        residual=residual,
+    )

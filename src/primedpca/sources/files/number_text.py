@@ -1,0 +1,273 @@
+"""Numbers as people and programs write them: decimal commas, thousands, currencies, missing marks.
+
+Nothing is guessed: a text is a number in the notation that the user states, or an error that
+names the option with which it would be one.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from typing import Any
+
+from primedpca.sources.files.common import need
+
+#: Texts that stand for a missing value in every text file, as in pyarrow, and of spreadsheets.
+ABSENT = (
+    *("", "NA", "N/A", "n/a", "#N/A", "#N/A N/A", "#NA", "NULL", "null", "NaN", "nan", "-NaN"),
+    *("-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
+)
+#: Texts that often stand for a missing value, but may also be values.
+MARKS = {
+    *("-", "--", "---", "–", "—", ".", "..", "...", "?", "*", "none", "None", "NONE"),
+    *("nil", "missing", "Missing", "unknown", "Unknown", "n.a.", "N.A.", "n. a.", "k.A.", "na"),
+    *("n/d", "N/D", "\\N", "(null)", "<NA>", "<null>", "NaT", "#DIV/0!", "#VALUE!"),
+    *("#REF!", "#NAME?", "#NUM!", "#NULL!", "#DIV/0", "blank", "empty"),
+}
+#: Separators of thousands that are all written for a blank: also no-break spaces.
+BLANKS = " \u00a0\u202f\u2009"
+LOOKED_AT = 2000  # entries of a column in which a notation is looked for
+DATE = re.compile(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}([T ].*)?|\d{1,2}[ -][A-Za-z]{3,9}[ -]\d{2,4}")
+TIME = re.compile(r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?( ?[AaPp][Mm])?")
+AFFIX = re.compile(r"([^\d.,+()'<>≤≥~\s−-]{1,6})")
+CURRENCIES = {"USD", "EUR", "GBP", "CHF", "JPY", "CNY", "INR", "CAD", "AUD", "SEK", "kr", "Rs", "R"}
+YES_NO = {"yes", "no", "y", "n", "t", "f", "ja", "nein", "oui", "non", "on", "off", "true", "false"}
+
+
+@dataclass(frozen=True)
+class Notation:
+    """How a text file writes numbers and missing values.
+
+    With ``decimal``, ``thousands`` or ``strip``, accounting notation is read as well: ``(5)`` and
+    ``5-`` are -5.
+
+    Attributes
+    ----------
+    decimal : str, default="."
+        The decimal sign.
+    thousands : str or None
+        Separator of groups of digits; a blank stands for no-break spaces, too.
+    strip : tuple of str
+        Texts to remove before or after a number, such as ``"$"``, ``"%"`` or ``"kg"``.
+    na_values : tuple of str
+        Texts that stand for a missing value, besides :data:`ABSENT`.
+    """
+
+    decimal: str = "."
+    thousands: str | None = None
+    strip: tuple[str, ...] = ()
+    na_values: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, decimal: Any, thousands: Any, strip: Any, na_values: Any) -> "Notation":
+        """Check the options and return the notation."""
+        for name, sign in (("decimal", decimal), ("thousands", thousands)):
+            known = isinstance(sign, str) and len(sign) == 1 and not sign.isalnum()
+            if sign is not None and (not known or sign in '+-()"'):
+                raise ValueError(f"`{name}`={sign!r} must be one sign, such as ',' or '.'.")
+        decimal = "." if decimal is None else decimal
+        if thousands == decimal:
+            other = "," if thousands == "." else "."
+            words = f"`thousands` and `decimal` are both {thousands!r}. Pass `decimal`={other!r}."
+            raise ValueError(words)
+        strip, absent = texts_of(strip, "strip"), texts_of(na_values, "na_values")
+        for text in strip:
+            if not text.strip() or re.search(r"[\d()+-]", text):
+                raise ValueError(f"`strip` has {text!r}; digits, signs and brackets stay.")
+        return cls(decimal, thousands, tuple(text.strip() for text in strip), tuple(absent))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether pyarrow reads every number of this notation by itself."""
+        return self.thousands is None and not self.strip and self.decimal == "."
+
+    @property
+    def absent(self) -> list[str]:
+        """All texts that stand for a missing value."""
+        return [*ABSENT, *self.na_values]
+
+    @cached_property
+    def _patterns(self) -> tuple[str, str, str, str]:
+        """Patterns of what stands before and after a number, of a number, and of separators."""
+        one = "|".join(re.escape(text) for text in sorted(self.strip, key=len, reverse=True))
+        between = ""
+        if self.thousands is not None:
+            signs = BLANKS if self.thousands in BLANKS else self.thousands
+            between = f"[{re.escape(signs)}]"
+        whole = rf"\d{{1,3}}(?:{between}\d{{2,3}})*{between}\d{{3}}|\d+" if between else r"\d+"
+        sign = re.escape(self.decimal)
+        number = rf"(?:(?:{whole})(?:{sign}\d*)?|{sign}\d+)(?:[eE][+-]?\d+)?|[iI]nf(?:inity)?"
+        before, after = rf"^([\s(+-]*)(?:{one})\s*", rf"\s*(?:{one})([\s)-]*)$"
+        return before, after, f"^[+-]?(?:{number})$", between
+
+    def plain(self, column: Any) -> tuple[Any, Any]:
+        """Arrow arrays: whether each text is a number, and the text that float64 is cast from.
+
+        Both are null for a missing value.
+        """
+        arrow, compute = need("pyarrow", "CSV"), need("pyarrow.compute", "CSV")
+        before, after, number, between = self._patterns
+        text = compute.utf8_trim_whitespace(column)
+        absent = compute.is_in(text, value_set=arrow.array(self.absent, text.type))
+        text = compute.replace_substring(compute.if_else(absent, None, text), "\u2212", "-")
+        if self.strip:
+            text = compute.replace_substring_regex(text, before, r"\1")
+            text = compute.replace_substring_regex(text, after, r"\1")
+        if self.is_plain:
+            return compute.match_substring_regex(text, number), text
+        text = compute.replace_substring_regex(text, r"^\(\s*([^-].*?)\s*\)$", r"-\1")
+        text = compute.replace_substring_regex(text, r"^([^-].*?)\s*-$", r"-\1")
+        right = compute.match_substring_regex(text, number)
+        text = compute.replace_substring_regex(text, between, "") if between else text
+        if self.decimal != ".":
+            text = compute.replace_substring(text, self.decimal, ".")
+        return right, text
+
+    def numbers(self, column: Any) -> tuple[Any, int | None]:
+        """Arrow array of float64, and the place of the first text that is not a number, or None."""
+        arrow, compute = need("pyarrow", "CSV"), need("pyarrow.compute", "CSV")
+        right, text = self.plain(column)
+        wrong = compute.index(right, False).as_py()
+        if wrong >= 0:
+            return None, wrong
+        return text.cast(arrow.float64()), None
+
+
+def texts_of(given: Any, argument: str) -> list[str]:
+    """One text or several, as a list; numbers are taken as they are written."""
+    found = [given] if isinstance(given, (str, int, float)) else list(given or ())
+    if not all(isinstance(text, (str, int, float)) for text in found):
+        raise TypeError(f"`{argument}`={given!r} must be a text or several.")
+    return [str(text) for text in found]
+
+
+def reads_as_number(text: str) -> bool:
+    """Whether a text is a number as programs write them."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return "_" not in text  # Python allows underscores among digits
+
+
+# -- remedies ----------------------------------------------------------------------------------
+
+
+def remedy(entries: Iterable[str | None], own: Notation, start: int = 0) -> tuple[str, str]:
+    """Describe a column of text by an entry that is not a number, and name the option for it.
+
+    Parameters
+    ----------
+    entries : iterable of str or None
+        Of the first lines.
+    own : Notation
+        The options that were given.
+    start : int, default=0
+        Number of the row of the first entry.
+
+    Returns
+    -------
+    what : str
+        Such as ``"'1.234,50' in row 3"``.
+    option : str
+        Such as ``"`decimal`=',', `thousands`='.'"``; empty if none is known.
+    """
+    absent = set(own.absent)
+    known = [(i, entry.strip()) for i, entry in enumerate(entries, start) if entry]
+    known = [(i, entry) for i, entry in known if entry not in absent]
+    right = _right([entry for _, entry in known], own)
+    bad = [pair for pair, good in zip(known, right, strict=True) if not good]
+    if not bad:
+        return "text", ""
+    row, shown = bad[0]
+    what = f"{shortened(shown)!r} in row {row}"
+    texts = list(dict.fromkeys(entry for _, entry in known))[:LOOKED_AT]
+    wrong = list(dict.fromkeys(entry for _, entry in bad))[:LOOKED_AT]
+    if all(DATE.fullmatch(entry) or TIME.fullmatch(entry) for entry in wrong):
+        return f"dates or times, {what}", ""
+    option = _notation_for(texts, wrong, own)
+    if not option and {entry.lower() for entry in wrong} <= YES_NO:
+        return f"yes or no, {what}", ""
+    return what, option
+
+
+def shortened(text: str, most: int = 20) -> str:
+    """Return the text, cut if it is long."""
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
+def _right(texts: Sequence[str], notation: Notation) -> list[bool]:
+    """Whether each text is a number in a notation."""
+    if notation.is_plain:
+        return list(map(reads_as_number, texts))
+    arrow = need("pyarrow", "CSV")
+    right, _ = notation.plain(arrow.array(texts, arrow.string()))
+    return [good is not False for good in right.to_pylist()]
+
+
+def _notation_for(texts: list[str], wrong: list[str], own: Notation) -> str:
+    """Options with which all texts are numbers or missing; empty if there are none."""
+    marks = [text for text in wrong if text in MARKS]
+    if marks and len(marks) == len(wrong):
+        return _written(own, Notation(own.decimal, own.thousands, own.strip, tuple(marks)))
+    numbers = [text for text in texts if text not in marks]
+    found = [one for one in _candidates(numbers, own, tuple(marks)) if all(_right(numbers, one))]
+    if not found:
+        return ""
+    first = found[0]
+    other = next((one for one in found if _contradicts(first, one)), None)
+    doubtful = next((text for text in numbers if re.search(r"\d,\d{3}(?!\d)", text)), None)
+    if other is None or doubtful is None:
+        return _written(own, first)
+    comma, point = sorted((first, other), key=lambda one: one.decimal)
+    return (
+        f"{_written(own, point)} if the comma in {shortened(doubtful)!r} separates thousands, or "
+        f"{_written(own, comma)} if it is the decimal sign"
+    )
+
+
+def _contradicts(one: Notation, other: Notation) -> bool:
+    """Whether the comma is the decimal sign in one notation and not in the other."""
+    return {one.decimal, other.decimal} == {".", ","} and one.strip == other.strip
+
+
+def _candidates(texts: list[str], own: Notation, marks: tuple[str, ...]) -> Iterator[Notation]:
+    """Yield notations to try, the simplest first."""
+    ends = dict.fromkeys(affix for text in texts for affix in _affixes(text))
+    units = [end for end in ends if end.isalpha()]
+    ends = ends if len(units) < 2 else {}  # 1a, 2b, ... are names
+    strips = [own.strip]
+    if ends and len(ends) <= 4:
+        strips.append(tuple(dict.fromkeys((*own.strip, *ends))))
+    signs = [(".", None), (".", ","), (",", None), (",", "."), (".", " "), (",", " "), (".", "'")]
+    for strip in strips:
+        for decimal, thousands in [(own.decimal, own.thousands), *signs]:
+            yield Notation(decimal, thousands, strip, (*own.na_values, *marks))
+
+
+def _affixes(text: str) -> list[str]:
+    """Currency, unit or per cent sign before and after the digits of a text."""
+    outer = re.fullmatch(r"([^\d]*?)([\d.,' \u00a0\u202f]+)([^\d]*)", text)
+    if outer is None:
+        return []
+    before, after = (AFFIX.search(part) for part in (outer[1], outer[3]))
+    found = [after[0]] if after else []
+    # Letters right before a number are more often a name, such as r1, than a currency.
+    if before and (not before[0].isalpha() or outer[1].endswith(" ") or before[0] in CURRENCIES):
+        found.append(before[0])
+    return found
+
+
+def _written(own: Notation, found: Notation) -> str:
+    """Write the options in which a notation differs from the one that was given."""
+    parts = [
+        f"`{name}`={getattr(found, name)!r}"
+        for name in ("decimal", "thousands")
+        if getattr(found, name) != getattr(own, name)
+    ]
+    for name in ("strip", "na_values"):
+        texts = list(islice(dict.fromkeys(getattr(found, name)), 9))
+        if set(texts) - set(getattr(own, name)):
+            parts.append(f"`{name}`={texts if len(texts) > 1 else texts[0]!r}")
+    return ", ".join(parts)

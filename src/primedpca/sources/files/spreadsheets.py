@@ -1,0 +1,353 @@
+"""Spreadsheets: Excel (`.xlsx`, `.xlsm`) and OpenDocument (`.ods`), read by calamine.
+
+Values only: formulas are not run (their saved values are read), links are not followed, and macros
+are ignored.  A sheet is read whole.
+"""
+
+import io
+import os
+import re
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from xml.parsers import expat
+
+import numpy as np
+
+from primedpca.protocols import Block
+from primedpca.sources import base
+from primedpca.sources.files import common, table_columns
+from primedpca.sources.files.common import need, reading
+from primedpca.sources.files.csv_text import check_names
+from primedpca.sources.files.number_text import Notation, remedy
+
+SUFFIXES = (".xlsx", ".xlsm", ".ods")
+FILE_BYTES = 2**30  # unpacked; a sheet of 10 million cells has about 500 MB
+#: The reader holds a rectangle with all cells of a sheet, which may have this many cells, or this
+#: many times those that are filled.
+MOST_CELLS, SPREAD = 2**24, 4
+TEXT_BYTES = 2**31  # of all cells of text
+LINES = 30  # rows in which the header is looked for
+#: Start of a row, of a cell, their attribute with a place, and a value, with any prefix.
+ROW = re.compile(rb"<(?:\w+:)?row\b")
+CELL = re.compile(rb"<(?:\w+:)?c[\s/>]")
+PLACE = re.compile(rb"""\sr\s*=\s*(?:"([^"]*)"|'([^']*)')""")
+REFERENCE = re.compile(rb"([A-Za-z]*)(\d{0,9})")
+VALUE = re.compile(rb"<(?:\w+:)?v>(\d{1,9})</")
+STRING_END = re.compile(rb"</(?:\w+:)?si>")
+
+
+class SheetSource(table_columns.TableRows):
+    """A sheet of a workbook as float64, read whole into memory; empty cells are missing.
+
+    Columns without any value are left out with a warning, unless ``columns`` names them.  True and
+    False are 1 and 0.
+
+    Parameters
+    ----------
+    path : path
+    sheet : str, optional
+        Name of the sheet; by default the only one that is not empty.
+    header : bool, optional
+        As for CSV files.
+    columns, id_column, label_column, exclude, numeric_only
+        As for :class:`~primedpca.sources.files.tables.TableSource`.
+    decimal, thousands, strip, na_values
+        Notation of numbers in cells of text, as for CSV files.
+    skip_rows : int, default=0
+        Number of rows above the table, counted from the first one that is not empty.
+
+    Attributes
+    ----------
+    column_names, feature_names, row_names, labels, left_out
+        As of a ``TableSource``.
+    """
+
+    on_disk = False  # after it was opened
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        sheet: str | None = None,
+        header: bool | None = None,
+        columns: Any = None,
+        id_column: str | None = None,
+        label_column: str | None = None,
+        exclude: Any = None,
+        numeric_only: bool | None = None,
+        decimal: str | None = None,
+        thousands: str | None = None,
+        strip: Any = None,
+        na_values: Any = None,
+        skip_rows: int | None = None,
+    ) -> None:
+        self.path = os.fspath(path)
+        self._notation = Notation.of(decimal, thousands, strip, na_values)
+        self._stamp = common.stamp_of(self.path)
+        rows = self._rows(sheet)[table_columns.check_skip_rows(skip_rows) :]
+        rows = rows[next((i for i, row in enumerate(rows) if any(map(_text, row))), 0) :]
+        names, raw = self._header(rows, header is not False)
+        sign = self._notation.decimal
+        cells = [_column(column, sign) for column in zip(*rows[header is not False :], strict=True)]
+        if not cells:
+            raise ValueError(f"{self.path} has no rows below its column names.")
+        arrow = need("pyarrow", "spreadsheets")
+        table = arrow.table(dict(zip(names, cells, strict=True)))
+        kinds = [self._kind(column) for column in cells]
+        if header is None:
+            check_names(self.path, raw, kinds)
+        if header is not False:
+            table_columns.warn_of_renamed(self.path, raw, names)
+        schema = arrow.schema(list(zip(names, kinds, strict=True)))
+        others, notation = [id_column, label_column], self._notation
+
+        def texts(name: str) -> list[Any]:
+            found: list[Any] = table.column(name).to_pylist()
+            return found
+
+        self._choose(schema, columns, others, exclude, numeric_only, texts, notation)
+        if columns is None:
+            self._check_index(names[0], lambda: texts(names[0]), numeric_only)
+        self._fill(table, columns is None)
+        named = {name: table.column(name).to_pylist() for name in others if name is not None}
+        self._texts = {name: np.array(found, dtype=object) for name, found in named.items()}
+        if header is not False:
+            self.feature_names = np.array(self.column_names, dtype=object)
+
+    def _rows(self, sheet: str | None) -> list[list[Any]]:
+        """All cells of a sheet."""
+        with reading(self.path, "its sheets"), _opened(self.path) as book:
+            if sheet is not None:
+                if sheet not in book.sheet_names:
+                    shown = ", ".join(map(repr, book.sheet_names[:9]))
+                    raise common.UnfitError(f"there is no `sheet`={sheet!r}; there are {shown}.")
+                return list(book.get_sheet_by_name(sheet).to_python())
+            known = (one.name for one in book.sheets_metadata if _is_shown(one))
+            filled = [name for name in known if book.get_sheet_by_name(name).start is not None]
+            if len(filled) > 1:
+                shown = ", ".join(map(repr, filled[:9])) + ", ..." * (len(filled) > 9)
+                words = f"pass `sheet`={filled[0]!r} or another"
+                raise common.UnfitError(f"it has {len(filled)} sheets, {shown}; {words}.")
+            if not filled:
+                raise common.UnfitError("it has no filled sheet.")
+            return list(book.get_sheet_by_name(filled[0]).to_python())
+
+    def _header(self, rows: list[list[Any]], named: bool) -> tuple[list[str], list[str]]:
+        """Names of the columns, unique and not empty, and as they stand in the first row."""
+        if not rows:
+            raise ValueError(f"{self.path} is empty.")
+        raw = [_text(cell).strip() for cell in rows[0]]
+        if not named:
+            return [f"f{j}" for j in range(len(raw))], raw
+        late = table_columns.late_header([[_text(cell) for cell in row] for row in rows[:LINES]])
+        if late is not None:
+            title = next(text for text in (*raw, "a blank row") if text)
+            raise ValueError(
+                f"{self.path} has {title!r} above its column names; pass `skip_rows`={late} if the "
+                f"names are in row {late + 1} of the filled ones."
+            )
+        return table_columns.unique_names(raw), raw
+
+    def _kind(self, column: Any) -> Any:
+        arrow, kind = need("pyarrow", "spreadsheets"), column.type
+        if kind == arrow.null():
+            return arrow.float64()
+        if kind == arrow.string() and self._notation.numbers(column)[1] is None:
+            return arrow.float64()
+        return kind
+
+    def _fill(self, table: Any, drop: bool) -> None:
+        """Convert the chosen columns to numbers; with ``drop``, leave out those without any."""
+        arrow, parts = need("pyarrow", "spreadsheets"), {}
+        for name in self.column_names:
+            column = table.column(name).combine_chunks()
+            if column.type == arrow.string():
+                column, wrong = self._notation.numbers(column)
+                if wrong is not None:
+                    what, option = remedy(table.column(name).to_pylist(), self._notation)
+                    raise table_columns.NotNumberError(self.path, name, what, option)
+            parts[name] = column.cast(arrow.uint8()) if column.type == arrow.bool_() else column
+        values = [
+            part.cast(arrow.float64()).to_numpy(zero_copy_only=False) for part in parts.values()
+        ]
+        array = np.stack(values, axis=1)
+        empty = np.isnan(array).all(axis=0)
+        if drop and empty.any() and not empty.all():
+            names = np.array(self.column_names, dtype=object)
+            self._leave_out(dict.fromkeys(names[empty], "no values"))
+            self._use(names[~empty].tolist())
+            array = np.ascontiguousarray(array[:, ~empty])
+        self.dtype = array.dtype
+        self.shape = common.check_matrix(self.path, array.shape, array.dtype)
+        self._array = base.read_only(array)
+        step = max(1, base.READ_BYTES // (self.shape[1] * array.itemsize))
+        self.blocks = base.cut_evenly(self.shape[0], step)
+
+    def read(self, i: int) -> Block:
+        """Rows of a block."""
+        start, stop = self.blocks[i]
+        return self._array[start:stop]
+
+    def _column(self, name: str) -> np.ndarray:
+        return self._texts[name]
+
+
+def _is_shown(sheet: Any) -> bool:
+    """Whether a sheet has cells, and people see it."""
+    return str(sheet.typ).endswith("WorkSheet") and str(sheet.visible).endswith(".Visible")
+
+
+def _text(cell: Any, decimal: str = ".") -> str:
+    """A cell as text; numbers as people write them."""
+    if isinstance(cell, float):
+        whole = cell.is_integer() and abs(cell) < 1e15
+        return str(int(cell)) if whole else repr(cell).replace(".", decimal)
+    return "" if cell is None else str(cell)
+
+
+def _column(cells: tuple[Any, ...], decimal: str) -> Any:
+    """Cells as an Arrow array: numbers, booleans, dates or text, with this decimal sign."""
+    arrow = need("pyarrow", "spreadsheets")
+    held = [None if cell == "" else cell for cell in cells]
+    kinds = {type(cell) for cell in held if cell is not None}
+    if not kinds:
+        return arrow.nulls(len(held))
+    if kinds == {bool}:
+        return arrow.array(held, arrow.bool_())
+    if kinds <= {int, float, bool}:
+        return arrow.array([None if cell is None else float(cell) for cell in held])
+    if str not in kinds and not kinds & {int, float, bool}:
+        return _dates(held)
+    texts = [None if cell is None else _text(cell, decimal) for cell in held]
+    return arrow.array(texts, arrow.string())
+
+
+def _dates(held: list[Any]) -> Any:
+    """Dates, times or durations as such; a mixture of them as text."""
+    arrow = need("pyarrow", "spreadsheets")
+    try:
+        return arrow.array(held)
+    except (arrow.ArrowInvalid, arrow.ArrowTypeError, TypeError):
+        return arrow.array([None if cell is None else str(cell) for cell in held], arrow.string())
+
+
+# -- workbooks from anywhere -------------------------------------------------------------------
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[Any]:
+    """Open a workbook whose parts were unpacked here, within bounds."""
+    calamine = need("python_calamine", "spreadsheets")
+    with common.open_regular(path) as file:
+        if os.fstat(file.fileno()).st_size > FILE_BYTES:
+            raise common.UnfitError("it has over 1 GB. Save it as CSV or Parquet.")
+        packed = zipfile.is_zipfile(file)
+        file.seek(0)
+        held = _unpacked(file) if packed else io.BytesIO(file.read())
+    try:
+        yield calamine.CalamineWorkbook.from_filelike(held)
+    except calamine.PasswordError as error:
+        raise common.UnfitError("it has a password. Save it without one.") from error
+    except BaseException as error:
+        # A panic of the reader, which pyo3 makes a BaseException.
+        if type(error).__name__ == "PanicException":
+            raise ValueError(f"its reader has failed: {error}") from None
+        raise
+
+
+def _unpacked(file: Any) -> io.BytesIO:
+    """Copy an archive without compression, each part checked, so that no reader unpacks a bomb."""
+    out, left, parts = io.BytesIO(), FILE_BYTES, dict[str, bytes]()
+    with zipfile.ZipFile(file) as packed:
+        for info in packed.infolist():
+            if info.is_dir() or not info.filename.lower().endswith((".xml", ".rels", "mimetype")):
+                continue  # pictures, macros, printer settings
+            left -= info.file_size
+            if left < 0:
+                raise common.UnfitError("it unpacks to over 1 GB. Save it as CSV or Parquet.")
+            parts[info.filename] = packed.read(info)
+    strings = parts.get("xl/sharedStrings.xml", b"")
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as plain:
+        for name, part in parts.items():
+            if "/worksheets/" in name.lower():
+                _check_sheet(name, part, strings)
+            elif name.lower() == "content.xml":
+                found = _Extent(part)
+                _check_area(name, found.rows, found.width, found.cells)
+            plain.writestr(name, part)
+    out.seek(0)
+    return out
+
+
+def _check_area(name: str, rows: int, width: int, cells: int) -> None:
+    """Refuse a sheet whose few cells lie so far apart that all between them fill the memory."""
+    if rows * width > max(MOST_CELLS, SPREAD * cells):
+        raise common.UnfitError(
+            f"{name} has {cells} cells, which reach to row {rows} and column {width}. Delete those "
+            "that lie far from the table, or save it as CSV."
+        )
+
+
+def _check_sheet(name: str, part: bytes, strings: bytes) -> None:
+    """Refuse a sheet of Excel that would fill the memory."""
+    per_row = [len(CELL.findall(row)) for row in ROW.split(part)]
+    rows, width = 0, {b""}
+    for one, other in PLACE.findall(part):
+        place = REFERENCE.fullmatch(one or other)
+        if place is None or len(place[1]) > 5:
+            raise common.UnfitError(f"{name} has a cell at {(one or other)[:20]!r}.")
+        rows = max(rows, int(place[2] or 0))
+        width.add(place[1].upper())
+    # A row or cell without a place follows the one before.
+    _check_area(name, rows + len(per_row), max(map(_number, width)) + max(per_row), sum(per_row))
+    lengths = np.diff([0, *(found.end() for found in STRING_END.finditer(strings))])
+    if lengths.size and lengths.max() * sum(per_row) > TEXT_BYTES:
+        found = np.array(VALUE.findall(part), dtype="S9").astype(np.int64)
+        if lengths[found[found < lengths.size]].sum() > TEXT_BYTES:
+            raise common.UnfitError(f"{name} has over 2 GB of text. Save it as CSV.")
+
+
+class _Extent:
+    """Rows, columns and filled cells of the sheets of an OpenDocument, repeats included."""
+
+    def __init__(self, part: bytes) -> None:
+        self.rows = self.width = self.cells = 0
+        self._row = self._column = self._last = 0
+        self._repeat = 1
+        parser = expat.ParserCreate()
+        parser.StartElementHandler, parser.EndElementHandler = self._begin, self._end
+        parser.EntityDeclHandler = self._refuse
+        parser.Parse(part, True)
+
+    def _begin(self, tag: str, attributes: dict[str, str]) -> None:
+        kind = tag.rpartition(":")[2]
+        own = {key.rpartition(":")[2]: value for key, value in attributes.items()}
+        if kind == "table":
+            self._row = 0
+        elif kind == "table-row":
+            self._repeat = int(own.get("number-rows-repeated", 1))
+            self._column = self._last = 0
+        elif kind in ("table-cell", "covered-table-cell"):
+            self._column += int(own.get("number-columns-repeated", 1))
+        if kind == "p" or "value-type" in own:
+            self._last = self._column
+
+    def _end(self, tag: str) -> None:
+        if tag.rpartition(":")[2] == "table-row":
+            self._row += self._repeat
+            if self._last:
+                self.rows, self.width = max(self.rows, self._row), max(self.width, self._last)
+                self.cells += self._last
+
+    def _refuse(self, *_: Any) -> None:
+        raise common.UnfitError("it defines entities.")
+
+
+def _number(letters: bytes) -> int:
+    """Number of a column from its letters: 1 for A, 27 for AA."""
+    total = 0
+    for letter in letters:
+        total = 26 * total + letter - 64
+    return total

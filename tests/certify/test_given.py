@@ -1,0 +1,143 @@
+"""Certificates of given components: right ones cheaply, wrong ones never."""
+
+import math
+
+import checked_fuzz
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from primedpca import certify
+from primedpca._certify import checks, given
+from primedpca._operator.operator import Centred
+from primedpca._solve import audit
+from primedpca._solve.driver import Stage, follow
+from primedpca.metrics import angles
+
+TOL = math.pi / 1024
+
+
+@pytest.fixture(scope="module")
+def counts():
+    """Sparse counts whose spectrum falls slowly, and all their components in float64."""
+    rng = np.random.default_rng(3)
+    low = rng.gamma(0.4, size=(900, 12)) @ rng.gamma(0.3, size=(12, 1500)) / 8
+    X = rng.poisson(low + 0.01).astype("f4")
+    truth = np.linalg.svd(X - X.mean(axis=0, dtype="f8"), full_matrices=False)[2]
+    return sp.csr_array(X), truth
+
+
+@pytest.fixture
+def fits(monkeypatch):
+    """The fits that audits make of their own."""
+    made = []
+    real = audit.solve
+    monkeypatch.setattr(audit, "solve", lambda *args: made.append(args) or real(*args))
+    return made
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["wide", "tall"])
+def test_right_components_need_no_fit(counts, fits, turned):
+    X = sp.csr_array(counts[0].T) if turned else counts[0]
+    dense = X.toarray().astype("f8")
+    truth = np.linalg.svd(dense - dense.mean(axis=0), full_matrices=False)[2][:10]
+    given_out = truth.astype("f4")
+    found = certify(X, given_out, random_state=0)
+    assert not fits
+    assert found.met(TOL).all()
+    assert (angles(given_out, truth) <= found.angle_bounds).all()
+    assert found.failure_probability <= 1e-6
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda truth: truth[[*range(9), 10]],  # the last one is the next one
+        lambda truth: truth[[*range(8), 9, 10]],  # one is missing
+        lambda truth: truth[[1, 0, *range(2, 10)]],
+        lambda truth: truth[range(1, 11)],  # without the first
+    ],
+    ids=["lower", "missing", "swapped", "first"],
+)
+def test_wrong_components_are_found_out(counts, fits, change):
+    X, truth = counts
+    components = change(truth)
+    found = certify(X, components, random_state=0)
+    assert fits
+    right = angles(components, truth[:10]) < 1e-6
+    assert (found.angle_bounds[~right] > 0.5).all()
+    assert found.met(TOL)[right].all()
+
+
+def test_the_failure_probability_is_that_of_both_ways_together(counts, monkeypatch):
+    """A fit after an audit that has spent a part of it has only the rest."""
+    X, truth = counts
+    monkeypatch.setattr(given.GivenCertifier, "_refined_by", lambda *_: None)
+    left = []
+    real = audit.solve
+    monkeypatch.setattr(
+        audit, "solve", lambda data, plan, goal: left.append(goal) or real(data, plan, goal)
+    )
+    found = certify(X, truth[:10], random_state=0)
+    assert left[0].failure_probability == pytest.approx(5e-7)
+    assert found.failure_probability <= 5e-7
+
+
+def _certifier(X, truth, side="left", seed=0):
+    data = Centred(X)
+    columns = np.ascontiguousarray(truth.T)
+    own = columns.T @ columns
+    return given.GivenCertifier(
+        data, data.in_float64(), side, columns, own, 1e-6, seed, TOL, 60
+    ), columns
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_the_basis_does_not_depend_on_the_random_vectors(counts, monkeypatch, side):
+    """With other random vectors, the same steps are made until they ride alone."""
+    X, truth = counts
+    seen = []
+    for seed in (0, 1):
+        certifier, columns = _certifier(X, truth[:10], side, seed)
+        states = []
+        look = certifier.look
+        monkeypatch.setattr(
+            certifier, "look", lambda s, look=look, states=states: states.append(s.state) or look(s)
+        )
+        stage = Stage(certifier.priming, 1500, 60, 7, certifier, columns)
+        done = lambda _, c=certifier: c.exhausted or c.certificate is not None  # noqa: E731
+        follow(stage, done)
+        seen.append(states)
+    assert len(seen[0]) == len(seen[1])
+    for a, b in zip(*seen, strict=True):
+        assert np.array_equal(a.projected, b.projected)
+
+
+def test_no_claim_about_given_components_is_false():
+    results = checked_fuzz.run(range(120), examiner=checked_fuzz.check_given)
+    assert not [line for result in results for line in result.violated]
+    assert sum(result.met for result in results) > 30
+    assert not any(result.met for result in results if result.kind.startswith("lower"))
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+def test_a_planted_miss_that_the_blocks_cannot_find(monkeypatch, trusted):
+    """In a basis without the second component, only the random vectors show that it is missing."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 150)) * 0.93 ** np.arange(150)
+    truth = np.linalg.svd(X - X.mean(axis=0))[2]
+    certifier, columns = _certifier(X, truth[[0, 2, 3]], "right")
+    real, hidden = given.complete, truth[1]
+
+    def blind(basis, like, count, seed):
+        found = real(basis, like, count, seed)
+        found[:, 3:] -= np.outer(hidden, hidden @ found[:, 3:])
+        return np.linalg.qr(found)[0]
+
+    monkeypatch.setattr(given, "complete", blind)
+    if trusted:  # small residuals count as a proof
+        monkeypatch.setattr(checks.Riders, "missed", lambda self, findings: self.rho)
+    stage = Stage(certifier.priming, 400, 8, 0, certifier, columns)
+    follow(stage, lambda _: certifier.exhausted or certifier.certificate is not None)
+    assert certifier._riders is not None
+    assert (certifier.certificate is not None) == trusted

@@ -1,0 +1,151 @@
+"""Command lines whose results leave: loadings, scores with names, all options of a fit, choices."""
+
+import json
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+from bed_reader import to_bed
+from command import primedpca
+from sklearn.datasets import load_wine
+
+from primedpca import PrimedPCA, choose_k, load
+from primedpca.cli.options import FitOptions, Preparation, Search
+
+WINE = load_wine(as_frame=True)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    WINE.data.assign(kind=WINE.target_names[WINE.target]).to_csv(tmp_path / "wine.csv", index=False)
+    np.save(tmp_path / "wine.npy", WINE.data.to_numpy())
+    PrimedPCA(3, scale="std", random_state=0).fit(WINE.data).save(tmp_path / "m.safetensors")
+    return tmp_path
+
+
+def answer(*words, cwd, code=0):
+    done = primedpca(words[0], "--json", *words[1:], cwd=cwd)
+    assert done.returncode == code, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_loadings_are_written_with_names(folder, suffix):
+    words = ("loadings", "m.safetensors", "-o", f"x{suffix}")
+    assert answer(*words, cwd=folder)["components"] == ["PC1", "PC2", "PC3"]
+    out = folder / f"x{suffix}"
+    table = pd.read_parquet(out) if suffix == ".parquet" else pd.read_csv(out)
+    assert table.columns.tolist() == ["feature", "PC1", "PC2", "PC3"]
+    assert table.feature.tolist() == WINE.data.columns.tolist()
+    model = load(folder / "m.safetensors")
+    np.testing.assert_allclose(table.iloc[:, 1:].astype(float), model.components_.T)
+    assert "already exists" in answer(*words, cwd=folder, code=1)["error"]
+    assert answer(*words, "--force", cwd=folder)["out"] == out.name
+
+
+def test_loadings_are_printed(folder):
+    done = primedpca("loadings", "m.safetensors", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].split() == ["feature", "PC1", "PC2", "PC3"]
+    assert lines[1].split()[0] == "alcohol"
+    rotated = answer("loadings", "m.safetensors", "--rotation", "varimax", cwd=folder)
+    wanted = load(folder / "m.safetensors").loadings(rotation="varimax")
+    assert rotated["components"] == wanted.columns.tolist() == ["RC1", "RC2", "RC3"]
+    np.testing.assert_allclose(rotated["loadings"], wanted)
+    assert (
+        "unsupported suffix"
+        in answer("loadings", "m.safetensors", "-o", "x.npy", cwd=folder, code=1)["error"]
+    )
+
+
+def test_what_inspect_promises_is_printed(folder):
+    done = primedpca("inspect", "m.safetensors", cwd=folder)
+    assert "variance" in done.stdout
+    said = primedpca("inspect", "--help", cwd=folder).stdout
+    assert "variances" in said
+    assert "primedpca loadings MODEL" in said
+
+
+def test_every_parameter_has_an_option():
+    options = {own for group in (Search, Preparation) for own in group.__dataclass_fields__}
+    parameters = set(PrimedPCA().get_params()) - {"n_components", "engine", "verbose"}
+    assert parameters - options == {"warm_start"}  # a path here
+    assert "warm_start" in FitOptions.__dataclass_fields__
+
+
+def test_options_of_a_fit_reach_the_model(folder):
+    line = "fit wine.npy -k 2 -o n.safetensors --no-center --whiten --certificate none"
+    line += " --extra-components 3 --failure-probability 1e-4 --batch-size 64 --refine-share 0.5"
+    answer(*line.split(), cwd=folder)
+    model = load(folder / "n.safetensors")
+    found = {
+        name: getattr(model, name)
+        for name in ("center", "whiten", "certificate", "extra_components")
+    }
+    assert found == {"center": False, "whiten": True, "certificate": "none", "extra_components": 3}
+    assert (model.failure_probability, model.batch_size, model.refine_share) == (1e-4, 64, 0.5)
+    assert model.certificate_ is None
+    assert not model.mean_.any()
+    error = answer("fit", "wine.npy", "-k", "2", "--refine-share", "2", cwd=folder, code=1)["error"]
+    assert "`--refine-share`=2.0 must be" in error
+
+
+def test_a_fit_that_starts_from_a_model(folder):
+    rows = np.random.default_rng(0).normal(size=(800, 400)) * np.linspace(9, 1, 400)
+    np.save(folder / "x.npy", rows)
+    line = "fit x.npy -k 4 --priming subspace_iteration --certificate none --seed 0 --tol 0.5deg"
+    first = answer(*line.split(), "-o", "a.safetensors", cwd=folder)
+    again = answer(
+        *line.split(), "--warm-start", "a.safetensors", "-o", "b.safetensors", cwd=folder
+    )
+    assert again["passes"] < first["passes"]
+    assert load(folder / "b.safetensors").warm_start is False
+    error = answer(
+        "fit", "wine.npy", "-k", "2", "--warm-start", "a.safetensors", cwd=folder, code=1
+    )
+    assert "has 400 columns, DATA have 13" in error["error"]
+
+
+def test_genotypes_and_cells_keep_the_names_of_their_rows(folder):
+    rng = np.random.default_rng(0)
+    people = {"iid": [f"person{i}" for i in range(20)]}
+    to_bed(folder / "g.bed", rng.integers(0, 3, (20, 8)).astype(float), properties=people)
+    answer("fit", "g.bed", "-k", "2", "-o", "g.safetensors", cwd=folder)
+    answer("transform", "g.bed", "g.safetensors", "-o", "g.csv", cwd=folder)
+    assert pd.read_csv(folder / "g.csv").name.tolist() == people["iid"]
+    answer("transform", "g.bed", "g.safetensors", "-o", "g.zarr", cwd=folder)
+    assert (folder / "g.zarr/zarr.json").exists()
+
+
+def test_a_mask_and_labels_of_cells(folder):
+    x = np.random.default_rng(0).poisson(2.0, (40, 12)).astype("float32")
+    obs = pd.DataFrame(
+        {"kind": pd.Categorical(["a", "b"] * 20)}, index=[f"c{i}" for i in range(40)]
+    )
+    var = pd.DataFrame({"highly_variable": np.arange(12) < 5}, index=[f"g{j}" for j in range(12)])
+    anndata.AnnData(x, obs=obs, var=var).write_h5ad(folder / "a.h5ad")
+    line = "fit a.h5ad -k 2 --mask highly_variable --map log1p -o a.safetensors"
+    assert answer(*line.split(), cwd=folder)["n_features"] == 5
+    # The model finds its variables by name.
+    answer(*["transform", "a.h5ad", "a.safetensors", "--label", "kind", "-o", "a.csv"], cwd=folder)
+    table = pd.read_csv(folder / "a.csv")
+    assert table.columns.tolist() == ["name", "kind", "PC1", "PC2"]
+    assert table.kind.tolist() == obs.kind.tolist()
+    wanted = PrimedPCA(2).fit_transform(np.log1p(x[:, :5]))
+    np.testing.assert_allclose(table[["PC1", "PC2"]], wanted, atol=1e-4)
+    answer(*["report", "a.safetensors", "a.h5ad", "--label", "kind", "-o", "a.html"], cwd=folder)
+
+
+def test_rules_for_k(folder):
+    line = ("choose", "wine.csv", "--exclude", "kind", "--scale", "std", "--seed", "0")
+    found = answer(*line, cwd=folder)
+    wanted = choose_k(WINE.data, scale="std", random_state=0)
+    for one in wanted.suggestions:
+        if one.rule != "parallel analysis":  # columns of files are drawn, not shuffled
+            assert found["rules"][one.rule]["n_components"] == one.n_components
+    assert found["rules"]["parallel analysis"]["n_components"] == 3
+    done = primedpca(*line, cwd=folder)
+    assert done.stdout.splitlines()[1].split()[:3] == ["parallel", "analysis", "3"]
+    assert "fit DATA -k 3" in done.stdout

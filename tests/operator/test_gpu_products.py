@@ -1,0 +1,100 @@
+"""Triton kernels, run on the CPU by Triton's interpreter, and exact products of bytes.
+
+The interpreter does not multiply bfloat16: tests/test_gpu.py tests that on a card.
+"""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+torch = pytest.importorskip("torch")
+
+from primedpca import PrimedPCA  # noqa: E402
+from primedpca._operator import gpu_products  # noqa: E402
+from primedpca._operator.operator import Centred  # noqa: E402
+from primedpca.metrics import angles  # noqa: E402
+
+SCRIPT = """
+import torch
+from primedpca._operator import gpu_products
+
+torch.manual_seed(0)
+for n, d, p in ((300, 70, 20), (129, 33, 16), (1000, 65, 3), (64, 200, 33)):
+    x = torch.randn(n, d + 5)[:, :d]
+    v, y = torch.randn(d, p), torch.randn(n, p)
+    torch.testing.assert_close(gpu_products.forward(x, v).double(), x.double() @ v.double(),
+                               rtol=0, atol=1e-6 * d)
+    torch.testing.assert_close(gpu_products.adjoint(x, y), x.double().T @ y.double(),
+                               rtol=0, atol=1e-6 * n)
+"""
+
+
+SPARSE_SCRIPT = """
+import numpy as np, scipy.sparse as sp, torch
+from primedpca._core import device_sparse
+
+device_sparse.uses_kernel = lambda data: True
+rng = np.random.default_rng(0)
+for form in ("csr", "csc"):
+    for dtype in ("float32", "float64"):
+        some = sp.random_array((60, 700), density=0.05, rng=rng)
+        full = sp.csr_array(rng.random((2, 700)))  # more entries than a segment
+        x = sp.vstack([some, full, sp.csr_array((3, 700))]).astype(dtype).asformat(form)
+        block = device_sparse.DeviceSparse.sent(x, "cpu", dtype)
+        for p in (1, 20, 70):
+            v, u = rng.random((700, p)).astype(dtype), rng.random((65, p)).astype(dtype)
+            np.testing.assert_allclose((block @ torch.tensor(v)).numpy(), x @ v, rtol=1e-5)
+            found = (block.T @ torch.tensor(u)).numpy()
+            np.testing.assert_allclose(found, x.T @ u, rtol=1e-5, atol=1e-6)
+"""
+
+
+@pytest.mark.parametrize("script", ["SCRIPT", "SPARSE_SCRIPT"])
+def test_the_kernels_multiply(script):
+    pytest.importorskip("triton", reason="Triton is not installed here")
+    env = {**os.environ, "TRITON_INTERPRET": "1"}  # read when Triton is imported
+    subprocess.run([sys.executable, "-c", globals()[script]], env=env, check=True, timeout=300)
+
+
+def whole_rows(kind, n=300, d=1500):
+    rng = np.random.default_rng(0)
+    scores = rng.standard_normal((n, 8)) * 0.7 ** np.arange(8)
+    X = 20 * scores @ rng.standard_normal((8, d)) / 3 + rng.standard_normal((n, d))
+    low, high = np.iinfo(kind).min, np.iinfo(kind).max
+    return np.clip(np.rint(X + (low + high) / 2), low, high).astype(kind)
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int8"])
+def test_gram_matrices_of_bytes_are_exact(kind, monkeypatch):
+    X = whole_rows(kind)
+    monkeypatch.setattr(gpu_products, "SLAB", 400)
+    square, sums, shift = gpu_products.counted_square(torch.tensor(X))
+    moved = X.astype(np.int64) - int(shift)
+    np.testing.assert_array_equal(square.numpy(), moved @ moved.T)
+    np.testing.assert_array_equal(sums.numpy(), moved.sum(axis=0))
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int8"])
+def test_fits_by_exact_gram_matrices(kind, monkeypatch):
+    X, calls = whole_rows(kind), []
+
+    def counts(block):
+        calls.append(block)
+        return True
+
+    monkeypatch.setattr(gpu_products, "counts", counts)
+    wide = X.astype(np.float64)
+    wide -= wide.mean(axis=0)
+    truth = scipy.linalg.svd(wide, full_matrices=False)
+    pca = PrimedPCA(6, priming="exact", random_state=0).fit(torch.tensor(X))
+    assert calls
+    assert pca.status_.name == "CERTIFIED"
+    assert angles(pca.components_, truth[2][:6]).max() < 1e-5
+    np.testing.assert_allclose(pca.mean_, X.mean(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(pca.singular_values_, truth[1][:6], rtol=1e-6)
+    gram = Centred(torch.tensor(X), float64=True).gram()
+    np.testing.assert_allclose(gram, wide @ wide.T / X.shape[0], atol=1e-9 * truth[1][0] ** 2)

@@ -1,0 +1,174 @@
+"""The race of primings: any contestant gets its row, and the page tells what the rows hold."""
+
+import csv
+import math
+import re
+
+import numpy as np
+import pytest
+from command import primedpca as run
+
+from primedpca.metrics import angles
+from primedpca_paper.commands.race import as_seconds
+from primedpca_paper.race import board, contestants, running
+
+MINE = """
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from primedpca.priming import BasePriming, orthonormalise, random_basis
+
+
+class State(NamedTuple):
+    basis: object
+
+
+@dataclass(frozen=True)
+class Mine(BasePriming):
+    shift: float = 0.0
+    visits = "whole"
+
+    def init(self, like, n_directions, seed, start=None):
+        return State(random_basis(like, n_directions, seed, start))
+
+    def step(self, state, data):
+        new = data.covariance_product(state.basis) - self.shift * state.basis
+        return State(orthonormalise(new)[0])
+
+    def directions(self, state, data):
+        return state.basis
+
+
+def sketch(X, p):
+    return X.T @ np.random.default_rng(0).standard_normal((X.shape[0], p))
+
+
+def full(X, k):
+    return np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][:k]
+
+
+def broken(X, k):
+    raise RuntimeError("out of <b>luck</b>")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(MINE)
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((400, 12)) * 0.6 ** np.arange(12)
+    np.save(tmp_path / "x.npy", X)
+    return tmp_path
+
+
+@pytest.mark.integration
+def test_every_kind_of_contestant_gets_its_row_from_one_command(folder):
+    words = ["race", "--data", "x.npy", "-k", "3", "--seeds", "2", "--budget", "1s"]
+    primings = ["mine.py:Mine(shift=0.001)", "mine.py:sketch", "krasulina", "frequent_directions"]
+    for priming in primings:
+        words += ["--priming", priming]
+    for peer in ("mine.py:full", "primedpca", "sklearn.arpack"):
+        words += ["--peer", peer]
+    assert run(*words).returncode == 0
+    with open("race/table.csv", newline="") as file:
+        rows = {(row["method"], row[""]): row for row in csv.DictReader(file)}
+    for name in ("Mine(shift=0.001)", "sketch", "krasulina", "frequent_directions"):
+        assert {(name, "alone"), (name, "refined")} <= set(rows)
+    assert {("full", ""), ("primedpca", ""), ("sklearn arpack", "")} <= set(rows)
+    assert float(rows["full", ""]["reached π/1024"]) > 0
+    assert float(rows["Mine(shift=0.001)", "refined"]["passes"]) >= 2
+    page = (folder / "race" / "page.html").read_text()
+    assert page.count("<svg") == 1
+    assert "krasulina" in page
+    assert "src=" not in page  # nothing is loaded from elsewhere
+
+
+def test_rows_hold_the_angles_that_the_metrics_give(folder):
+    data = running.load_data("x.npy", 3)
+    centred = data.X - data.X.mean(axis=0)
+    truth = np.linalg.svd(centred)[2][:3]
+    assert angles(data.truth, truth).max() < 1e-10
+    plan = running.Plan(k=3, extra=1, seeds=1, budget=5.0)
+    name, priming = contestants.priming_of("mine.py:Mine")
+    rows = list(running.run_priming(data, name, priming, plan, 0))
+    refined = [row for row in rows if row.kind == "refined"]
+    assert refined[-1].streak(math.pi / 1024) == 3
+    # One product of 4 columns in each direction for a pass, and the same for refining.
+    last = refined[-1]
+    assert last.gflop == pytest.approx(4e-9 * data.X.size * 4 * (last.step + 1))
+
+
+def test_reached_and_held_are_different():
+    first = ("x", 10, 3, 30, 1, "m", "refined", "", 0)
+    good, bad = np.array([0.001]), np.array([1.0])
+    rows = [
+        running.Entry(*first, step, float(step), step, 0.0, found)
+        for step, found in ((1, good), (2, bad), (3, good), (4, good))
+    ]
+    (place,) = board.places(rows)
+    assert place.reached == (1.0, 1.0, 1.0, 1.0)
+    assert place.held == (3.0, 3.0, 3.0, 3.0)
+
+
+def test_a_run_that_misses_makes_the_median_not_available():
+    rows = [
+        running.Entry("x", 10, 3, 30, 1, "m", "refined", "", seed, 1, 1.0, 1.0, 0.0, found)
+        for seed, found in ((0, np.array([0.001])), (1, np.array([1.0])))
+    ]
+    (place,) = board.places(rows)
+    assert all(math.isnan(value) for value in place.reached)
+
+
+def test_what_a_solver_raises_is_a_row_and_is_escaped(folder):
+    data = running.load_data("x.npy", 3)
+    peer = contestants.peer_of("mine.py:broken")
+    rows = list(running.run_peer(data, peer, running.Plan(k=3), 0))
+    assert rows[0].note == "RuntimeError: out of <b>luck</b>"
+    page = board.page(rows, board.places(rows), {})
+    assert "<b>luck" not in page
+    assert "&lt;b&gt;luck" in page
+
+
+@pytest.mark.integration
+def test_results_of_two_machines_are_merged(folder):
+    words = ["race", "--data", "x.npy", "-k", "3", "--seeds", "1", "--peer", "mine.py:full"]
+    assert run(*words, "--out", "one").returncode == 0
+    text = (folder / "one" / "rows.csv").read_text()
+    machine = re.search(r"(?:AMD|Intel|ARM|.)[^,\n]*cores[^\"\n]*", text)
+    assert machine is not None
+    done = run("race", "--merge", "one/rows.csv", "--out", "both")
+    assert done.returncode == 0
+    assert board.read_rows(folder / "both" / "rows.csv")[0].method == "full"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--priming", "nobody"], "Unknown priming 'nobody'"),
+        (["--priming", "oja(steps)"], "name=value"),
+        (["--priming", "mine.py:Absent"], "has no 'Absent'"),
+        (["--priming", "absent.py:Mine"], "File not found"),
+        (["--peer", "nobody"], "Unknown peer 'nobody'"),
+        (["--data", "x.npy", "-k", "12", "--peer", "primedpca"], "`k`=12"),
+        (["--merge", "mine.py"], "not a file of rows"),
+    ],
+)
+def test_invalid_requests_name_the_remedy(folder, words, message):
+    done = run("race", *words)
+    assert done.returncode == 1
+    assert message in done.stderr
+
+
+@pytest.mark.integration
+def test_an_existing_race_is_not_overwritten(folder):
+    words = ["race", "--data", "x.npy", "-k", "3", "--seeds", "1", "--peer", "mine.py:full"]
+    assert run(*words).returncode == 0
+    assert "--force" in run(*words).stderr
+    assert run(*words, "--force").returncode == 0
+
+
+def test_times_are_parsed():
+    assert [as_seconds(words) for words in ("60s", "2min", "0.5", "1h")] == [60, 120, 0.5, 3600]

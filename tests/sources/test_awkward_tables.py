@@ -1,0 +1,92 @@
+"""Awkward tables: each loads by a documented option, or is refused with the option named."""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+from awkward_tables import BY_NAME
+from command import primedpca
+
+from primedpca import as_source
+from primedpca.cli.printing import in_words_of_the_command_line
+from primedpca.sources.base import whole
+
+FLAGS = {"id_column": "--id", "label_column": "--label"}
+REFUSED = (ValueError, OSError)
+
+
+@pytest.fixture(params=BY_NAME.values(), ids=BY_NAME)
+def table(request):
+    return request.param
+
+
+@pytest.fixture
+def path(table, tmp_path):
+    return table.write(tmp_path)
+
+
+def opened(path, options):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        source = as_source(path, **options)
+    return source, " ".join(str(warning.message) for warning in caught)
+
+
+def test_every_table_is_read_or_refused_with_a_remedy(table, path):
+    if table.refusal is not None:
+        with pytest.raises(REFUSED) as refusal:
+            as_source(path)
+        assert table.refusal in str(refusal.value)
+        assert path.name in str(refusal.value)
+    if table.values is not None:
+        source, warned = opened(path, table.options or {})
+        np.testing.assert_array_equal(whole(source), table.values)
+        assert (table.warning or "") in warned
+        assert bool(table.warning) == bool(warned)
+
+
+def words_of(options):
+    for name, value in (options or {}).items():
+        flag = FLAGS.get(name, f"--{name.replace('_', '-')}")
+        if value is True:
+            yield flag
+        elif value is False:
+            yield flag.replace("--", "--no-")
+        else:
+            yield from (flag, ",".join(value) if isinstance(value, list) else value)
+
+
+def test_the_command_line_says_the_same(table, path):
+    if table.refusal is not None:
+        done = primedpca("fit", path.name, "-k", "1", "--missing", "mean", cwd=path.parent)
+        assert done.returncode == 1
+        assert in_words_of_the_command_line(table.refusal) in done.stderr
+        assert "`" not in done.stderr or "`--" in done.stderr
+    if table.values is None:
+        return
+    words = ("--json", "-k", "1", "--missing", "mean", *words_of(table.options))
+    done = primedpca("fit", path.name, *words, cwd=path.parent)
+    found = json.loads(done.stdout)
+    if len(table.values) == 1:  # read, but a single row has no variance
+        assert "error" in found
+        return
+    assert done.returncode == 0, done.stderr
+    assert [found["n_samples"], found["n_features"]] == list(np.shape(table.values))
+    assert (table.warning or "") in done.stderr
+
+
+def test_a_model_of_a_table_finds_its_columns_by_name_in_another(tmp_path):
+    table = BY_NAME["german_excel.csv"]
+    options = list(words_of(table.options))
+    first, second = table.write(tmp_path), tmp_path / "later.csv"
+    second.write_text("note;b;a\nx;2;1.234,50\ny;5;\n")
+    model = tmp_path / "m.safetensors"
+    fitted = primedpca("fit", first, "-k", "1", *options, "-o", model)
+    assert fitted.returncode == 0, fitted.stderr
+    done = primedpca("transform", second, model, *options, "-o", tmp_path / "s.csv")
+    assert "NaN" in done.stderr  # the column that is empty here is not left out
+    words = ("fit", first, "-k", "1", "--missing", "mean", *options, "-o", model, "--force")
+    assert primedpca(*words).returncode == 0
+    done = primedpca("transform", second, model, *options, "-o", tmp_path / "s.csv")
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,97 @@
+"""Fields over a grid: land that is never data, and areas as weights."""
+
+import numpy as np
+import pytest
+import xarray as xr
+from sklearn.decomposition import PCA
+
+from primedpca import PrimedPCA, as_source
+from primedpca.interop import to_xarray
+from primedpca.sources.base import whole
+
+
+@pytest.fixture
+def ocean():
+    """Thirty months on a grid, with land."""
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(30, 6, 8)) * np.linspace(1, 3, 8) + 10
+    field = xr.DataArray(
+        values,
+        dims=("time", "lat", "lon"),
+        coords={"lat": np.linspace(-75, 75, 6), "lon": np.arange(8) * 45.0},
+    )
+    land = (field.lon > 200) & (field.lat > 20)
+    return field.where(~land), ~land.transpose("lat", "lon").values
+
+
+def test_land_is_left_out_and_comes_back_as_nan(ocean):
+    field, sea = ocean
+    source = as_source(field)
+    assert source.shape == (30, sea.sum())
+    np.testing.assert_array_equal(source.mask, sea)
+    pca = PrimedPCA(3).fit(field)
+    known = PCA(3).fit(field.values.reshape(30, -1)[:, sea.ravel()])
+    np.testing.assert_allclose(pca.explained_variance_, known.explained_variance_)
+    found = to_xarray(pca, field)
+    np.testing.assert_array_equal(np.isnan(found.components.sel(component=1)), ~sea)
+    np.testing.assert_array_equal(np.isnan(found.mean_field), ~sea)
+    np.testing.assert_allclose(
+        abs(found.components.values[:, sea]), abs(known.components_), atol=1e-9
+    )
+    assert found.scores.shape == (30, 3)
+
+
+def test_a_gap_is_not_land(ocean):
+    field, sea = ocean
+    field = field.copy()
+    field[0, 0, 0] = np.nan
+    assert as_source(field).shape == (30, sea.sum())
+    with pytest.raises(ValueError, match="contains NaN: 1 non-finite value"):
+        PrimedPCA(2).fit(field)
+    assert PrimedPCA(2, missing="mean").fit(field).n_features_in_ == sea.sum()
+
+
+def test_new_samples_are_read_with_the_mask_of_the_old_ones(ocean):
+    field, sea = ocean
+    source = as_source(field)
+    pca = PrimedPCA(2, missing="mean").fit(source)
+    later = field.isel(time=[3]).copy()
+    later[0, 0, 0] = np.nan  # in a single sample, it could be land
+    assert as_source(later).shape[1] == sea.sum() - 1
+    assert pca.transform(as_source(later, mask=source.mask)).shape == (1, 2)
+    assert as_source(field, mask=False).shape == (30, 48)
+    with pytest.raises(ValueError, match="`mask` has shape"):
+        as_source(field, mask=np.ones(3, bool))
+    with pytest.raises(ValueError, match="keeps nothing"):
+        as_source(field, mask=np.zeros((6, 8), bool))
+    with pytest.raises(ValueError, match="NaN everywhere"):
+        as_source(field * np.nan)
+
+
+def test_lazy_fields_have_land_too(ocean):
+    field, sea = ocean
+    source = as_source(field.chunk({"time": 7}).transpose("lat", "time", "lon"), sample="time")
+    assert source.shape == (30, sea.sum())
+    np.testing.assert_array_equal(whole(source), field.values[:, sea])
+
+
+def test_areas_are_weights(ocean):
+    field, sea = ocean
+    area = np.cos(np.deg2rad(field.lat.values))[:, None] * np.ones(8)
+    weighted = field.values[:, sea] * np.sqrt(area[sea])
+    known = PCA(3).fit(weighted)
+    for weights in ("cos_lat", area, np.cos(np.deg2rad(field.lat))):
+        pca = PrimedPCA(3).fit(as_source(field, weights=weights))
+        np.testing.assert_allclose(pca.explained_variance_, known.explained_variance_)
+        np.testing.assert_allclose(pca.scale_, 1 / np.sqrt(area[sea]))
+        np.testing.assert_allclose(
+            abs(pca.transform(field)), abs(known.transform(weighted)), atol=1e-9
+        )
+    with pytest.raises(ValueError, match="must be 'cos_lat' or an array"):
+        as_source(field, weights="area")
+    with pytest.raises(ValueError, match="needs a coordinate called lat or"):
+        as_source(field.rename(lat="y"), weights="cos_lat")
+    with pytest.raises(ValueError, match="leave out points by `mask`"):
+        as_source(field, weights=area - 1)
+    with pytest.raises(ValueError, match="has the dimension 'depth'"):
+        as_source(field, weights=xr.DataArray(np.ones(3), dims="depth"))

@@ -1,0 +1,142 @@
+"""Spreadsheets from anywhere: bombs, cells far away, damage, links, and what is read of them."""
+
+import contextlib
+import pickle
+import random
+import zipfile
+
+import numpy as np
+import openpyxl
+import pytest
+from awkward_tables import BY_NAME, PLAIN, book, ods_rows, open_document
+
+from primedpca import PrimedPCA, as_source
+from primedpca.sources.base import whole
+from primedpca.sources.files import spreadsheets
+
+SHEET = "xl/worksheets/sheet1.xml"
+
+
+@pytest.fixture
+def path(tmp_path):
+    book(["a", "b"], *PLAIN)(tmp_path / "a.xlsx")
+    return tmp_path / "a.xlsx"
+
+
+def rewrite(path, **changed):
+    """Write some parts of a workbook anew, each by a function of its bytes."""
+    with zipfile.ZipFile(path) as packed:
+        parts = {name: packed.read(name) for name in packed.namelist()}
+    for name, change in changed.items():
+        parts[name] = change(parts.get(name, b""))
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, part in parts.items():
+            packed.writestr(name, part)
+
+
+def test_a_model_of_a_sheet_is_that_of_its_numbers(path):
+    model = PrimedPCA(1).fit(path)
+    np.testing.assert_allclose(model.mean_, np.mean(PLAIN, axis=0))
+    assert model.feature_names_in_.tolist() == ["a", "b"]
+    assert model.transform(path).shape == (3, 1)
+
+
+def test_small_files_that_unpack_to_much_are_refused(path, monkeypatch):
+    monkeypatch.setattr(spreadsheets, "FILE_BYTES", 2**24)
+    rewrite(path, **{"xl/media.xml": lambda _: bytes(2**25)})
+    assert path.stat().st_size < 2**17
+    with pytest.raises(ValueError, match=r"a\.xlsx: it unpacks to over 1 GB"):
+        as_source(path)
+
+
+def test_sizes_that_are_declared_wrong_are_refused(path):
+    rewrite(path, **{SHEET: lambda part: part + bytes(2**22)})
+    packed = path.read_bytes()
+    with zipfile.ZipFile(path) as archive:
+        size = archive.getinfo(SHEET).file_size
+    # The central directory says that the part is short, so that a reader might not stop there.
+    path.write_bytes(packed.replace(size.to_bytes(4, "little"), (1000).to_bytes(4, "little")))
+    with pytest.raises(ValueError, match=r"a\.xlsx is damaged"):
+        as_source(path)
+
+
+@pytest.mark.parametrize("place", [b"XFD1048576", b"ZZZZZZ1", b"A999999999"])
+def test_cells_far_away_are_refused(path, place):
+    rewrite(path, **{SHEET: lambda part: part.replace(b'r="B4"', b'r="' + place + b'"')})
+    with pytest.raises(ValueError, match=r"a\.xlsx: xl/worksheets/sheet1.xml has "):
+        as_source(path)
+
+
+def test_rows_without_places_are_counted(path):
+    def bare(part):
+        cells = b"<c><v>1</v></c>" * 5000
+        return part.replace(
+            b"</sheetData>", b"<row/>" * 10**6 + b"<row>" + cells + b"</row></sheetData>"
+        )
+
+    rewrite(path, **{SHEET: bare})
+    with pytest.raises(ValueError, match="reach to row 1000"):
+        as_source(path)
+
+
+def test_a_text_that_a_million_cells_share_is_refused(path, monkeypatch):
+    monkeypatch.setattr(spreadsheets, "TEXT_BYTES", 2**20)
+    shared = b"<sst><si><t>" + b"x" * 30_000 + b"</t></si></sst>"
+    cells = b"".join(b'<row><c t="s"><v>0</v></c></row>' for _ in range(1000))
+    rewrite(
+        path,
+        **{
+            "xl/sharedStrings.xml": lambda _: shared,
+            SHEET: lambda part: part.replace(b"</sheetData>", cells + b"</sheetData>"),
+        },
+    )
+    with pytest.raises(ValueError, match="of text"):
+        as_source(path)
+
+
+def test_repeated_cells_of_an_open_document_are_refused(tmp_path):
+    cell = '<table:table-cell office:value-type="float" office:value="1" {}/>'
+    many = cell.format('table:number-columns-repeated="16384"')
+    rows = f'<table:table-row table:number-rows-repeated="1000000">{many}</table:table-row>'
+    open_document(rows)(tmp_path / "a.ods")
+    with pytest.raises(ValueError, match=r"a\.ods: content\.xml has 16384 cells"):
+        as_source(tmp_path / "a.ods")
+    named = "<!DOCTYPE x [<!ENTITY a 'b'>]>"
+    open_document(ods_rows(["a"], [1.0]))(tmp_path / "b.ods")
+    rewrite(
+        tmp_path / "b.ods", **{"content.xml": lambda p: p.replace(b"?>", f"?>{named}".encode(), 1)}
+    )
+    with pytest.raises(ValueError, match=r"b\.ods: it defines entities"):
+        as_source(tmp_path / "b.ods")
+
+
+def test_links_are_not_followed_and_formulas_not_run(tmp_path):
+    made = openpyxl.Workbook()
+    for row in (["a", "b"], [1, "='file:///etc/[passwd]x'!A1"], [2, "=1+1"], [3, 4]):
+        made.active.append(row)
+    made.save(tmp_path / "a.xlsx")
+    found = whole(as_source(tmp_path / "a.xlsx"))  # they have no saved values
+    np.testing.assert_array_equal(found, [[1, np.nan], [2, np.nan], [3, 4]])
+
+
+def test_damaged_workbooks_are_errors(path):
+    whole_file, rng = path.read_bytes(), random.Random(0)
+    for _ in range(150):
+        data = bytearray(whole_file)
+        for _ in range(rng.randint(1, 4)):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        path.write_bytes(data[: rng.randrange(1, len(data) + 1)] if rng.random() < 0.3 else data)
+        with contextlib.suppress(ValueError, OSError):  # nothing else, above all no panic
+            whole(as_source(path))
+
+
+def test_a_workbook_is_pickled_with_its_numbers(path):
+    again = pickle.loads(pickle.dumps(as_source(path)))
+    path.unlink()
+    np.testing.assert_array_equal(whole(again), PLAIN)
+
+
+def test_a_sheet_of_a_workbook_is_named(tmp_path):
+    path = BY_NAME["two_sheets.xlsx"].write(tmp_path)
+    with pytest.raises(ValueError, match="there is no `sheet`='x'; there are 'Sheet', 'more', 'no"):
+        as_source(path, sheet="x")

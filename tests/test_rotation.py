@@ -1,0 +1,87 @@
+"""Rotations, compared with factor_analyzer 0.5.1 and with their definitions."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_wine
+
+from primedpca import PrimedPCA
+from primedpca.rotation import promax, varimax
+
+# The first three rows that factor_analyzer's Rotator (max_iter=5000, tol=1e-14) returns for the
+# scaled loadings of four components of standardised wines, sorted and signed as here.
+VARIMAX = [
+    [0.162479, 0.814596, -0.210559, -0.120446],
+    [-0.160817, -0.06035, -0.792413, 0.178987],
+    [0.062171, 0.345958, -0.041366, 0.859241],
+]
+PROMAX = [
+    [0.078273, 0.818931, 0.2303, -0.125589],
+    [0.156281, -0.081543, 0.869686, 0.146207],
+    [0.107349, 0.335085, 0.011239, 0.875455],
+]
+
+
+@pytest.fixture(scope="module")
+def wines():
+    wines = PrimedPCA(4, scale="std").fit(load_wine().data)
+    return wines.components_.T * np.sqrt(wines.explained_variance_)
+
+
+def criterion(loadings):
+    rows = loadings / np.linalg.norm(loadings, axis=1, keepdims=True)
+    return (rows**2).var(axis=0).sum()
+
+
+def test_varimax_is_that_of_factor_analyzer(wines):
+    found = varimax(wines)
+    np.testing.assert_allclose(found.loadings[:3], VARIMAX, atol=1e-6)
+    np.testing.assert_allclose(found.matrix.T @ found.matrix, np.eye(4), atol=1e-12)
+    np.testing.assert_allclose(wines @ found.matrix, found.loadings, atol=1e-12)
+    np.testing.assert_array_equal(found.correlations, np.eye(4))
+
+
+def test_promax_is_that_of_factor_analyzer(wines):
+    found = promax(wines)
+    np.testing.assert_allclose(found.loadings[:3], PROMAX, atol=1e-6)
+    np.testing.assert_allclose(np.diag(found.correlations), 1, atol=1e-12)
+    # Loadings and correlations of the components together give the same covariances.
+    rebuilt = found.loadings @ found.correlations @ found.loadings.T
+    np.testing.assert_allclose(rebuilt, wines @ wines.T, atol=1e-10)
+
+
+def test_no_turn_of_two_components_improves_varimax(wines):
+    best = criterion(varimax(wines).loadings)
+    for i in range(4):
+        for j in range(i):
+            for angle in (-0.05, 0.05, 0.8):
+                turn = np.eye(4)
+                turn[[i, j], [i, j]] = np.cos(angle)
+                turn[i, j], turn[j, i] = np.sin(angle), -np.sin(angle)
+                assert criterion(varimax(wines).loadings @ turn) < best
+    assert best > criterion(wines)
+
+
+def test_a_simple_structure_is_found_again():
+    rng = np.random.default_rng(0)
+    simple = np.kron(np.eye(3), np.ones((6, 1))) * rng.uniform(0.5, 1, (18, 1))
+    turn = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+    for rotate in (varimax, promax):
+        found = rotate(simple @ turn).loadings
+        order = np.argsort(-(simple**2).sum(axis=0))
+        np.testing.assert_allclose(found, simple[:, order], atol=1e-6)
+
+
+def test_one_component_and_columns_of_zeros():
+    one = np.array([[0.5], [0.0], [-0.9]])
+    np.testing.assert_array_equal(varimax(one).loadings, -one)
+    found = promax(np.array([[1.0, 1.0], [0.0, 0.0], [1.0, -1.0]])).loadings
+    assert np.isfinite(found).all()
+
+
+def test_bad_loadings_are_refused():
+    with pytest.raises(ValueError, match=r"shape \(d > 0, k > 0\), got \(3,\)"):
+        varimax(np.ones(3))
+    with pytest.raises(ValueError, match="non-finite"):
+        varimax(np.full((3, 2), np.nan))
+    with pytest.raises(ValueError, match="`power`=0 must be"):
+        promax(np.eye(3), power=0)

@@ -1,0 +1,104 @@
+"""The short way of `transform` for small arrays: the scores and errors of the long one."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_wine
+
+from primedpca import PrimedPCA, estimator
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(700, 40)) * np.arange(1, 41) + 20
+OPTIONS = [
+    {},
+    {"whiten": True},
+    {"scale": "std"},
+    {"scale": "std", "whiten": True},
+    {"center": False},
+    {"missing": "mean"},
+]
+
+
+def long_way(pca, x, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(estimator, "SMALL_BYTES", 0)
+        return pca.transform(x)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("rows", [1, 3, 700])
+def test_scores_are_those_of_the_long_way(rows, options, dtype, monkeypatch):
+    pca = PrimedPCA(5, random_state=0, **options).fit(X.astype(dtype))
+    some = X[:rows].astype(dtype)
+    short = pca._scores_at_once(some)
+    true = (some.astype(np.float64) - pca.mean_) / (1 if pca.scale_ is None else pca.scale_)
+    true = true @ pca.components_.T.astype(np.float64)
+    true /= np.sqrt(pca.explained_variance_) if pca.whiten else 1
+    close = {"rtol": 1e-3, "atol": 1e-3} if dtype == "float32" else {"rtol": 1e-10, "atol": 1e-10}
+    assert short.dtype == dtype
+    np.testing.assert_allclose(short, true, **close)
+    np.testing.assert_allclose(short, long_way(pca, some, monkeypatch), **close)
+
+
+def test_rows_with_a_large_mean_keep_their_digits():
+    far = X + 1e9
+    pca = PrimedPCA(3, random_state=0).fit(far)
+    true = (far - pca.mean_) @ pca.components_.T
+    np.testing.assert_allclose(pca.transform(far[:5]), true[:5], rtol=1e-9)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_values_that_are_not_finite_raise_the_same_error(value, monkeypatch):
+    pca = PrimedPCA(3, random_state=0).fit(X)
+    bad = X[:4].copy()
+    bad[2, 7] = value
+    said = []
+    for call in (pca.transform, lambda x: long_way(pca, x, monkeypatch)):
+        with pytest.raises(ValueError, match=r"non-finite|NaN|inf") as error:
+            call(bad)
+        said.append(str(error.value))
+    assert said[0] == said[1]
+
+
+def test_missing_values_are_filled():
+    pca = PrimedPCA(3, missing="mean", random_state=0).fit(X)
+    gap, mean = X[:1].copy(), X[:1].copy()
+    gap[0, 5], mean[0, 5] = np.nan, pca.mean_[5]
+    np.testing.assert_allclose(pca.transform(gap), pca.transform(mean), rtol=1e-10)
+
+
+def test_checks_of_columns_and_names_are_made():
+    pca = PrimedPCA(3, random_state=0)
+    with pytest.raises(Exception, match="not fitted yet"):
+        pca.transform(X)
+    pca.fit(X)
+    with pytest.raises(ValueError, match="X has 10 features, but PrimedPCA is expecting 40"):
+        pca.transform(X[:, :10])
+    with pytest.raises(ValueError, match="Expected 2D array"):
+        pca.transform(X[0])
+    with pytest.raises(ValueError, match="minimum of 1"):
+        pca.transform(X[:0])
+    wine = load_wine(as_frame=True).data
+    named = PrimedPCA(3, random_state=0).fit(wine)
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        named.transform(wine.to_numpy())
+
+
+@pytest.mark.parametrize("change", [np.asfortranarray, lambda x: x[::-1][::-1]])
+def test_the_layout_of_an_array_does_not_matter(change):
+    pca = PrimedPCA(3, random_state=0).fit(X)
+    np.testing.assert_allclose(pca.transform(change(X)), pca.transform(X), rtol=1e-12, atol=1e-12)
+
+
+def test_other_types_take_the_long_way():
+    pca = PrimedPCA(3, random_state=0).fit(X)
+    np.testing.assert_allclose(pca.transform(X[:6].tolist()), pca.transform(X[:6]))
+    assert pca._scores_at_once(X[:6].astype("float32")) is None
+    assert pca._scores_at_once(np.ones((2, 40), dtype=int)) is None
+
+
+def test_rows_that_are_seen_in_batches_are_transformed():
+    pca = PrimedPCA(3)
+    pca.partial_fit(X[:300]).partial_fit(X[300:])
+    true = (X - X.mean(axis=0)) @ pca.components_.T
+    np.testing.assert_allclose(pca.transform(X[:2]), true[:2], rtol=1e-9)
