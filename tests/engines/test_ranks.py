@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from itertools import pairwise
 
 import numpy as np
@@ -11,7 +14,7 @@ import torch
 import torch.distributed as dist
 from clusters import cluster
 from rank_jobs import ERRORS, FITS, ROOM, SMALL, noise
-from rank_starts import Ranks
+from rank_starts import Ranks, free_port
 
 from primedpca import PrimedPCA
 from primedpca._core.checksum import checksum, mixed
@@ -215,6 +218,31 @@ def test_a_process_by_itself_is_the_only_rank_and_opens_no_connection():
     rows = PrimedPCA(3, engine=engine, random_state=0).fit(RankRows(X))
     np.testing.assert_array_equal(rows.components_, usual.components_)
     assert not dist.is_initialized()
+
+
+RELEASED = """
+import atexit, weakref
+import numpy as np
+from primedpca import PrimedPCA
+from primedpca.engines.torch.ranks import connect
+
+groups = []
+atexit.register(lambda: print([group() is None for group in groups]))  # after all others
+engine = PrimedPCA(2, engine="torch_distributed").fit(np.eye(6)).engine
+ranks = connect(600.0)
+groups += [weakref.ref(ranks._group), weakref.ref(ranks.world)]
+"""
+
+
+def test_groups_are_released_before_the_interpreter_ends():
+    """Otherwise gloo's threads may free their last arrays too late, which aborts the process."""
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "RANK": "0"}
+    place |= os.environ | {"WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", RELEASED], env=place, capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout == "[True, True]\n", done.stderr
+    assert done.returncode == 0
 
 
 def test_what_cannot_be_asked_for():

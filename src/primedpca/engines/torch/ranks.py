@@ -240,6 +240,19 @@ class Ranks:
             call(self._group, host, None if given is None else given.cpu())
             out.copy_(host)
 
+    def end(self) -> None:
+        """Release the groups, which joins their threads, while the interpreter still runs.
+
+        A thread of gloo that frees the arrays of its last message after that aborts the process.
+        """
+        if self.heartbeat is not None:
+            self.heartbeat.end()
+        groups = [group for group in (self.device_group, self._group) if group is not None]
+        if dist.is_initialized() and dist.group.WORLD is self.world:
+            for group in groups:
+                dist.destroy_process_group(group)
+        self.broken, self._group, self.device_group, self.world = True, None, None, None
+
     # -- lost ranks --------------------------------------------------------------------------
 
     @contextmanager
@@ -297,9 +310,11 @@ def connect(timeout: float) -> Ranks:
             _begin(timeout)
         known = _joined.get(timeout)
         if known is None or known.world is not dist.group.WORLD:  # a later group, in tests say
-            if known is not None and known.heartbeat is not None:
-                known.heartbeat.end()
+            if known is not None:
+                known.end()
             known = _joined[timeout] = _join(timeout)
+            atexit.unregister(_end)
+            atexit.register(_end)  # before what was registered earlier: the whole group ends last
     except RuntimeError as error:
         if isinstance(error, RankError):
             raise
@@ -323,6 +338,11 @@ def _begin(timeout: float) -> None:
     limit = timedelta(seconds=timeout)
     dist.init_process_group(backend, timeout=limit, **_agents_store(limit))
     atexit.register(lambda: dist.is_initialized() and dist.destroy_process_group())
+
+
+def _end() -> None:
+    for ranks in _joined.values():
+        ranks.end()
 
 
 def _agents_store(limit: timedelta) -> dict[str, Any]:
