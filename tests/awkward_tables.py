@@ -161,7 +161,7 @@ TABLES = [
     Table(
         "decimal_commas_in_quotes.csv",
         'a,b\n"1,5",2\n"3,25",5\n4,7\n',
-        "'1,5' in row 0: pass `decimal`=','",
+        "'1,5' in row 1: pass `decimal`=','",
         {"decimal": ","},
         [[1.5, 2], [3.25, 5], [4, 7]],
     ),
@@ -316,7 +316,7 @@ TABLES = [
     Table(
         "yes_and_no.csv",
         "a,b,c\n1,2,yes\n3,5,no\n4,7,yes\n",
-        "yes or no, 'yes' in row 0",
+        "yes or no, 'yes' in row 1",
         {"label_column": "c"},
         PLAIN,
     ),
@@ -352,15 +352,15 @@ TABLES = [
     Table(
         "categories.csv",
         "a,b,kind\n1,2,red\n3,5,blue\n4,7,red\n",
-        "'red' in row 0",
+        "'red' in row 1",
         {"numeric_only": True},
         PLAIN,
-        "'kind' ('red' in row 0)",
+        "'kind' ('red' in row 1)",
     ),
     Table(
         "one_typing_error.csv",
         "a,b\n1,2\n3,5\n4,7\n4,7\n8,O\n",
-        "'O' in row 4",
+        "'O' in row 5",
         {"na_values": "O"},
         [*PLAIN, [4, 7], [8, NAN]],
     ),

@@ -99,9 +99,9 @@ LINES = [
     (
         ("fit", "decimal.csv", "-k", "1", "--delimiter", ";"),
         1,
-        "'a' ('1,5' in row 0: pass `--decimal ,`)",
+        "'a' ('1,5' in row 1: pass `--decimal ,`)",
     ),
-    (("fit", "marks.csv", "-k", "1"), 1, "'a' ('?' in row 2: pass `--na-values '?'`)"),
+    (("fit", "marks.csv", "-k", "1"), 1, "'a' ('?' in row 3: pass `--na-values '?'`)"),
     (("fit", "holes.csv", "-k", "1"), 1, "DATA contain NaN: 1 non-finite value(s), "),
     (("fit", "holes.csv", "-k", "1", "--exclude", "id"), 1, "row 1, column 0 ('a, b') (rows"),
     (

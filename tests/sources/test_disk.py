@@ -623,7 +623,7 @@ def test_a_word_late_in_a_csv_is_named(tmp_path):
     path = tmp_path / "a.csv"
     write_csv(numbers((50, 3), "float64"), path)
     path.write_text(path.read_text() + "\n\n1.0,word,2.0\n")
-    with pytest.raises(ValueError, match=r"a\.csv .*'c1' \('word' in row 50\)"):
+    with pytest.raises(ValueError, match=r"a\.csv .*'c1' \('word' in row 51\)"):
         as_source(path)
     path.write_text("a,b\n")
     with pytest.raises(ValueError, match=r"a\.csv has no rows below its column names"):

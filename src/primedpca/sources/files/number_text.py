@@ -164,7 +164,7 @@ def remedy(entries: Iterable[str | None], own: Notation, start: int = 0) -> tupl
     own : Notation
         The options that were given.
     start : int, default=0
-        Number of the row of the first entry.
+        Index of the row of the first entry; messages count rows from 1.
 
     Returns
     -------
@@ -181,7 +181,7 @@ def remedy(entries: Iterable[str | None], own: Notation, start: int = 0) -> tupl
     if not bad:
         return "text", ""
     row, shown = bad[0]
-    what = f"{shortened(shown)!r} in row {row}"
+    what = f"{shortened(shown)!r} in row {row + 1}"
     texts = list(dict.fromkeys(entry for _, entry in known))[:LOOKED_AT]
     wrong = list(dict.fromkeys(entry for _, entry in bad))[:LOOKED_AT]
     if all(DATE.fullmatch(entry) or TIME.fullmatch(entry) for entry in wrong):
