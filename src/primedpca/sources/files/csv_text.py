@@ -152,6 +152,8 @@ class CSVSource(table_columns.TableRows):
             self._leave_out(dict.fromkeys(names[~present], "no values"))
             self._use(names[present].tolist())
             self._first = base.read_only(np.ascontiguousarray(self._first[:, present]))
+        if columns is None and self._nameless in self.column_names:
+            self._refuse_short_header()
         shape = self.shape[0], len(self.column_names)
         self.shape = common.check_matrix(self.path, shape, self.dtype)
         if header is not False:
@@ -245,9 +247,12 @@ class CSVSource(table_columns.TableRows):
         usual = max(counts, key=lambda count: (counts[count], count))
         names = [name.strip() for name in rows[0]]
         below = next((row for row in rows[1:] if len(row) == usual), [])
+        self._nameless: str | None = None
         if named and len(names) == usual - 1 and any(map(reads_as_number, below)):
             # R writes row names without a name for them; others end every row with a delimiter.
-            names = ["", *names] if below[-1].strip() else [*names, ""]
+            place = 0 if below[-1].strip() else usual - 1
+            names.insert(place, "")
+            self._nameless = table_columns.UNNAMED.format(place)
         late = table_columns.late_header(rows) if named else None
         if len(names) != usual:
             late = next(i for i, row in enumerate(rows) if len(row) == usual)
@@ -256,6 +261,22 @@ class CSVSource(table_columns.TableRows):
         if not named:
             return [f"f{j}" for j in range(usual)], names
         return table_columns.unique_names(names), names
+
+    def _refuse_short_header(self) -> None:
+        """Refuse a first line that lacks a name, unless row names or nothing are in its column.
+
+        Any name may be the one that is missing, and others would stand at wrong columns.
+        """
+        usual, remedy = len(self._names), "correct the line"
+        if self._nameless == self._names[0]:
+            name = f"`id_column`={self._nameless!r}"
+            remedy = (
+                f"pass {name} if the first column names the rows, as R writes them, or {remedy}"
+            )
+        raise ValueError(
+            f"{self.path} has {count_words(usual - 1, 'name')} in its first line for {usual} "
+            f"columns: {remedy}."
+        )
 
     def _refuse_first_line(self, lines: Any, begins: int, usual: int) -> None:
         """Refuse a table that begins in a later line, or has other lines between."""
