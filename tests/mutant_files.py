@@ -6,12 +6,16 @@ import csv
 import gzip
 import io
 import re
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
+import awkward_tables
 import numpy as np
+import openpyxl
 import scipy.io
 import scipy.sparse as sp
 
@@ -45,6 +49,54 @@ class Kind:
         for name in ("row_names", "feature_names", "labels"):
             getattr(source, name, None)
         return join([block for _, block in source.scan()], source.axis)
+
+
+# -- spreadsheets -----------------------------------------------------------------------------
+
+
+def _excel(folder: Path) -> Kind:
+    def strict(path: Path) -> np.ndarray:
+        (sheet,) = openpyxl.load_workbook(path, data_only=True).worksheets
+        rows = [row for row in sheet.iter_rows(values_only=True) if any(c is not None for c in row)]
+        return _numbers_of(rows)
+
+    awkward_tables.book(list("abcd"), *X.tolist())(folder / "a.xlsx")
+    return Kind(folder / "a.xlsx", strict)
+
+
+def _open_document(folder: Path) -> Kind:
+    def strict(path: Path) -> np.ndarray:
+        with zipfile.ZipFile(path) as packed:
+            root = ElementTree.fromstring(packed.read("content.xml"))
+        rows = []
+        for row in root.iter(f"{{{TABLE}}}table-row"):
+            if all(len(cell) == 0 and f"{{{OFFICE}}}value-type" not in cell.attrib for cell in row):
+                continue  # the empty rest of the sheet
+            cells = []
+            for cell in row:
+                assert cell.tag == f"{{{TABLE}}}table-cell"
+                assert not {name for name in cell.attrib if "repeated" in name}
+                kind = cell.get(f"{{{OFFICE}}}value-type")
+                assert kind in ("float", "string")
+                value = cell.get(f"{{{OFFICE}}}value")
+                cells.append(float(value) if kind == "float" else "".join(cell.itertext()))
+            rows.append(cells)
+        return _numbers_of(rows)
+
+    rows = awkward_tables.ods_rows(list("abcd"), *X.tolist())
+    awkward_tables.open_document(rows)(folder / "a.ods")
+    return Kind(folder / "a.ods", strict)
+
+
+def _numbers_of(rows: list[Any]) -> np.ndarray:
+    """The rows below the names; empty cells and columns as ours reads them."""
+    width = max(map(len, rows))
+    filled = [[*row, *[None] * (width - len(row))] for row in rows[1:]]
+    assert all(isinstance(cell, (int, float, str, type(None))) for row in filled for cell in row)
+    found = np.array(
+        [[np.nan if c is None else _number(str(c)) for c in row] for row in filled], float
+    )
+    return found[:, ~np.isnan(found).all(axis=0)]
 
 
 # -- NumPy and SciPy --------------------------------------------------------------------------
@@ -296,7 +348,12 @@ def _video(suffix: str, codec: str) -> Callable[[Path], Kind]:
 
 IMAGES = ("bmp", "gif", "jp2", "jpg", "pgm", "png", "tif", "webp")
 #: Kind -> what makes such a file in a folder.
+TABLE = "urn:oasis:names:tc:opendocument:xmlns:table:1.0"
+OFFICE = "urn:oasis:names:tc:opendocument:xmlns:office:1.0"
+
 KINDS: dict[str, Callable[[Path], Kind]] = {
+    "xlsx": _excel,
+    "ods": _open_document,
     "npy": _npy,
     "raw": _raw,
     "npz": _npz(np.savez),

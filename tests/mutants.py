@@ -115,7 +115,7 @@ def mutant(data: bytes, name: str, rng: random.Random) -> bytes:
     """A mutant of a file; of packed ones half are mutated inside, with the right checksum."""
     if name.endswith(".gz") and rng.random() < 0.5:
         return gzip.compress(mutated(gzip.decompress(data), rng))
-    if name.endswith(".npz") and rng.random() < 0.5:
+    if name.endswith((".npz", ".xlsx", ".ods")) and rng.random() < 0.5:
         with zipfile.ZipFile(io.BytesIO(data)) as old:
             held = {info: old.read(info) for info in old.infolist()}
         chosen = rng.choice(list(held))

@@ -110,6 +110,14 @@ def test_repeated_cells_of_an_open_document_are_refused(tmp_path):
         as_source(tmp_path / "b.ods")
 
 
+def test_a_number_without_its_value_is_refused(tmp_path):
+    open_document(ods_rows(["a"], [1.0], [2.0]).replace('office:value="2.0"', ""))(
+        tmp_path / "a.ods"
+    )
+    with pytest.raises(ValueError, match=r"a\.ods: row 3 has a cell with half of a number"):
+        as_source(tmp_path / "a.ods")
+
+
 def test_links_are_not_followed_and_formulas_not_run(tmp_path):
     made = openpyxl.Workbook()
     for row in (["a", "b"], [1, "='file:///etc/[passwd]x'!A1"], [2, "=1+1"], [3, 4]):

@@ -5,6 +5,7 @@ are ignored.  A sheet is read whole.
 """
 
 import io
+import math
 import os
 import re
 import zipfile
@@ -35,6 +36,12 @@ CELL = re.compile(rb"<(?:\w+:)?c[\s/>]")
 PLACE = re.compile(rb"""\sr\s*=\s*(?:"([^"]*)"|'([^']*)')""")
 REFERENCE = re.compile(rb"([A-Za-z]*)(\d{0,9})")
 VALUE = re.compile(rb"<(?:\w+:)?v>(\d{1,9})</")
+EXCEL = (
+    "http://schemas.openxmlformats.org/spreadsheetml/2006/main",
+    "http://purl.oclc.org/ooxml/spreadsheetml/main",
+)
+OPEN = "urn:oasis:names:tc:opendocument:xmlns:"
+NUMBERS = ("float", "percentage", "currency")  # types of cells of OpenDocument
 STRING_END = re.compile(rb"</(?:\w+:)?si>")
 
 
@@ -90,7 +97,9 @@ class SheetSource(table_columns.TableRows):
         rows = rows[next((i for i, row in enumerate(rows) if any(map(_text, row))), 0) :]
         names, raw = self._header(rows, header is not False)
         sign = self._notation.decimal
-        cells = [_column(column, sign) for column in zip(*rows[header is not False :], strict=True)]
+        with reading(self.path, "its cells"):
+            below = zip(*rows[header is not False :], strict=True)
+            cells = [_column(column, sign) for column in below]
         if not cells:
             raise ValueError(f"{self.path} has no rows below its column names.")
         arrow = need("pyarrow", "spreadsheets")
@@ -211,6 +220,8 @@ def _column(cells: tuple[Any, ...], decimal: str) -> Any:
     """Cells as an Arrow array: numbers, booleans, dates or text, with this decimal sign."""
     arrow = need("pyarrow", "spreadsheets")
     held = [None if cell == "" else cell for cell in cells]
+    if not all(math.isfinite(cell) for cell in held if isinstance(cell, float)):
+        raise ValueError("a cell holds a number that is not finite.")
     kinds = {type(cell) for cell in held if cell is not None}
     if not kinds:
         return arrow.nulls(len(held))
@@ -291,15 +302,18 @@ def _check_area(name: str, rows: int, width: int, cells: int) -> None:
 
 
 def _check_sheet(name: str, part: bytes, strings: bytes) -> None:
-    """Refuse a sheet of Excel that would fill the memory."""
-    per_row = [len(CELL.findall(row)) for row in ROW.split(part)]
+    """Refuse a sheet of Excel that is malformed or would fill the memory."""
+    _check_xml(name, part)
+    lines = ROW.split(part)
+    per_row = [len(CELL.findall(row)) for row in lines]
     rows, width = 0, {b""}
-    for one, other in PLACE.findall(part):
-        place = REFERENCE.fullmatch(one or other)
-        if place is None or len(place[1]) > 5:
-            raise common.UnfitError(f"{name} has a cell at {(one or other)[:20]!r}.")
-        rows = max(rows, int(place[2] or 0))
-        width.add(place[1].upper())
+    for line in lines[1:]:
+        places = [_place(name, one or other) for one, other in PLACE.findall(line)]
+        numbers = {int(number) for _, number in places if number}
+        if len(numbers) > 1:
+            raise common.UnfitError(f"{name} has cells of rows {sorted(numbers)[:2]} in one row.")
+        rows = max(rows, *numbers, 0)
+        width.update(letters.upper() for letters, _ in places)
     # A row or cell without a place follows the one before.
     _check_area(name, rows + len(per_row), max(map(_number, width)) + max(per_row), sum(per_row))
     lengths = np.diff([0, *(found.end() for found in STRING_END.finditer(strings))])
@@ -309,6 +323,27 @@ def _check_sheet(name: str, part: bytes, strings: bytes) -> None:
             raise common.UnfitError(f"{name} has over 2 GB of text. Save it as CSV.")
 
 
+def _place(name: str, text: bytes) -> tuple[bytes, bytes]:
+    """Return the letters and the number of a reference such as ``B3``; a row has no letters."""
+    place = REFERENCE.fullmatch(text)
+    if place is None or len(place[1]) > 5:
+        raise common.UnfitError(f"{name} has a cell at {text[:20]!r}.")
+    return place[1], place[2]
+
+
+def _check_xml(name: str, part: bytes) -> None:
+    """Refuse a sheet that is not well-formed, or not a sheet of Excel."""
+    parser = _parser()
+
+    def begin(tag: str, _: Any) -> None:
+        if tag.rpartition(":")[0] not in EXCEL:
+            raise common.UnfitError(f"{name} is not a sheet of Excel.")
+        parser.StartElementHandler = None  # the others need no time
+
+    parser.StartElementHandler = begin
+    parser.Parse(part, True)
+
+
 class _Extent:
     """Rows, columns and filled cells of the sheets of an OpenDocument, repeats included."""
 
@@ -316,15 +351,19 @@ class _Extent:
         self.rows = self.width = self.cells = 0
         self._row = self._column = self._last = 0
         self._repeat = 1
-        parser = expat.ParserCreate()
+        self._found: set[str] = set()
+        parser = _parser()
         parser.StartElementHandler, parser.EndElementHandler = self._begin, self._end
-        parser.EntityDeclHandler = self._refuse
         parser.Parse(part, True)
+        # The reader goes by prefixes alone.
+        if not {f"{OPEN}office:1.0:document-content", f"{OPEN}table:1.0:table"} <= self._found:
+            raise common.UnfitError("it has no table.")
 
     def _begin(self, tag: str, attributes: dict[str, str]) -> None:
         kind = tag.rpartition(":")[2]
         own = {key.rpartition(":")[2]: value for key, value in attributes.items()}
-        if kind == "table":
+        if kind in ("table", "document-content"):
+            self._found.add(tag)
             self._row = 0
         elif kind == "table-row":
             self._repeat = int(own.get("number-rows-repeated", 1))
@@ -333,6 +372,8 @@ class _Extent:
             self._column += int(own.get("number-columns-repeated", 1))
         if kind == "p" or "value-type" in own:
             self._last = self._column
+        if (own.get("value-type") in NUMBERS) != ("value" in own):
+            raise common.UnfitError(f"row {self._row + 1} has a cell with half of a number.")
 
     def _end(self, tag: str) -> None:
         if tag.rpartition(":")[2] == "table-row":
@@ -341,8 +382,16 @@ class _Extent:
                 self.rows, self.width = max(self.rows, self._row), max(self.width, self._last)
                 self.cells += self._last
 
-    def _refuse(self, *_: Any) -> None:
+
+def _parser() -> Any:
+    """Return a strict parser of XML: the reader of workbooks takes what is malformed, too."""
+
+    def refuse(*_: Any) -> None:
         raise common.UnfitError("it defines entities.")
+
+    parser = expat.ParserCreate(namespace_separator=":")
+    parser.EntityDeclHandler = refuse
+    return parser
 
 
 def _number(letters: bytes) -> int:
