@@ -18,7 +18,7 @@ from primedpca._certify.certifiers import Proof
 from primedpca._certify.checked import CheckedCertifier, Mapped
 from primedpca._certify.checks import Check, Findings, tau
 from primedpca._certify.inertia import factorised, times_square
-from primedpca._core.arrays import to_numpy
+from primedpca._core.arrays import is_numpy_array, to_numpy
 from primedpca._core.orthonormal import combine, multiplied, orthonormalise, small_eigh
 from primedpca._operator.operator import Centred
 from primedpca.priming.block_krylov import KrylovState, looked
@@ -79,6 +79,8 @@ class CheckedSquare:
         else:
             check.multiply(check.omega[:, :0])
             square = wide.covariance() if right else wide.gram()
+        if is_numpy_array(square) and square.flags.f_contiguous:
+            square = square.T  # it is symmetric, and products with rows are twice as fast
         self.square, square = square, self.narrow(square)
         self.sound = bool(xp.all(xp.isfinite(square)))
         return square
