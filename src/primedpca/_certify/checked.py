@@ -297,12 +297,16 @@ class CheckedCertifier(NoCertifier):
 
     def _depart(self, state: KrylovState, rho: float) -> None:
         """Deflate the random vectors with the basis as it is."""
+        seed = (self._seed, 8, len(self._changes), self._origin)
+        self._riders = Riders(self.check, state, rho, self._share_of_departure(), seed)
+
+    def _share_of_departure(self) -> float:
+        """Return the part of the failure probability that the next departure has."""
         # The parts of all departures, the sum of 1 / (r (r + 1)), add up to at most 1.
         self._departures += 1
         share = self._failure / 2 / (self._departures * (self._departures + 1))
         self.spent += share
-        seed = (self._seed, 8, len(self._changes), self._origin)
-        self._riders = Riders(self.check, state, rho, share, seed)
+        return share
 
     def _ride_alone(self, state: KrylovState, k: int) -> None:
         """Multiply the random vectors in passes of their own until they show what is missed."""

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from primedpca._certify.bounds import UNIT, Evidence, spectral_norm
+from primedpca._certify.bounds import UNIT, Evidence, spectral_norm, upper
 from primedpca._certify.certifiers import Proof
-from primedpca._certify.checked import CheckedCertifier, Mapped
+from primedpca._certify.checked import FEW, CheckedCertifier, Mapped
 from primedpca._certify.checks import Check, Findings, tau
 from primedpca._certify.inertia import factorised, times_square
 from primedpca._core.arrays import is_numpy_array, to_numpy
@@ -33,6 +33,8 @@ SETTLED = 1e-2
 MORE = 16
 #: Directions of residuals that are shorter than this part of the top variance count as errors.
 FLOOR = 1e-10
+#: A ride costs as much as this part of the order of a matrix adds to its factorisation.
+ORDER = 256
 #: Part of the tolerance that must be within reach before the matrix is factorised.
 NEAR = 0.8
 
@@ -180,12 +182,35 @@ class ExplicitCertifier(CheckedCertifier):
             ahead = (values[:k] - sigma) * NEAR * self.tol
             if not last and bool((sizes[:k] > ahead).any()):
                 return
-            found = self._factorise(state, j, sigma)
+            found = self._ridden(state, k, j) if position < 0.8 else math.inf
+            if not found < sigma + 0.5 * (high - sigma):
+                found = self._factorise(state, j, sigma)
             if found < high:
                 self._known = np.append(np.full(j, np.inf), found)
                 return
         # Again when the basis has grown.
         self._attempts = state.step + state.step // 4 + 1
+
+    def _ridden(self, state: KrylovState, k: int, j: int) -> float:
+        """Return a bound on the eigenvalue after the first ``j`` from a few rides, or infinity.
+
+        Where the spectrum falls, they cost less than a factorisation.
+        """
+        rides, order = self._rides(state, k) + 1, state.projected.shape[0]
+        dear = rides > FEW or self.check.z.shape[0] < ORDER * (rides + 1)
+        if dear or state.variances.size < order:
+            return math.inf
+        self._depart(state, self._edge(state, k))
+        assert self._riders is not None
+        for _ in range(rides):
+            self._riders.ride(multiplied(state.square, self._riders.board(state.square.dtype)))
+        share = self._share_of_departure()
+        seed = (self._seed, 10, self._departures, self._origin)
+        findings = self.check.look(state, share / 2, seed)
+        evidence = self._evidence(state, findings, k, share, False)
+        # They have shown what this basis misses; the proof is of the leading Ritz vectors.
+        self._riders, self._best, self._at = None, math.inf, 0
+        return math.inf if evidence is None else float(upper(evidence)[j])
 
     def _factorise(self, state: KrylovState, j: int, sigma: float) -> float:
         """Return a bound on the eigenvalue after the first ``j``, or infinity.
@@ -199,9 +224,7 @@ class ExplicitCertifier(CheckedCertifier):
         factor = vectors * data.like.asarray(np.sqrt(np.maximum(state.variances[:j], 0.0)))
         factor = self.operator.narrow(factor)
         triangle = factorised(state.square, factor, sigma)
-        self._departures += 1
-        share = self._failure / 2 / (self._departures * (self._departures + 1))
-        self.spent += share
+        share = self._share_of_departure()
         if triangle is None:
             return math.inf
         product, size = times_square(triangle, check.omega)
