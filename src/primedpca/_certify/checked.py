@@ -343,12 +343,19 @@ class CheckedCertifier(NoCertifier):
         return float(certificate_of(evidence, k, None, "", 0.0).counted_bounds().max())
 
     def _may_prove(self, state: KrylovState, k: int) -> bool:
-        """Whether the random vectors would prove something if nothing had been rounded."""
+        """Whether the random vectors could prove ``tol`` if nothing had been rounded."""
         trace = self.wide.total - float(state.variances.sum())
         best = min(self._best, trace)
         if self._riders is not None:
             best = min(best, self._riders.missed(NOTHING_FOUND))
-        return best < float(state.variances[k - 1])
+        best, values = max(best, 0.0), state.variances[:k]
+        if not best < float(values[-1]):
+            return False
+        sizes = np.linalg.norm(state.residual[:, :k], axis=0)
+        if self.priming.side == "left":
+            sizes *= np.sqrt(best / values)
+        # No bound on an angle is smaller than this.
+        return bool((sizes <= self.tol * (values - best)).all())
 
     def _count(self, state: KrylovState) -> int:
         """Return the number of components, by the variances as they are."""
