@@ -172,7 +172,9 @@ class ExplicitCertifier(CheckedCertifier):
         p = min(settled, k + MORE, values.size)
         if p <= k or state.step < self._attempts:
             return
-        j = k + int(np.argmax(values[k - 1 : p - 1] - values[k:p]))
+        # A wide gap, and far from the last component: its angle needs that distance.
+        gaps, distances = values[k - 1 : p - 1] - values[k:p], values[k - 1] - values[k:p]
+        j = k + int(np.argmax(gaps * distances))
         high, low = float(values[j - 1]), float(values[j])
         # What the Ritz value lacks of the eigenvalue is of second order in its residual.
         close = float(sizes[j]) < 0.2 * (high - low)
