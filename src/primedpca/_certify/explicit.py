@@ -1,9 +1,9 @@
-"""Certifier of an explicit matrix: block Krylov on it, one factorisation, and a check of both.
+"""Certifier of an explicit matrix: block Krylov on it, a bound on the rest, a check of both.
 
 The covariance or Gram matrix of float32 products has some error, which the same pass shows to a
 few random vectors.  Block Krylov then multiplies the matrix instead of the data; the vectors check
-that as well.  A Cholesky factorisation in the same arithmetic, checked by the same vectors, bounds
-what was missed; see docs/certificates.md, section 9.
+that as well.  A few products of these vectors with the matrix bound what was missed or, on a flat
+spectrum, a Cholesky factorisation in the same arithmetic; see docs/certificates.md, section 9.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class CheckedSquare:
 class ExplicitCertifier(CheckedCertifier):
     """Certifier of block Krylov that multiplies an explicit matrix, in any arithmetic.
 
-    Once the components have settled, the matrix is factorised; the bound on an eigenvalue that
-    this proves holds for all later steps.  Only the leading Ritz vectors, up to that eigenvalue,
+    Once the components have settled, rides or a factorisation bound an eigenvalue behind them,
+    which holds for all later steps.  Only the leading Ritz vectors, up to that eigenvalue,
     take part in the proof.
     """
 
@@ -141,7 +141,7 @@ class ExplicitCertifier(CheckedCertifier):
         return self._proof(state, min(self._count(state), state.variances.size), True)
 
     def _proof(self, state: KrylovState, k: int, last: bool) -> Proof | None:
-        """Factorise, if that was not done and is worth its price, and prove."""
+        """Bound an eigenvalue, if that was not done and is worth its price, and prove."""
         full = state.projected.shape[0] >= self.check.z.shape[0]
         # Whether there is a look depends on the random vectors, so that every step counts.
         self._share()
@@ -162,10 +162,10 @@ class ExplicitCertifier(CheckedCertifier):
         return proof
 
     def _bound(self, state: KrylovState, k: int, last: bool) -> None:
-        """Bound an eigenvalue by a factorisation, if the proof would then be near.
+        """Bound an eigenvalue by a few rides or a factorisation, if the proof would then be near.
 
-        All choices follow from the Ritz values alone; the sequence of factorisations that would
-        be made does not depend on the random vectors.
+        All choices follow from the Ritz values alone; the sequence of rides and factorisations
+        that would be made does not depend on the random vectors.
         """
         values, sizes = state.variances, np.linalg.norm(state.residual, axis=0)
         settled = int(np.argmax(np.append(sizes > SETTLED * values, True)))
@@ -178,14 +178,14 @@ class ExplicitCertifier(CheckedCertifier):
         high, low = float(values[j - 1]), float(values[j])
         # What the Ritz value lacks of the eigenvalue is of second order in its residual.
         close = float(sizes[j]) < 0.2 * (high - low)
-        for position in (0.25 if close else 0.5, 0.8):
+        for position, first in ((0.25 if close else 0.5, True), (0.8, False)):
             sigma = low + position * (high - low)
             # Whether the angles that could be proven then are small enough, in first order.
             ahead = (values[:k] - sigma) * NEAR * self.tol
             if not last and bool((sizes[:k] > ahead).any()):
                 return
-            found = self._ridden(state, k, j) if position < 0.8 else math.inf
-            if not found < sigma + 0.5 * (high - sigma):
+            found = self._ridden(state, k, j) if first else math.inf
+            if not found < (sigma + high) / 2:
                 found = self._factorise(state, j, sigma)
             if found < high:
                 self._known = np.append(np.full(j, np.inf), found)
