@@ -140,8 +140,8 @@ class BlockKrylov(BasePriming):
     explicit : bool, default=False
         Whether to form the matrix of ``side``, the covariance or the Gram matrix, in the first
         step, and to multiply this matrix instead of the data: one pass in all, and one more from
-        the left.  A step then makes several products once the basis is large, and a basis of a
-        third of the dimensions is replaced by a full decomposition.
+        the left.  A step then makes several products while few directions are known or the basis
+        is large, and a basis of a third of the dimensions is replaced by a full decomposition.
 
     References
     ----------
