@@ -168,7 +168,9 @@ def angle_bounds(evidence: Evidence, k: int, up: np.ndarray) -> np.ndarray:
     if evidence.residual.size or evidence.columns is not None or evidence.skew:
         sine = np.minimum(sine, _block_sines(evidence, k, up))
     # else: of a full decomposition, the block bound is never smaller by more than 2 e / gap.
-    return arcsines_up(sine)
+    found = arcsines_up(sine)
+    vars(evidence)["_angles"] = (k, up, np.array(found))  # asked for twice in a look
+    return found
 
 
 def _sizes(evidence: Evidence) -> np.ndarray:

@@ -52,6 +52,8 @@ ALONG = 10
 FEW, GOOD = 4, 0.02
 #: Steps that the priming goes on after it has settled, before they ride alone.
 PATIENCE = 2
+#: Ratio of variances below which rounding errors in float64 are far below the unit of float32.
+MILD = 1e4
 #: Smallest variance that is looked for, in the largest.
 LEAST = 1e-12
 #: Number of times that they ride alone before a proof is given up as too costly.
@@ -297,12 +299,16 @@ class CheckedCertifier(NoCertifier):
 
     def _depart(self, state: KrylovState, rho: float) -> None:
         """Deflate the random vectors with the basis as it is."""
+        seed = (self._seed, 8, len(self._changes), self._origin)
+        self._riders = Riders(self.check, state, rho, self._share_of_departure(), seed)
+
+    def _share_of_departure(self) -> float:
+        """Return the part of the failure probability that the next departure has."""
         # The parts of all departures, the sum of 1 / (r (r + 1)), add up to at most 1.
         self._departures += 1
         share = self._failure / 2 / (self._departures * (self._departures + 1))
         self.spent += share
-        seed = (self._seed, 8, len(self._changes), self._origin)
-        self._riders = Riders(self.check, state, rho, share, seed)
+        return share
 
     def _ride_alone(self, state: KrylovState, k: int) -> None:
         """Multiply the random vectors in passes of their own until they show what is missed."""
@@ -337,12 +343,19 @@ class CheckedCertifier(NoCertifier):
         return float(certificate_of(evidence, k, None, "", 0.0).counted_bounds().max())
 
     def _may_prove(self, state: KrylovState, k: int) -> bool:
-        """Whether the random vectors would prove something if nothing had been rounded."""
+        """Whether the random vectors could prove ``tol`` if nothing had been rounded."""
         trace = self.wide.total - float(state.variances.sum())
         best = min(self._best, trace)
         if self._riders is not None:
             best = min(best, self._riders.missed(NOTHING_FOUND))
-        return best < float(state.variances[k - 1])
+        best, values = max(best, 0.0), state.variances[:k]
+        if not best < float(values[-1]):
+            return False
+        sizes = np.linalg.norm(state.residual[:, :k], axis=0)
+        if self.priming.side == "left":
+            sizes *= np.sqrt(best / values)
+        # No bound on an angle is smaller than this.
+        return bool((sizes <= self.tol * (values - best)).all())
 
     def _count(self, state: KrylovState) -> int:
         """Return the number of components, by the variances as they are."""
@@ -624,7 +637,10 @@ class CheckedCertifier(NoCertifier):
             b = _small(self.wide.wide(state.newest), known, rest, these)
             found = self._right(theta, b, (e, each), phi, floor, alpha)
             mapped = mapped._replace(evidence=found[0], up=found[1])
-        # They are orthonormal up to rounding in float64.
+        # They are orthonormal up to rounding in float64, about its unit times theta_1 / theta_k.
+        near = float(theta[0]) < MILD * float(theta[k - 1])
+        if near and dtype_name(self.operator.like.dtype) == "float32":
+            return mapped  # the cast to float32 makes them more skew than they are
         return mapped._replace(vectors=orthonormalise(mapped.vectors, times=1)[0])
 
     def _right(

@@ -9,6 +9,7 @@ them; see docs/certificates.md, section 9.  On the left side ``C`` stands for ``
 from __future__ import annotations
 
 import math
+import operator
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -99,7 +100,7 @@ class Check:
         self.omega = wide.like.asarray(drawn)
         self.lengths = np.linalg.norm(drawn, axis=0)
         self.norm = float(np.linalg.norm(drawn))
-        self.taken, self._first = 0, None
+        self._taken: tuple[Array, ...] = ()
         self.vo = self.vz = np.zeros((0, self.s))
         self.z: Array = None
 
@@ -119,15 +120,16 @@ class Check:
 
     def take(self, basis: tuple[Array, ...]) -> None:
         """Form ``V^T Omega`` and ``V^T Z`` of the blocks that are new."""
-        if basis[0] is not self._first:  # a restart has replaced the blocks
-            self.taken, self.vo, self.vz = 0, self.vo[:0], self.vz[:0]
-            self._first = basis[0]
-        if len(basis) > self.taken:
+        done = len(self._taken)
+        if len(basis) < done or any(map(operator.is_not, self._taken, basis)):
+            # A restart has replaced the blocks, or some have been joined.
+            done, self.vo, self.vz = 0, self.vo[:0], self.vz[:0]
+        if len(basis) > done:
             xp = self.wide.like.xp
-            found = inner_products(basis[self.taken :], xp.concat([self.omega, self.z], axis=1))
+            found = inner_products(basis[done:], xp.concat([self.omega, self.z], axis=1))
             self.vo = np.concatenate([self.vo, found[:, : self.s]])
             self.vz = np.concatenate([self.vz, found[:, self.s :]])
-            self.taken = len(basis)
+        self._taken = basis
 
     def look(self, state: KrylovState, share: float, seed: Any) -> Findings:
         """Bound the errors of a basis that was made without any knowledge of the vectors.

@@ -1,9 +1,9 @@
-"""Certifier of an explicit matrix: block Krylov on it, one factorisation, and a check of both.
+"""Certifier of an explicit matrix: block Krylov on it, a bound on the rest, a check of both.
 
 The covariance or Gram matrix of float32 products has some error, which the same pass shows to a
 few random vectors.  Block Krylov then multiplies the matrix instead of the data; the vectors check
-that as well.  A Cholesky factorisation in the same arithmetic, checked by the same vectors, bounds
-what was missed; see docs/certificates.md, section 9.
+that as well.  A few products of these vectors with the matrix bound what was missed or, on a flat
+spectrum, a Cholesky factorisation in the same arithmetic; see docs/certificates.md, section 9.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from primedpca._certify.bounds import UNIT, Evidence, spectral_norm
+from primedpca._certify.bounds import UNIT, Evidence, spectral_norm, upper
 from primedpca._certify.certifiers import Proof
-from primedpca._certify.checked import CheckedCertifier, Mapped
+from primedpca._certify.checked import FEW, CheckedCertifier, Mapped
 from primedpca._certify.checks import Check, Findings, tau
 from primedpca._certify.inertia import factorised, times_square
-from primedpca._core.arrays import to_numpy
+from primedpca._core.arrays import is_numpy_array, to_numpy
 from primedpca._core.orthonormal import combine, multiplied, orthonormalise, small_eigh
 from primedpca._operator.operator import Centred
 from primedpca.priming.block_krylov import KrylovState, looked
@@ -33,6 +33,8 @@ SETTLED = 1e-2
 MORE = 16
 #: Directions of residuals that are shorter than this part of the top variance count as errors.
 FLOOR = 1e-10
+#: A ride costs as much as this part of the order of a matrix adds to its factorisation.
+ORDER = 256
 #: Part of the tolerance that must be within reach before the matrix is factorised.
 NEAR = 0.8
 
@@ -79,6 +81,8 @@ class CheckedSquare:
         else:
             check.multiply(check.omega[:, :0])
             square = wide.covariance() if right else wide.gram()
+        if is_numpy_array(square) and square.flags.f_contiguous:
+            square = square.T  # it is symmetric, and products with rows are twice as fast
         self.square, square = square, self.narrow(square)
         self.sound = bool(xp.all(xp.isfinite(square)))
         return square
@@ -97,8 +101,8 @@ class CheckedSquare:
 class ExplicitCertifier(CheckedCertifier):
     """Certifier of block Krylov that multiplies an explicit matrix, in any arithmetic.
 
-    Once the components have settled, the matrix is factorised; the bound on an eigenvalue that
-    this proves holds for all later steps.  Only the leading Ritz vectors, up to that eigenvalue,
+    Once the components have settled, rides or a factorisation bound an eigenvalue behind them,
+    which holds for all later steps.  Only the leading Ritz vectors, up to that eigenvalue,
     take part in the proof.
     """
 
@@ -137,7 +141,7 @@ class ExplicitCertifier(CheckedCertifier):
         return self._proof(state, min(self._count(state), state.variances.size), True)
 
     def _proof(self, state: KrylovState, k: int, last: bool) -> Proof | None:
-        """Factorise, if that was not done and is worth its price, and prove."""
+        """Bound an eigenvalue, if that was not done and is worth its price, and prove."""
         full = state.projected.shape[0] >= self.check.z.shape[0]
         # Whether there is a look depends on the random vectors, so that every step counts.
         self._share()
@@ -158,32 +162,57 @@ class ExplicitCertifier(CheckedCertifier):
         return proof
 
     def _bound(self, state: KrylovState, k: int, last: bool) -> None:
-        """Bound an eigenvalue by a factorisation, if the proof would then be near.
+        """Bound an eigenvalue by a few rides or a factorisation, if the proof would then be near.
 
-        All choices follow from the Ritz values alone; the sequence of factorisations that would
-        be made does not depend on the random vectors.
+        All choices follow from the Ritz values alone; the sequence of rides and factorisations
+        that would be made does not depend on the random vectors.
         """
         values, sizes = state.variances, np.linalg.norm(state.residual, axis=0)
         settled = int(np.argmax(np.append(sizes > SETTLED * values, True)))
         p = min(settled, k + MORE, values.size)
         if p <= k or state.step < self._attempts:
             return
-        j = k + int(np.argmax(values[k - 1 : p - 1] - values[k:p]))
+        # A wide gap, and far from the last component: its angle needs that distance.
+        gaps, distances = values[k - 1 : p - 1] - values[k:p], values[k - 1] - values[k:p]
+        j = k + int(np.argmax(gaps * distances))
         high, low = float(values[j - 1]), float(values[j])
         # What the Ritz value lacks of the eigenvalue is of second order in its residual.
         close = float(sizes[j]) < 0.2 * (high - low)
-        for position in (0.25 if close else 0.5, 0.8):
+        for position, first in ((0.25 if close else 0.5, True), (0.8, False)):
             sigma = low + position * (high - low)
             # Whether the angles that could be proven then are small enough, in first order.
             ahead = (values[:k] - sigma) * NEAR * self.tol
             if not last and bool((sizes[:k] > ahead).any()):
                 return
-            found = self._factorise(state, j, sigma)
+            found = self._ridden(state, k, j) if first else math.inf
+            if not found < (sigma + high) / 2:
+                found = self._factorise(state, j, sigma)
             if found < high:
                 self._known = np.append(np.full(j, np.inf), found)
                 return
         # Again when the basis has grown.
         self._attempts = state.step + state.step // 4 + 1
+
+    def _ridden(self, state: KrylovState, k: int, j: int) -> float:
+        """Return a bound on the eigenvalue after the first ``j`` from a few rides, or infinity.
+
+        Where the spectrum falls, they cost less than a factorisation.
+        """
+        rides, order = self._rides(state, k) + 1, state.projected.shape[0]
+        dear = rides > FEW or self.check.z.shape[0] < ORDER * (rides + 1)
+        if dear or state.variances.size < order:
+            return math.inf
+        self._depart(state, self._edge(state, k))
+        assert self._riders is not None
+        for _ in range(rides):
+            self._riders.ride(multiplied(state.square, self._riders.board(state.square.dtype)))
+        share = self._share_of_departure()
+        seed = (self._seed, 10, self._departures, self._origin)
+        findings = self.check.look(state, share / 2, seed)
+        evidence = self._evidence(state, findings, k, share, False)
+        # They have shown what this basis misses; the proof is of the leading Ritz vectors.
+        self._riders, self._best, self._at = None, math.inf, 0
+        return math.inf if evidence is None else float(upper(evidence)[j])
 
     def _factorise(self, state: KrylovState, j: int, sigma: float) -> float:
         """Return a bound on the eigenvalue after the first ``j``, or infinity.
@@ -197,9 +226,7 @@ class ExplicitCertifier(CheckedCertifier):
         factor = vectors * data.like.asarray(np.sqrt(np.maximum(state.variances[:j], 0.0)))
         factor = self.operator.narrow(factor)
         triangle = factorised(state.square, factor, sigma)
-        self._departures += 1
-        share = self._failure / 2 / (self._departures * (self._departures + 1))
-        self.spent += share
+        share = self._share_of_departure()
         if triangle is None:
             return math.inf
         product, size = times_square(triangle, check.omega)

@@ -15,7 +15,7 @@ The factorisation may also run in any arithmetic, with random vectors that check
 from __future__ import annotations
 
 import math
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -184,15 +184,19 @@ def factorised(square: Array, factor: Array, sigma: float) -> Triangle | None:
     m = square.shape[0]
     count = max(1, round(m / TILE))
     edges = [slice(m * i // count, m * (i + 1) // count) for i in range(count)]
-    tiles: Triangle = [
-        [
-            np.asfortranarray(factor[rows] @ factor[columns].T - square[rows, columns])
-            for columns in edges[: i + 1]
-        ]
-        for i, rows in enumerate(edges)
-    ]
-    for i in range(count):
-        tiles[i][i][np.diag_indices(tiles[i][i].shape[0])] += sigma
+    places = [(i, j) for i in range(count) for j in range(i + 1)]
+
+    def form(place: tuple[int, int]) -> Array:
+        rows, columns = (edges[i] for i in place)
+        # In the order of LAPACK, by the transpose: the matrix is symmetric.
+        tile = factor[columns] @ factor[rows].T
+        tile -= square[columns, rows]
+        if rows == columns:
+            tile.reshape(-1)[:: tile.shape[0] + 1] += sigma
+        return tile.T
+
+    formed = iter(in_threads(form, places))
+    tiles: Triangle = [list(islice(formed, i + 1)) for i in range(count)]
     from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
     (trsm,), (potrf,) = (

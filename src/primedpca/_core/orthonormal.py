@@ -263,6 +263,9 @@ def _above(floor: float, z: Array) -> tuple[Array, np.ndarray]:
 
 def smallest(square: np.ndarray) -> float:
     """Return a lower bound on the smallest singular value, usually close to it."""
+    apart = float(np.linalg.norm(square.T @ square - np.eye(square.shape[1])))
+    if apart < 0.5:  # nearly orthonormal
+        return math.sqrt(1 - apart)
     try:
         return 1.0 / float(np.linalg.norm(np.linalg.inv(square)))
     except (np.linalg.LinAlgError, ZeroDivisionError):

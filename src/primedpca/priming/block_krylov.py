@@ -32,6 +32,8 @@ NOTHING = np.zeros((0, 0))
 BASIS_BYTES = 2**29
 #: With an explicit matrix a look costs more than a product: one after this part of the basis more.
 LOOKS = 8
+#: Angle in radians to which half of the directions are known some steps before the last.
+ROUGH = 0.1
 #: Ritz vectors beyond the directions wanted that are looked at.
 MORE = 32
 #: Columns to which its narrow blocks are joined.
@@ -138,8 +140,8 @@ class BlockKrylov(BasePriming):
     explicit : bool, default=False
         Whether to form the matrix of ``side``, the covariance or the Gram matrix, in the first
         step, and to multiply this matrix instead of the data: one pass in all, and one more from
-        the left.  A step then makes several products once the basis is large, and a basis of a
-        third of the dimensions is replaced by a full decomposition.
+        the left.  A step then makes several products while few directions are known or the basis
+        is large, and a basis of a third of the dimensions is replaced by a full decomposition.
 
     References
     ----------
@@ -180,7 +182,9 @@ class BlockKrylov(BasePriming):
             state = self._begun(state, data)
         if not self.explicit:
             return self._extended(state, data)
-        for _ in range(1 + state.step // LOOKS):
+        # While few directions are known at all, none of the next products is the last.
+        far = 2 * int((state.change < ROUGH).sum()) < state.n_directions
+        for _ in range((1 + state.step // LOOKS) * (2 if far else 1)):
             length, used = state.newest.shape[0], state.projected.shape[0]
             if used * PART > length > state.n_directions:
                 return _decomposed(state)
