@@ -96,6 +96,7 @@ class BlockSource(ABC):
     array: Any = None
     library: str | None = None
     nnz: int | None = None
+    map: str | None = None
     missing: str | None = None
     scale: Any = None
     on_disk: bool = False
@@ -108,13 +109,15 @@ class BlockSource(ABC):
     @property
     def traits(self) -> Traits:
         """The optional attributes in one record; names and counts only when they are asked for."""
-        files = self.paths or ([] if self.path is None else [self.path])
+        paths: tuple[str, ...] = ()
+        if files := self.paths or ([] if self.path is None else [self.path]):
+            paths = tuple(os.fspath(one) for one in files if isinstance(one, (str, os.PathLike)))
         return Traits(
             **dict(zip(_PLAIN, _plain_of(self), strict=True)),
             feature_names=partial(getattr, self, "feature_names"),
             row_names=partial(getattr, self, "row_names"),
             labels=partial(getattr, self, "labels"),
-            paths=tuple(os.fspath(one) for one in files if isinstance(one, (str, os.PathLike))),
+            paths=paths,
             nnz=lambda: self.array.nnz if is_sparse(self.array) else self.nnz,
             fingerprint=self.fingerprint,
             client=self.dask_client,

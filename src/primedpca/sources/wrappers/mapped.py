@@ -8,7 +8,7 @@ import numpy as np
 
 from primedpca._core.arrays import dtype_name, is_sparse, namespace, to_numpy, work_dtype
 from primedpca.protocols import Block
-from primedpca.sources import base
+from primedpca.sources import base, maps
 from primedpca.sources.base import Batches, MemorySource, View, library_of, read_only
 from primedpca.sources.maps import RowMap
 from primedpca.sources.memory.dense import DenseSource
@@ -38,6 +38,10 @@ class Mapped(View):
             raise TypeError(f"`map`={function!r} must be a function of a block of rows.")
         self.source = source
         self.function: Any = function
+        name = getattr(function, "name", "")
+        # In brackets: a user's function cannot be looked up by its name.
+        known = getattr(maps, name, None) == function
+        self.map = name if known else f"<{getattr(function, '__qualname__', function)}>"
         if source.traits.scale is not None:
             raise ValueError(f"`map` and the scale of {source!r} cannot be combined; omit one.")
         if source.axis == 1 and not isinstance(function, RowMap):
