@@ -117,7 +117,7 @@ def prepare(
     xp = namespace(block)
     ordinary = unit == 1.0 and columns.fill is None and dtype_name(block.dtype) in ORDINARY
     shift = columns.shift if ordinary else None
-    if unit == 1.0 and _is_far(block, columns.shift):
+    if unit == 1.0 and columns.shift is not None and _is_far(block, columns.shift):
         out = whole_difference(block, columns.shift)
     elif shift is not None and shift.dtype == dtype:
         out = block - shift  # cast and subtracted at once: no second copy of the block
@@ -147,7 +147,7 @@ def _prepare_numpy(
         wide = block * block.dtype.type(unit)
         wide = wide if fill is None else np.where(np.isnan(wide), fill, wide)
         out[...] = wide if shift is None else wide - shift
-    elif unit == 1.0 and _is_far(block, shift):
+    elif unit == 1.0 and shift is not None and _is_far(block, shift):
         out[...] = whole_difference(block, shift)
     elif unit == 1.0 and shift is not None and fill is None and block.dtype == dtype:
         # One operation from the block into the buffer: one read and one write of memory.  With a
@@ -196,9 +196,9 @@ def _absent(rows: Array, columns: Columns) -> Array:
     return nothing
 
 
-def _is_far(block: Block, shift: Array | None) -> bool:
+def _is_far(block: Block, shift: Array) -> bool:
     """Whether 64-bit integers are so large that the shift must be subtracted before rounding."""
-    if shift is None or dtype_name(block.dtype) not in ("int64", "uint64"):
+    if dtype_name(block.dtype) not in ("int64", "uint64"):
         return False
     xp = namespace(shift)
     return bool(xp.any(xp.abs(shift) > EXACT / 2))
@@ -276,9 +276,7 @@ def _spread(block: Block, axis: int) -> Array:
 def own_shift(
     block: Block, dtype: Any, columns: Columns, unit: float, root: Array | None
 ) -> Columns:
-    """Return ``columns`` with the means of this block as the shift, if ``columns.own`` is set."""
-    if not columns.own:
-        return columns
+    """Return ``columns`` with the means of this block as the shift, as ``columns.own`` asks."""
     if is_device_sparse(block):
         return Columns(*by_host(own_shift, block, dtype, columns, unit, root))
     shift = stored_means(block, dtype, unit, root)
@@ -328,11 +326,11 @@ def weighted_sum(a: Block, root: Array | None) -> Array:
     """Return the weighted sum of the rows, ``root^T A``, ``(d,)``."""
     if root is not None:
         return a.T @ root
-    if is_device_sparse(a):
-        return a.T @ namespace(a).ones(a.shape[0], dtype=a.dtype, device=a.device)
     # For rows in cache, a product is three times as fast as a sum, and of smaller error.
-    if is_sparse(a) or is_numpy_array(a):
+    if is_numpy_array(a) or (is_sparse(a) and not is_device_sparse(a)):
         return a.T @ np.ones(a.shape[0], dtype=a.dtype)
+    if is_sparse(a):
+        return a.T @ namespace(a).ones(a.shape[0], dtype=a.dtype, device=a.device)
     return namespace(a).sum(a, axis=0)
 
 
