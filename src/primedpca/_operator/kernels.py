@@ -141,7 +141,7 @@ def product(
         first = product(block[:half], root=roots[0], **options)
         second = product(block[half:], root=roots[1], **options)
         return Parts(tuple(map(add, first.sums, second.sums)))
-    plain = root is None and unit == 1.0 and all(part is None for part in columns[:3])
+    plain = root is None and unit == 1.0 and columns.idle
     swift = plain and not (inside or gather or is_sparse(block))
     if swift and gpu_products.serves_whole(block, vectors):
         a = block  # multiplied as it is stored
@@ -244,20 +244,25 @@ def covariance(
         options: Any = {"dtype": dtype, "columns": columns, "root": root, "unit": unit}
         options |= {"axis": axis, "gather": gather, "checks": checks, "rounded": rounded}
         return Parts(*by_host(covariance, block, **options))
-    plain = root is None and unit == 1.0 and columns.factor is None and checks is None
-    if axis == 1 and gather and columns.own and plain and gpu_products.counts(block):
+    plain = root is None and unit == 1.0
+    own = axis == 1 and gather and columns.own and plain and columns.factor is None
+    if own and checks is None and gpu_products.counts(block):
         square, sums, shift = gpu_products.counted_square(block)
         norm = namespace(square).linalg.trace(square)
         return Parts((square, norm), (sums, namespace(sums).full_like(sums, shift)))
     if columns.own:
-        near = is_near_zero(block, dtype)
-        columns = (
-            columns._replace(own=False) if near else own_shift(block, dtype, columns, unit, root)
-        )
+        if is_near_zero(block, dtype):
+            columns = columns._replace(own=False)
+        else:
+            columns = own_shift(block, dtype, columns, unit, root)
     # A sparse product adds one entry after the other, so rounding errors grow with the length
     # of the sum.  Float64 keeps them small.
     a = prepare(block, np.float64 if sparse else dtype, columns, root, unit)
-    some = in_float32(a) if rounded else a
+    some = a
+    if rounded and plain and columns.idle and is_numpy_array(block):
+        some = prepare(block, np.float32, columns)  # as it was before the cast to float64
+    elif rounded:
+        some = in_float32(a)
     some = some if axis == 0 else some.T
     shared = alone and is_numpy_array(some) and some.shape[0] * some.shape[1] ** 2 > SHARED
     square = _in_three(some) if shared else some.T @ some

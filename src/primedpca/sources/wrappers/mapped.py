@@ -1,7 +1,6 @@
 """Rows to which a function is applied as they are read."""
 
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -53,16 +52,6 @@ class Mapped(View):
         self._totals: Any = None  # of whole rows where blocks are columns, by one pass
         if source.axis == 1 and isinstance(function, RowMap) and function.total != "none":
             self._totals = sum(function.totals(block) for _, block in source.scan())
-
-    @cached_property
-    def row_names(self) -> Any:
-        """Names of the rows."""
-        return self.source.traits.row_names()
-
-    @cached_property
-    def labels(self) -> Any:
-        """One label per row."""
-        return self.source.traits.labels()
 
     def _try(self) -> Block:
         """Apply the function to a few rows, twice, and to the first row alone."""
