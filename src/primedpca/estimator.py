@@ -343,7 +343,7 @@ class PrimedPCA(
         self.__dict__.update(attributes(found, k, data.shape))
         device = data.source.device
         on = "" if device in (None, "cpu") else f", on {device}"
-        self.map_, self.where_ = data.traits.map, data.engine.traits.where + on
+        self.map_, self.where_ = data.traits.map_name, data.engine.traits.where + on
         self.status_, self.n_passes_ = solution.status, solution.passes
         self.converged_, proof = solution.converged, solution.certificate
         self.history_, self.certificate_ = solution.history, proof
@@ -684,7 +684,7 @@ class PrimedPCA(
             stream.check_unchanged(known, k, options)
             weights = stream.as_weights(sample_weight, source.shape[0])
             self._set_stream(stream.taken_in(known, source, weights, self.center))
-            self.map_ = source.traits.map
+            self.map_ = source.traits.map_name
         return self
 
     def merge(self, other: Any) -> PrimedPCA:

@@ -96,7 +96,7 @@ class BlockSource(ABC):
     array: Any = None
     library: str | None = None
     nnz: int | None = None
-    map: str | None = None
+    map_name: str | None = None
     missing: str | None = None
     scale: Any = None
     on_disk: bool = False

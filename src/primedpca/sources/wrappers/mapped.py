@@ -40,7 +40,7 @@ class Mapped(View):
         name = getattr(function, "name", "")
         # In brackets: a user's function cannot be looked up by its name.
         known = getattr(maps, name, None) == function
-        self.map = name if known else f"<{getattr(function, '__qualname__', function)}>"
+        self.map_name = name if known else f"<{getattr(function, '__qualname__', function)}>"
         if source.traits.scale is not None:
             raise ValueError(f"`map` and the scale of {source!r} cannot be combined; omit one.")
         if source.axis == 1 and not isinstance(function, RowMap):

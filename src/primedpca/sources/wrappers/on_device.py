@@ -196,7 +196,15 @@ class OnDevice(View):
         Limit in bytes on the memory of the device: blocks are at most a sixty-fourth of it.
     """
 
-    kept = (*View.kept, "scale", "missing_chunks", "image_shape", "on_disk", "fingerprint", "map")
+    kept = (
+        *View.kept,
+        "scale",
+        "missing_chunks",
+        "image_shape",
+        "on_disk",
+        "fingerprint",
+        "map_name",
+    )
     index: np.ndarray  # of a share of the rows: their numbers in the whole
 
     def __init__(
