@@ -50,7 +50,7 @@ from primedpca._solve.driver import Goal, solve
 from primedpca.engines import as_engine
 from primedpca.priming.sketch import Stream
 from primedpca.protocols import DataSource
-from primedpca.result import QUIET, Solution
+from primedpca.result import Solution
 from primedpca.sources import as_source
 from primedpca.sources.memory.dask_array import is_dask
 from primedpca.sources.wrappers.on_device import is_device_matrix, on_device
@@ -348,7 +348,7 @@ class PrimedPCA(
         self.converged_, proof = solution.converged, solution.certificate
         self.history_, self.certificate_ = solution.history, proof
         self.angle_bounds_: Any = None if proof is None else proof.angle_bounds
-        if not (self.converged_ or solution.status in QUIET):
+        if solution.warns:
             self._warn(solution.shortfall(self.tol))
 
     def _warn(self, words: str) -> None:

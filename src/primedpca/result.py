@@ -367,6 +367,11 @@ class Solution:
         """
         return self.status in (Status.EXACT, Status.CERTIFIED, Status.CONVERGED)
 
+    @property
+    def warns(self) -> bool:
+        """Whether the fit fell short of the request, so that the user should be warned."""
+        return not (self.converged or self.status in QUIET)
+
     def first(self, k: int) -> Solution:
         """Return the solution with a certificate of the first ``k`` components only."""
         if self.certificate is None:

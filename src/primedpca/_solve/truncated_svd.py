@@ -16,7 +16,7 @@ from primedpca._core.units import as_bytes
 from primedpca._operator.operator import Centred
 from primedpca._planning.plan import make_plan
 from primedpca._solve.driver import Goal, solve
-from primedpca.result import QUIET, Certificate, Solution, Status
+from primedpca.result import Certificate, Solution, Status
 from primedpca.sources import as_source
 from primedpca.sources.wrappers.on_device import on_device
 
@@ -128,7 +128,7 @@ def svd(
         data.check_finite(images)
         with one_blas_thread:
             left = orthonormalise(images)[0]
-    if not (solution.converged or solution.status in QUIET):
+    if solution.warns:
         warnings.warn(solution.shortfall(tol), stacklevel=2)
     parts = (left, data.like.asarray(kept.singular_values), vectors.T)
     if not is_dense(A) or isinstance(A, np.ndarray):  # anything but a tensor
