@@ -47,7 +47,7 @@ from primedpca._operator.operator import Centred
 from primedpca._planning.plan import all_for_mle, likeliest_dimension, make_plan
 from primedpca._session.session import fit_session
 from primedpca._solve.driver import Goal, solve
-from primedpca.engines import as_engine
+from primedpca.engines import together
 from primedpca.priming.sketch import Stream
 from primedpca.protocols import DataSource
 from primedpca.result import Solution
@@ -258,18 +258,16 @@ class PrimedPCA(
         -------
         PrimedPCA
         """
-        with lock_of(self):
-            if self.engine is None:
-                return self._fit(X, y, sample_weight)
-            with as_engine(self.engine).together("a fit"):  # errors of a rank reach all others
-                return self._fit(X, y, sample_weight)
+        with lock_of(self), together(self.engine, "a fit"):
+            return self._fit(X, y, sample_weight)
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> PrimedPCA:  # noqa: N803
         options = self._options()
         check_options(options)
         source = self._source(X, reset=True)
         start = self._warm_directions() if self.warm_start else None
-        if shared := source.traits.shared:  # every rank has weights for its own rows
+        shared = source.traits.shared
+        if shared is not None:  # every rank has weights for its own rows
             sample_weight = shared.of_all(sample_weight)
         data = Centred(
             source,

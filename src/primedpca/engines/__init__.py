@@ -4,6 +4,7 @@ To add an engine, write one file here and one branch in :func:`as_engine`.  May 
 ``protocols``, ``result`` and ``sources``.
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from primedpca._core.process import limit_threads
@@ -18,6 +19,7 @@ __all__ = [
     "as_engine",
     "limit_threads",
     "read_and_apply",
+    "together",
 ]
 
 
@@ -53,3 +55,8 @@ def as_engine(engine: Any = None, source: Any = None) -> Engine:
         "scheduler such as 'tcp://127.0.0.1:8786', or an object with the `sweep` method of "
         "primedpca.protocols.Engine."
     )
+
+
+def together(engine: Any, task: str) -> AbstractContextManager[None]:
+    """Context in which errors of one rank reach all ranks that make a fit together."""
+    return nullcontext() if engine is None else as_engine(engine).together(task)
