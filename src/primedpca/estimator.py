@@ -33,7 +33,7 @@ from primedpca._io.lazy_scores import Seen, lazy_scores
 from primedpca._io.model_file import read_model, write_model
 from primedpca._io.score_file import check_path, write_into, write_scores_file
 from primedpca._model import probabilistic, stream
-from primedpca._model.attributes import attributes, check_names, deviations, map_of
+from primedpca._model.attributes import attributes, check_names, deviations
 from primedpca._model.callbacks import CallbackSupportMixin, watched, with_callbacks
 from primedpca._model.notebook_html import model_html
 from primedpca._model.tables import (
@@ -53,7 +53,6 @@ from primedpca.protocols import DataSource
 from primedpca.result import Solution
 from primedpca.sources import as_source
 from primedpca.sources.memory.dask_array import is_dask
-from primedpca.sources.memory.frames import is_frame
 from primedpca.sources.wrappers.on_device import is_device_matrix, on_device
 
 __all__ = ["PrimedPCA", "load"]
@@ -267,8 +266,9 @@ class PrimedPCA(
         check_options(options)
         source = self._source(X, reset=True)
         start = self._warm_directions() if self.warm_start else None
-        if source.traits.shared is not None:  # every rank has weights for its own rows
-            sample_weight = source.traits.shared.of_all(sample_weight)
+        shared = source.traits.shared
+        if shared is not None:  # every rank has weights for its own rows
+            sample_weight = shared.of_all(sample_weight)
         data = Centred(
             source,
             self.engine,
@@ -341,7 +341,7 @@ class PrimedPCA(
         self.__dict__.update(attributes(found, k, data.shape))
         device = data.source.device
         on = "" if device in (None, "cpu") else f", on {device}"
-        self.map_, self.where_ = map_of(data.source, data.traits), data.engine.traits.where + on
+        self.map_, self.where_ = data.traits.map_name, data.engine.traits.where + on
         self.status_, self.n_passes_ = solution.status, solution.passes
         self.converged_, proof = solution.converged, solution.certificate
         self.history_, self.certificate_ = solution.history, proof
@@ -682,7 +682,7 @@ class PrimedPCA(
             stream.check_unchanged(known, k, options)
             weights = stream.as_weights(sample_weight, source.shape[0])
             self._set_stream(stream.taken_in(known, source, weights, self.center))
-            self.map_ = map_of(source, source.traits)
+            self.map_ = source.traits.map_name
         return self
 
     def merge(self, other: Any) -> PrimedPCA:
@@ -781,8 +781,6 @@ class PrimedPCA(
         """``X`` as a source; scikit-learn validates the types that it knows."""
         if reset:
             self.__dict__.pop("_frames", None)
-            if library := library_of_frame(X):
-                self._frames = library
         array = type(X) is np.ndarray and X.ndim == 2 and X.size and X.dtype.kind in "biuf"
         if reset and array:
             # Such an array passes all of scikit-learn's checks, which take as long as a small fit.
@@ -792,9 +790,12 @@ class PrimedPCA(
         elif isinstance(X, (np.memmap, np.ma.MaskedArray)) or not (
             isinstance(X, (list, tuple, np.ndarray)) or is_sparse(X)
         ):
+            library = library_of_frame(X)
+            if reset and library is not None:
+                self._frames = library
             source = as_source(X)
             # The names of frames are compared in scikit-learn's own words.
-            named = not is_frame(X) and check_names(self, source, reset)
+            named = library is None and check_names(self, source, reset)
             if not named and (reset or not isinstance(X, DataSource)):
                 validation._check_feature_names(self, X, reset=reset)
             if reset:

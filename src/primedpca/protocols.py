@@ -81,6 +81,8 @@ class Traits(NamedTuple):
         or None.
     client : callable
         Returns the Dask client that works on the data unless an engine is named, or None.
+    map_name : str or None
+        Name of the function that is applied to the rows; in brackets unless the library has it.
     spread : bool, default=False
         Whether each of several ranks has some of the blocks, even if one of them has all.
     shared : SharedRows or None
@@ -107,6 +109,7 @@ class Traits(NamedTuple):
     missing_chunks: int = 0
     fingerprint: Callable[[], Any] = _unknown
     client: Callable[[], Any] = _unknown
+    map_name: str | None = None
     spread: bool = False
     shared: SharedRows | None = None
     release: Callable[[], None] = _unknown

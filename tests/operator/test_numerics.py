@@ -7,6 +7,8 @@ import torch
 from catalogue import VARIANCE_ERROR, thinned
 
 from primedpca import PrimedPCA
+from primedpca._operator import kernels
+from primedpca._operator.preparation import Columns
 from primedpca.metrics import angles
 
 KINDS = {
@@ -173,3 +175,27 @@ def test_bitwise_the_same_on_repeat_and_with_any_number_of_workers(kind):
         for other in fits[1:]:
             assert np.array_equal(fits[0].components_, other.components_)
             assert np.array_equal(fits[0].angle_bounds_, other.angle_bounds_)
+
+
+@pytest.mark.parametrize("kind", ["f4", "u1", "i2"])
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_rows_that_nothing_changes_are_multiplied_as_they_are_stored(
+    kind, order, axis, monkeypatch
+):
+    """The same bits as of a copy in float64 that is rounded to float32 again."""
+    rng = np.random.default_rng(0)
+    X = np.asarray(rng.integers(0, 100, (300, 40)), dtype=kind, order=order)
+    checks = rng.normal(size=(40 if axis == 0 else 300, 8))
+    options = {"dtype": np.dtype("f8"), "axis": axis, "unit": 1.0, "root": None, "checks": checks}
+
+    def made(factor):
+        columns = Columns(factor=factor)
+        return kernels.covariance(X, columns=columns, rounded=True, gather=True, **options)
+
+    rounded = made(np.ones(40))
+    monkeypatch.setattr(kernels, "in_float32", None)
+    stored = made(None)
+    for one, other in zip(stored, rounded, strict=True):
+        for part, twin in zip(one, other, strict=True):
+            assert np.asarray(part).tobytes() == np.asarray(twin).tobytes()

@@ -6,13 +6,18 @@ That imports point one way is a contract in pyproject.toml, which ``lint-imports
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import primedpca
 
 ROOT = Path(primedpca.__file__).parent
+#: Functions and modules of the library that a fit of an array passes through.  Lower these numbers
+#: when the path becomes shorter; the aim is 90 and 20.
+MOST_FUNCTIONS, MOST_MODULES = 246, 35
 
 
 def test_scikit_learn_is_imported_by_the_estimator_drop_ins_and_demos_alone():
@@ -133,3 +138,26 @@ def test_help_is_light():
     done = run(code)
     assert done.returncode == 0, done.stderr
     assert "demo" in done.stdout
+
+
+def test_the_main_path_does_not_grow():
+    """Whoever follows a fit reads these functions; the second fit leaves out imports and plans."""
+    rng = np.random.default_rng(0)
+    X = (rng.standard_normal((3000, 900)) * np.arange(1, 901) ** -0.8).astype("f4")
+    primedpca.PrimedPCA(16, random_state=0).fit(X)
+    seen, before = set(), sys.getprofile()
+
+    def note(frame, event, _):
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(str(ROOT)):
+            seen.add((code.co_filename, code.co_qualname))
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        primedpca.PrimedPCA(16, random_state=0).fit(X)
+    finally:
+        sys.setprofile(before)
+        threading.setprofile(None)
+    assert 0 < len(seen) <= MOST_FUNCTIONS
+    assert len({place for place, _ in seen}) <= MOST_MODULES

@@ -24,8 +24,8 @@ from weakref import WeakKeyDictionary, WeakSet
 import numpy as np
 
 __all__ = [
-    *("asked_threads", "in_threads", "keep_freed", "limit_threads", "lock_of", "one_blas_thread"),
-    *("pool_of", "processors", "renewed_after_fork", "reusing_memory"),
+    *("in_threads", "keep_freed", "limit_threads", "lock_of", "one_blas_thread", "pool_of"),
+    *("processors", "renewed_after_fork", "reusing_memory"),
 ]
 
 VARIABLE = "PRIMEDPCA_NUM_THREADS"
@@ -41,29 +41,29 @@ _left: list[Any] = []
 _limit: int | None = None  # of `limit_threads`
 
 
-def processors() -> int:
+def processors(least: int = 1, shared_by: int = 1) -> int:
     """Return the number of threads to work in.
 
     It is what :func:`limit_threads` or the environment variable ``PRIMEDPCA_NUM_THREADS`` says,
     or else the number of processors that affinity and the CPU quota of the container allow.
+
+    Parameters
+    ----------
+    least : int, default=1
+        Smallest number unless the user set one.
+    shared_by : int, default=1
+        Number of processes that share the processors unless the user set a number.
     """
-    asked = asked_threads()
-    if asked is not None:
-        return asked
-    allowed = getattr(os, "sched_getaffinity", None)  # not on every system
-    return int(min(len(allowed(0)) if allowed else os.cpu_count() or 1, cpu_quota()))
-
-
-def asked_threads() -> int | None:
-    """Return the number of threads that the user set, or None."""
     if _limit is not None:
         return _limit
     words = os.environ.get(VARIABLE, "").strip()
-    if not words:
-        return None
-    if not (words.isdecimal() and int(words) >= 1):
-        raise ValueError(f"{VARIABLE}={words!r} must be an integer of at least 1, or unset.")
-    return int(words)
+    if words:
+        if not (words.isdecimal() and int(words) >= 1):
+            raise ValueError(f"{VARIABLE}={words!r} must be an integer of at least 1, or unset.")
+        return int(words)
+    allowed = getattr(os, "sched_getaffinity", None)  # not on every system
+    found = min(len(allowed(0)) if allowed else os.cpu_count() or 1, cpu_quota())
+    return max(least, int(found) // shared_by)
 
 
 @contextmanager
@@ -181,7 +181,7 @@ def in_threads(work: Callable[[Any], Any], parts: Sequence[Any]) -> list[Any]:
     The parts determine the bits of a result; the number of processors does not.
     """
     if len(parts) <= 1 or processors() == 1:
-        return [work(some) for some in parts]
+        return list(map(work, parts))
     # Not the engine's pool: if all its threads waited here for tasks of their own, none would run.
     return list(pool_of(processors(), "primedpca-rows").map(work, parts))
 
@@ -221,7 +221,8 @@ class _Limit(ContextDecorator):
             if self.before is None:
                 self.before = list(map(attrgetter("num_threads"), self.libraries))
                 self._set([1] * len(self.before))
-            self.switches = _full_precision()
+            if "torch" in sys.modules:
+                self.switches = _full_precision()
 
     def __exit__(self, *error: object) -> None:
         """Restore the earlier number of threads after the last user."""
@@ -253,9 +254,9 @@ class _Limit(ContextDecorator):
 
 
 def _full_precision() -> list[tuple[Any, str, Any]]:
-    """Turn products in TF32 off, if PyTorch is loaded; return what to set again afterwards."""
-    torch = sys.modules.get("torch")
-    backends = getattr(torch, "backends", None)  # None while PyTorch is being imported
+    """Turn products of PyTorch in TF32 off; return what to set again afterwards."""
+    # None while PyTorch is being imported, or after an import that was refused.
+    backends = getattr(sys.modules["torch"], "backends", None)
     if backends is None or not hasattr(backends, "cuda"):
         return []
     owner = backends.cuda.matmul

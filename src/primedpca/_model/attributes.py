@@ -5,11 +5,7 @@ from typing import Any
 import numpy as np
 
 from primedpca._core.arrays import to_numpy
-from primedpca.protocols import Traits
 from primedpca.result import Decomposition
-from primedpca.sources import maps
-from primedpca.sources.wrappers.mapped import Mapped
-from primedpca.sources.wrappers.on_device import OnDevice
 
 #: Maximum number of columns whose names are kept: more names would take too much memory.
 MOST_NAMES = 2**20
@@ -45,20 +41,6 @@ def attributes(found: Decomposition, k: int, shape: tuple[int, int]) -> dict[str
         "singular_values_": _fitting(found.singular_values[:k], dtype),
         "noise_variance_": rest / left if left else 0.0,
     }
-
-
-def map_of(source: Any, traits: Traits) -> str | None:
-    """Return the name of the function that a source applies to its rows, or None."""
-    own: Any = source if traits.shared is None else traits.shared.own
-    own = own.source if isinstance(own, OnDevice) else own
-    if not isinstance(own, Mapped):
-        return None
-    function = own.function
-    name = getattr(function, "name", "")
-    if getattr(maps, name, None) == function:
-        return str(name)
-    # In brackets: a user's function cannot be looked up by its name.
-    return f"<{getattr(function, '__qualname__', function)}>"
 
 
 def check_names(model: Any, source: Any, reset: bool) -> bool:

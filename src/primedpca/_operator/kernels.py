@@ -141,7 +141,7 @@ def product(
         first = product(block[:half], root=roots[0], **options)
         second = product(block[half:], root=roots[1], **options)
         return Parts(tuple(map(add, first.sums, second.sums)))
-    plain = root is None and unit == 1.0 and all(part is None for part in columns[:3])
+    plain = root is None and unit == 1.0 and columns.idle
     swift = plain and not (inside or gather or is_sparse(block))
     if swift and gpu_products.serves_whole(block, vectors):
         a = block  # multiplied as it is stored
@@ -176,7 +176,8 @@ def forward(
         options: Any = {"vectors": vectors, "columns": columns, "root": root, "unit": unit}
         options |= {"axis": axis, "gather": gather, "squares": True, "offset": offset}
         return Parts(*by_host(forward, block, **options))
-    columns = own_shift(block, vectors.dtype, columns, unit, root)
+    if columns.own:
+        columns = own_shift(block, vectors.dtype, columns, unit, root)
     a = prepare(block, vectors.dtype, columns, root, unit)
     rows = (a @ vectors, _squares_about(a, root, offset)) if squares else (a @ vectors,)
     found = Parts((), rows) if axis == 0 else Parts(rows)
@@ -238,26 +239,34 @@ def covariance(
     With ``checks``, return its product with the checks as well, made in the arithmetic of ``A``.
     With ``rounded``, multiply the matrix itself in float32; with ``alone``, in two threads.
     """
-    if is_device_sparse(block):
+    sparse = is_sparse(block)
+    if sparse and is_device_sparse(block):
         options: Any = {"dtype": dtype, "columns": columns, "root": root, "unit": unit}
         options |= {"axis": axis, "gather": gather, "checks": checks, "rounded": rounded}
         return Parts(*by_host(covariance, block, **options))
-    plain = root is None and unit == 1.0 and columns.factor is None and checks is None
-    if axis == 1 and gather and columns.own and plain and gpu_products.counts(block):
+    plain = root is None and unit == 1.0
+    own = axis == 1 and gather and columns.own and plain and columns.factor is None
+    if own and checks is None and gpu_products.counts(block):
         square, sums, shift = gpu_products.counted_square(block)
         norm = namespace(square).linalg.trace(square)
         return Parts((square, norm), (sums, namespace(sums).full_like(sums, shift)))
-    if columns.own and is_near_zero(block, dtype):
-        columns = columns._replace(own=False)
-    columns = own_shift(block, dtype, columns, unit, root)
+    if columns.own:
+        if is_near_zero(block, dtype):
+            columns = columns._replace(own=False)
+        else:
+            columns = own_shift(block, dtype, columns, unit, root)
     # A sparse product adds one entry after the other, so rounding errors grow with the length
     # of the sum.  Float64 keeps them small.
-    a = prepare(block, np.float64 if is_sparse(block) else dtype, columns, root, unit)
-    some = in_float32(a) if rounded else a
+    a = prepare(block, np.float64 if sparse else dtype, columns, root, unit)
+    some = a
+    if rounded and plain and columns.idle and is_numpy_array(block):
+        some = prepare(block, np.float32, columns)  # as it was before the cast to float64
+    elif rounded:
+        some = in_float32(a)
     some = some if axis == 0 else some.T
     shared = alone and is_numpy_array(some) and some.shape[0] * some.shape[1] ** 2 > SHARED
     square = _in_three(some) if shared else some.T @ some
-    square = square.toarray() if is_sparse(square) else square
+    square = square.toarray() if sparse else square
     product = () if checks is None else (_times_square(a if axis == 0 else a.T, checks),)
     found = Parts((square, *product))
     return _with_statistics(found, a, root, axis, columns.shift, square) if gather else found
@@ -310,7 +319,9 @@ def moments(
     if is_device_sparse(block):
         options: Any = {"dtype": dtype, "columns": columns, "root": root, "unit": unit}
         return Parts(*by_host(moments, block, axis=axis, **options))
-    shift = own_shift(block, dtype, columns, unit, root).shift
+    shift = columns.shift
+    if columns.own:
+        shift = own_shift(block, dtype, columns, unit, root).shift
     a = prepare(block, dtype, Columns(shift=shift, factor=columns.factor), None, unit)
     *parts, reach = (_sparse_moments if is_sparse(block) else _dense_moments)(
         a, root, shift, columns
@@ -437,7 +448,8 @@ def extent(
     if is_device_sparse(block):
         options: Any = {"dtype": dtype, "columns": columns, "root": root, "unit": unit}
         return Parts(*by_host(extent, block, missing=missing, axis=axis, **options))
-    columns = own_shift(block, dtype, columns, unit, root)
+    if columns.own:
+        columns = own_shift(block, dtype, columns, unit, root)
     raw = block.data if is_sparse(block) else block
     ready = prepare(block, dtype, columns, root, unit)
     ready = ready.data if is_sparse(ready) else ready

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from primedpca._core.arrays import is_sparse
+from primedpca._core.arrays import is_sparse, work_dtype
 from primedpca._operator import statistics
 from primedpca._operator.operator import Centred
 from primedpca._operator.preparation import Columns, stored_means
@@ -158,7 +158,7 @@ class _View:
         Returns whether the unit was changed.
         """
         data, xp = self.data, self.data.like.xp
-        low, high, top = statistics.range_of(data)
+        low, high, top = statistics.SAFE[work_dtype(data.source.dtype)]
         with np.errstate(all="ignore"):  # non-finite values raise an error below
             self.peak = max(float(xp.max(xp.abs(part.rows()))), self.peak)
         if low <= self.peak <= high:

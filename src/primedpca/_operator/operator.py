@@ -153,7 +153,10 @@ class Centred:
         scale = traits.scale if scale is None else scale
         block = next(iter(source.scan()))[1]  # for its type; the ledger keeps it for the first pass
         like = like_block(block, source.shape[1], float64)
-        root, weight, unit = statistics.roots_of(sample_weight, source.shape[0], like)
+        root, weight, unit = None, float(source.shape[0]), 1.0
+        if sample_weight is not None:
+            root, weight, unit = statistics.roots_of(sample_weight, source.shape[0], like)
+        frame = Frame() if scale is None else statistics.before_any_pass(like, scale)
         vars(self).update(
             source=source,
             traits=traits,
@@ -172,7 +175,7 @@ class Centred:
             standardise=isinstance(scale, str),
             _weights=sample_weight,
             _scale=scale,
-            _ledger=Ledger(statistics.before_any_pass(like, scale), Meter(), block),
+            _ledger=Ledger(frame, Meter(), block),
         )
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -223,10 +226,12 @@ class Centred:
         if dtype_name(self.like.dtype) == "float64":
             return self
         like = dataclasses.replace(self.like, dtype=self.wide(self.like.asarray([])).dtype)
-        ledger = self._ledger
-        root, _, _ = statistics.roots_of(self._weights, self.shape[0], like)
-        fresh = Ledger(statistics.before_any_pass(like, self._scale), ledger.meter, ledger.first)
-        return self.view(like=like, root=root, _ledger=fresh)
+        root, frame, ledger = None, Frame(), self._ledger
+        if self._weights is not None:
+            root, _, _ = statistics.roots_of(self._weights, self.shape[0], like)
+        if self._scale is not None:
+            frame = statistics.before_any_pass(like, self._scale)
+        return self.view(like=like, root=root, _ledger=Ledger(frame, ledger.meter, ledger.first))
 
     def implicitly_centred(self) -> Centred:
         """Return the same data before any pass, centred after the products where that is faster.
@@ -368,17 +373,16 @@ class Centred:
         if the data are no finer.  Its product is made in the arithmetic of this operator; see
         :attr:`squares_at_once`.
         """
-        make = gram_of_rows if are_wide_rows(self) else Centred._square
-        square, product = make(self, checks)
+        along = self.source.axis == (0 if self.shape[1] <= self.shape[0] else 1)
+        square, product = self._square(checks) if along else gram_of_rows(self, checks)
         return square, product
 
     @property
     def squares_at_once(self) -> bool:
         """Whether one pass over dense blocks adds up to the smaller matrix."""
-        n, d = self.shape
-        if are_wide_rows(self):
-            return len(groups(self.source, self.room)) == 1
-        return not self.sparse and self.source.axis == (0 if d <= n else 1)
+        if self.source.axis == (0 if self.shape[1] <= self.shape[0] else 1):
+            return not self.sparse
+        return are_wide_rows(self) and len(groups(self.source, self.room)) == 1
 
     def _square(self, checks: Array | None = None) -> list[Array]:
         """Return the covariance of blocks of rows, or the Gram matrix of blocks of columns.
@@ -388,9 +392,9 @@ class Centred:
         """
         axis, operands = self.source.axis, dict[str, Any]()
         operands["alone"] = len(self.source.blocks) == 1 and not self.sparse
-        a = None if axis == 0 else self._row_roots()
+        projects = axis == 1 and self.center
         if checks is not None:
-            operands["checks"] = self._projected(checks, a) if self.center else checks
+            operands["checks"] = self._projected(checks) if projects else checks
             operands["rounded"] = work_dtype(self.source.dtype) == "float32"
         parts, away = self._pass(kernels.covariance, dtype=self.like.dtype, axis=axis, **operands)
         square, *product = parts.sums
@@ -401,14 +405,15 @@ class Centred:
             for part in product:
                 subtract_outer(part, away, away @ checks)
             return [square, *product]
-        if away is not None or (self.center and product):
+        if axis == 1 and (away is not None or (self.center and product)):
             # M = P A with the projection P = I - a a^T / weight, because M^T a = 0.
-            square = self._projected(self._projected(square, a).T, a)
-        return [square, *(self._projected(part, a) if self.center else part for part in product)]
+            square = self._projected(self._projected(square).T)
+        return [square, *(map(self._projected, product) if projects else product)]
 
-    def _projected(self, columns: Array, a: Array | None) -> Array:
-        """Return ``columns`` without their parts along ``a``, the square roots of the weights."""
-        return columns if a is None else columns - a[:, None] * ((a @ columns) / self.weight)
+    def _projected(self, columns: Array) -> Array:
+        """Return ``columns`` without their parts along the square roots of the weights."""
+        a = self._row_roots()
+        return columns - a[:, None] * ((a @ columns) / self.weight)
 
     def numbered_batches(
         self, size: int, seed: int | None, epoch: int = 0, start: int = 0
@@ -577,7 +582,7 @@ class Centred:
         for name, value in operands.items():
             {"vectors": by_column, "left": by_row}.get(name, whole)[name] = value
         mine, others = (by_row, by_column) if self.source.axis == 0 else (by_column, by_row)
-        self.count(1)
+        self._ledger.meter.passes += 1
         return self.engine.sweep(self.source, kernel, whole | others, mine)
 
     def narrow(self, x: Array) -> Array:

@@ -67,6 +67,11 @@ class Columns(NamedTuple):
     factor: Array | None = None
     own: bool = False
 
+    @property
+    def idle(self) -> bool:
+        """Whether entries stay as they are."""
+        return self.shift is None and self.fill is None and self.factor is None
+
 
 #: Largest squares of the means of all columns together, and of each, in their variances, of a block
 #: that products in this type need not shift; both of about this many rows.
@@ -97,6 +102,8 @@ def prepare(
 ) -> Block:
     """Return the prepared block ``A``, valid until this thread prepares its next block.
 
+    A block of NumPy is prepared in this thread's buffer, or returned itself if nothing is to do.
+
     Parameters
     ----------
     block : dense or sparse block
@@ -112,34 +119,10 @@ def prepare(
     """
     if is_sparse(block):
         return _prepare_sparse(block, dtype, columns, root, unit)
-    if is_numpy_array(block):
-        return _prepare_numpy(block, np.dtype(dtype), columns, root, unit)
-    xp = namespace(block)
-    ordinary = unit == 1.0 and columns.fill is None and dtype_name(block.dtype) in ORDINARY
-    shift = columns.shift if ordinary else None
-    if unit == 1.0 and _is_far(block, columns.shift):
-        out = whole_difference(block, columns.shift)
-    elif shift is not None and shift.dtype == dtype:
-        out = block - shift  # cast and subtracted at once: no second copy of the block
-    else:
-        out = xp.astype(block, dtype, copy=False)
-        out = out * unit if unit != 1.0 else out
-        if columns.fill is not None:
-            out = xp.where(xp.isnan(out), columns.fill, out)
-        out = out - columns.shift if columns.shift is not None else out
-    out = out * columns.factor if columns.factor is not None else out
-    if root is None:
-        return out
-    nothing = xp.astype(_absent(block, columns), dtype, copy=False)
-    return xp.where(root[:, None] == 0, nothing, out * root[:, None])
-
-
-def _prepare_numpy(
-    block: Block, dtype: np.dtype[Any], columns: Columns, root: Array | None, unit: float
-) -> Block:
-    """Return a dense NumPy block, prepared in this thread's buffer; itself if nothing is to do."""
-    shift, fill, factor, _ = columns
-    plain = shift is None and fill is None and factor is None and root is None and unit == 1.0
+    if not is_numpy_array(block):
+        return _prepare_other(block, dtype, columns, root, unit)
+    dtype, (shift, fill, factor, _) = np.dtype(dtype), columns
+    plain = columns.idle and root is None and unit == 1.0
     if plain and block.dtype == dtype and block.flags.c_contiguous:  # no copy is needed
         return np.asarray(block)
     out = _buffer(block.shape, dtype)
@@ -147,7 +130,7 @@ def _prepare_numpy(
         wide = block * block.dtype.type(unit)
         wide = wide if fill is None else np.where(np.isnan(wide), fill, wide)
         out[...] = wide if shift is None else wide - shift
-    elif unit == 1.0 and _is_far(block, shift):
+    elif unit == 1.0 and shift is not None and _is_far(block, shift):
         out[...] = whole_difference(block, shift)
     elif unit == 1.0 and shift is not None and fill is None and block.dtype == dtype:
         # One operation from the block into the buffer: one read and one write of memory.  With a
@@ -170,6 +153,30 @@ def _prepare_numpy(
         if absent.size:  # 0 times an entry that has overflowed would be NaN
             out[absent] = _absent(block[absent], columns)
     return out
+
+
+def _prepare_other(
+    block: Block, dtype: Any, columns: Columns, root: Array | None, unit: float
+) -> Block:
+    """Return a dense block of another library than NumPy, prepared in a new array."""
+    xp = namespace(block)
+    ordinary = unit == 1.0 and columns.fill is None and dtype_name(block.dtype) in ORDINARY
+    shift = columns.shift if ordinary else None
+    if unit == 1.0 and columns.shift is not None and _is_far(block, columns.shift):
+        out = whole_difference(block, columns.shift)
+    elif shift is not None and shift.dtype == dtype:
+        out = block - shift  # cast and subtracted at once: no second copy of the block
+    else:
+        out = xp.astype(block, dtype, copy=False)
+        out = out * unit if unit != 1.0 else out
+        if columns.fill is not None:
+            out = xp.where(xp.isnan(out), columns.fill, out)
+        out = out - columns.shift if columns.shift is not None else out
+    out = out * columns.factor if columns.factor is not None else out
+    if root is None:
+        return out
+    nothing = xp.astype(_absent(block, columns), dtype, copy=False)
+    return xp.where(root[:, None] == 0, nothing, out * root[:, None])
 
 
 def in_float32(prepared: Array) -> Array:
@@ -196,9 +203,9 @@ def _absent(rows: Array, columns: Columns) -> Array:
     return nothing
 
 
-def _is_far(block: Block, shift: Array | None) -> bool:
+def _is_far(block: Block, shift: Array) -> bool:
     """Whether 64-bit integers are so large that the shift must be subtracted before rounding."""
-    if shift is None or dtype_name(block.dtype) not in ("int64", "uint64"):
+    if dtype_name(block.dtype) not in ("int64", "uint64"):
         return False
     xp = namespace(shift)
     return bool(xp.any(xp.abs(shift) > EXACT / 2))
@@ -276,9 +283,7 @@ def _spread(block: Block, axis: int) -> Array:
 def own_shift(
     block: Block, dtype: Any, columns: Columns, unit: float, root: Array | None
 ) -> Columns:
-    """Return ``columns`` with the means of this block as the shift, if ``columns.own`` is set."""
-    if not columns.own:
-        return columns
+    """Return ``columns`` with the means of this block as the shift, as ``columns.own`` asks."""
     if is_device_sparse(block):
         return Columns(*by_host(own_shift, block, dtype, columns, unit, root))
     shift = stored_means(block, dtype, unit, root)
@@ -328,11 +333,11 @@ def weighted_sum(a: Block, root: Array | None) -> Array:
     """Return the weighted sum of the rows, ``root^T A``, ``(d,)``."""
     if root is not None:
         return a.T @ root
-    if is_device_sparse(a):
-        return a.T @ namespace(a).ones(a.shape[0], dtype=a.dtype, device=a.device)
     # For rows in cache, a product is three times as fast as a sum, and of smaller error.
-    if is_sparse(a) or is_numpy_array(a):
+    if is_numpy_array(a) or (is_sparse(a) and not is_device_sparse(a)):
         return a.T @ np.ones(a.shape[0], dtype=a.dtype)
+    if is_sparse(a):
+        return a.T @ namespace(a).ones(a.shape[0], dtype=a.dtype, device=a.device)
     return namespace(a).sum(a, axis=0)
 
 

@@ -44,7 +44,8 @@ __all__ = [
 ]
 
 #: Smallest and largest magnitude of entries whose fourth powers (squared residuals) neither
-#: underflow nor overflow in the dtype, and the largest binary exponent that is used.
+#: underflow nor overflow in the dtype, and the largest binary exponent that is used.  The dtype is
+#: that of the stored data: float64 products of float32 data have the unit of float32 products.
 SAFE = {"float32": (2.0**-30, 2.0**30, 120), "float64": (2.0**-100, 2.0**100, 1000)}
 #: A sparse column that is stored in full is shifted if its mean exceeds its standard deviation by
 #: this factor.
@@ -58,14 +59,6 @@ UNIT = 2.0**-53
 GUESSED = 256
 #: Maximum number of passes that look for a shift and a scale in range.
 LOOKS = 12
-
-
-def range_of(data: Operator) -> tuple[float, float, int]:
-    """Return the entry of ``SAFE`` for the dtype of the stored data.
-
-    Float64 products of float32 data have the same unit as their float32 products.
-    """
-    return SAFE[work_dtype(data.source.dtype)]
 
 
 @dataclass(frozen=True)
@@ -121,9 +114,9 @@ class Frame:
 
 
 def before_any_pass(like: Like, scale: Any) -> Frame:
-    """Return the frame before any pass, in which at most a scale given by the user is known."""
-    if scale is None or isinstance(scale, str):
-        if scale not in (None, "std"):
+    """Return the frame before any pass, in which only a ``scale`` given by the user is known."""
+    if isinstance(scale, str):
+        if scale != "std":
             raise ValueError(
                 f"`scale`={scale!r} must be None, 'std' or an array with one number per column."
             )
@@ -153,14 +146,12 @@ def before_any_pass(like: Like, scale: Any) -> Frame:
     return Frame(Columns(factor=1 / values), scale=values)
 
 
-def roots_of(weight: Any, n: int, like: Like) -> tuple[Array | None, float, float]:
+def roots_of(weight: Any, n: int, like: Like) -> tuple[Array, float, float]:
     """Return the square roots of the row weights ``(n,)``, the sum of the weights, and their unit.
 
     Weights and their sum are divided by the unit, a power of four.  The unit is 1 unless the sum
     is so large that subtracting 1 does not change it; then weighted squares might overflow.
     """
-    if weight is None:
-        return None, float(n), 1.0
     try:
         values = to_numpy(weight).astype(np.float64)
     except (TypeError, ValueError) as error:
@@ -301,8 +292,10 @@ def learn(
     # Mean square about the mean = mean square about the guess - squared distance of the two.
     left = max(0.0, total - float(away @ away))
     found = frame.changed(first=total, mean=mean, total=left, astray=lost)
-    found = settle(data, found, shift, away)
-    return found, away, nearer(data, frame, found)
+    found, again = settle(data, found, shift, away), None
+    if found.first > POOR * found.total:
+        again = nearer(data, frame, found)
+    return found, away, again
 
 
 def astray_by(
@@ -326,13 +319,11 @@ def astray_by(
 
 
 def nearer(data: Operator, before: Frame, found: Frame) -> Frame | None:
-    """Return a frame with a better guess of the mean, or None if the pass was good enough.
+    """Return a frame with a better guess of the mean, or None if no pass can improve it.
 
     Each repetition reduces the distance to the mean by about the unit roundoff, until it is small
     beside the standard deviation or beside the rounding error of the mean itself.
     """
-    if found.first <= POOR * found.total:
-        return None
     if data.sparse:  # only columns stored in full and far from zero can be shifted
         return measure(data, before) if data.source.axis == 0 else None
     if before.near is not None and found.first > before.first / POOR:
@@ -365,7 +356,7 @@ def narrowed(data: Operator, frame: Frame) -> Frame | None:
     """Return a frame of float64 products for products in float32; None if it is out of range."""
     if dtype_name(data.like.dtype) == "float64":
         return frame
-    low, high, _ = range_of(data)
+    low, high, _ = SAFE[work_dtype(data.source.dtype)]
     if frame.total and not low**2 <= frame.total / data.shape[1] <= high**2:
         return None  # a large constant column that is neither centred nor scaled
     xp, narrow = data.like.xp, dict[str, Array]()
@@ -566,7 +557,7 @@ def _fitting_gain(data: Operator, gain: Array, squares: Array, reach: Array) -> 
     if not data.standardise:
         return None
     xp, n = data.like.xp, data.shape[0]
-    low, high, top = range_of(data)
+    low, high, top = SAFE[work_dtype(data.source.dtype)]
     typical = reach / n
     bad = (reach > 0) & ~((squares >= n * low**2) & (squares <= n * high**2))
     if not bool(xp.any(bad)):
@@ -589,7 +580,7 @@ def chain_of(data: Operator) -> float:
 
 def in_range(data: Operator, frame: Frame, norm: float) -> float | None:
     """Return another unit if the sum of squares of a pass left the range, else None."""
-    low, high, top = range_of(data)
+    low, high, top = SAFE[work_dtype(data.source.dtype)]
     count = data.weight * data.shape[1]
     typical = norm / count
     if math.isfinite(norm) and low**2 <= typical <= high**2:

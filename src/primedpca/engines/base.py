@@ -33,15 +33,13 @@ FAN_IN = 16  # sums that are added from left to right at each level of the tree
 class BaseEngine(ABC):
     """An :class:`~primedpca.protocols.Engine` in this process; a subclass writes ``sweep``."""
 
+    #: The record of passes: none.
+    journal: Journal | None = None
+
     @property
     def traits(self) -> EngineTraits:
         """Facts for plans and reports: by default one worker, named after the class."""
         return EngineTraits(type(self).__name__)
-
-    @property
-    def journal(self) -> Journal | None:
-        """The record of passes: none."""
-        return None
 
     @abstractmethod
     def sweep(self, source: DataSource, kernel: Kernel, whole: Operands, mine: Operands) -> Parts:
@@ -98,7 +96,7 @@ class EngineWrapper(BaseEngine):
     """
 
     def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+        self.engine, self.journal = engine, engine.journal
         for name in ("view", "blocks_in_memory", "together", "share", "collect"):
             setattr(self, name, getattr(engine, name))
 
@@ -106,11 +104,6 @@ class EngineWrapper(BaseEngine):
     def traits(self) -> EngineTraits:
         """Traits of the engine inside."""
         return self.engine.traits
-
-    @property
-    def journal(self) -> Journal | None:
-        """That of the engine inside."""
-        return self.engine.journal
 
     def once(self, name: str, operands: Operands, make: Callable[[], Any]) -> Any:
         """Call ``make`` through the engine inside."""
@@ -162,12 +155,8 @@ class RecordedEngine(EngineWrapper):
 
     def __init__(self, engine: Engine, journal: Journal) -> None:
         super().__init__(engine)
-        self._journal, self._inside = journal, False
-
-    @property
-    def journal(self) -> Journal:
-        """The record of passes."""
-        return self._journal
+        self.journal: Journal = journal
+        self._inside = False
 
     def sweep(self, source: DataSource, kernel: Kernel, whole: Operands, mine: Operands) -> Parts:
         """Make one pass over all blocks, or return the kept result."""
@@ -178,7 +167,7 @@ class RecordedEngine(EngineWrapper):
         """Return the kept result of ``make``, or call it and keep what it returns."""
         if self._inside:  # the result of the outer call is kept, and holds this one
             return make()
-        held = self._journal.held(name, operands)
+        held = self.journal.held(name, operands)
         if held is not None:
             return held[0]
         self._inside = True
@@ -186,7 +175,7 @@ class RecordedEngine(EngineWrapper):
             result = make()
         finally:
             self._inside = False
-        self._journal.keep(name, operands, result)
+        self.journal.keep(name, operands, result)
         return result
 
 
@@ -212,7 +201,8 @@ def block_parts(
     with np.errstate(all="ignore"):
         own = dict(mine)
         for name, value in mine.items():
-            own[name] = cut(value, *place)
+            if value is not None:
+                own[name] = cut(value, *place)
         return kernel(block, **whole, **own)
 
 

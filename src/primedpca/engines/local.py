@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from primedpca._core.process import asked_threads, one_blas_thread, pool_of, processors
+from primedpca._core.process import one_blas_thread, pool_of, processors
 from primedpca.engines.base import (
     BaseEngine,
     FixedTree,
@@ -34,7 +34,7 @@ class LocalEngine(BaseEngine):
         depend on it.
     """
 
-    workers: int = field(default_factory=lambda: asked_threads() or max(2, processors()))
+    workers: int = field(default_factory=partial(processors, least=2))
 
     def __post_init__(self) -> None:
         if self.workers < 1:

@@ -96,6 +96,7 @@ class BlockSource(ABC):
     array: Any = None
     library: str | None = None
     nnz: int | None = None
+    map_name: str | None = None
     missing: str | None = None
     scale: Any = None
     on_disk: bool = False
@@ -108,13 +109,15 @@ class BlockSource(ABC):
     @property
     def traits(self) -> Traits:
         """The optional attributes in one record; names and counts only when they are asked for."""
-        files = self.paths or ([] if self.path is None else [self.path])
+        paths: tuple[str, ...] = ()
+        if files := self.paths or ([] if self.path is None else [self.path]):
+            paths = tuple(os.fspath(one) for one in files if isinstance(one, (str, os.PathLike)))
         return Traits(
             **dict(zip(_PLAIN, _plain_of(self), strict=True)),
             feature_names=partial(getattr, self, "feature_names"),
             row_names=partial(getattr, self, "row_names"),
             labels=partial(getattr, self, "labels"),
-            paths=tuple(os.fspath(one) for one in files if isinstance(one, (str, os.PathLike))),
+            paths=paths,
             nnz=lambda: self.array.nnz if is_sparse(self.array) else self.nnz,
             fingerprint=self.fingerprint,
             client=self.dask_client,
@@ -227,6 +230,18 @@ class View(BlockSource):
         same = self.shape[1] == self.source.shape[1]
         return self.source.traits.feature_names() if same else None
 
+    @cached_property
+    def row_names(self) -> Any:
+        """Names of the rows, where there are as many as in the source below."""
+        same = self.shape[0] == self.source.shape[0]
+        return self.source.traits.row_names() if same else None
+
+    @cached_property
+    def labels(self) -> Any:
+        """One label per row, where there are as many rows as in the source below."""
+        same = self.shape[0] == self.source.shape[0]
+        return self.source.traits.labels() if same else None
+
     @property
     def traits(self) -> Traits:
         """The view's own traits, and those that hold for any rows of the source below."""
@@ -243,7 +258,23 @@ class View(BlockSource):
         return i
 
 
-class Subset(View):
+class PartView(View):
+    """Some rows or columns of another source: block ``i`` is part of its block ``_owner[i]``."""
+
+    _owner: tuple[int, ...]
+
+    @property
+    def local(self) -> tuple[int, ...]:
+        """Numbers of the blocks that this process can read."""
+        known = set(self.source.local)
+        return tuple(i for i, owner in enumerate(self._owner) if owner in known)
+
+    def below(self, i: int) -> int:
+        """Number of the block of the source below that block ``i`` is made of."""
+        return self._owner[i]
+
+
+class Subset(PartView):
     """Some rows of another source."""
 
     kept = (*View.kept, "scale", "library")
@@ -258,16 +289,6 @@ class Subset(View):
         edges = np.searchsorted(index, [start for start, _ in source.blocks] + [source.shape[0]])
         held = [(i, pair) for i, pair in enumerate(pairwise(edges.tolist())) if pair[0] < pair[1]]
         self._owner, self.blocks = zip(*held, strict=True)
-
-    @property
-    def local(self) -> tuple[int, ...]:
-        """Numbers of the blocks whose rows this process can read."""
-        known = set(self.source.local)
-        return tuple(i for i, owner in enumerate(self._owner) if owner in known)
-
-    def below(self, i: int) -> int:
-        """Number of the block of the source below that block ``i`` is made of."""
-        return self._owner[i]
 
     def read(self, i: int) -> Block:
         """The chosen rows of one block of the source below."""

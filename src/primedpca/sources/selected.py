@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from primedpca.protocols import Block
-from primedpca.sources.base import View, read_only
+from primedpca.sources.base import PartView, View, read_only
 
 
-class Selected(View):
+class Selected(PartView):
     """Some columns of a source, in a given order.
 
     Parameters
@@ -22,7 +22,7 @@ class Selected(View):
         Columns to keep, counted from 0.  If the source is read by columns, in ascending order.
     """
 
-    kept = (*View.kept, "row_names", "labels", "headings", "library", "on_disk", "read_rate")
+    kept = (*View.kept, "headings", "library", "on_disk", "read_rate")
 
     def __init__(self, source: Any, index: np.ndarray) -> None:
         self.source, self.index = source, index
@@ -43,16 +43,6 @@ class Selected(View):
         """Names of the chosen columns."""
         names = self.source.traits.feature_names()
         return None if names is None else np.asarray(names, dtype=object)[self.index]
-
-    @property
-    def local(self) -> tuple[int, ...]:
-        """Numbers of the blocks that this process can read."""
-        known = set(self.source.local)
-        return tuple(i for i, owner in enumerate(self._owner) if owner in known)
-
-    def below(self, i: int) -> int:
-        """Number of the block of the source below that block ``i`` is made of."""
-        return self._owner[i]
 
     def read(self, i: int) -> Block:
         """The chosen columns of a block."""

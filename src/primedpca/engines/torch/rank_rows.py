@@ -60,7 +60,7 @@ class RankRows(MemorySource):
             self.own: Any = as_source(x)
             self._held: Any = self._as_rows()
             self.dtype, self.device, self.axis = self.own.dtype, self.own.device, 0
-            self.missing = self.own.traits.missing
+            self.missing, self.map_name = self.own.traits.missing, self.own.traits.map_name
             notes = self._agreed()
         self.spread = self._ranks.size > 1
         self.edges = (0, *np.cumsum([note["rows"] for note in notes]).tolist())

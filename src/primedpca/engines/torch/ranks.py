@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from primedpca._core.arrays import is_numpy_array, is_torch_array
-from primedpca._core.process import asked_threads, processors
+from primedpca._core.process import processors
 from primedpca.protocols import Array
 from primedpca.sources.base import needed
 
@@ -397,7 +397,7 @@ def _join(timeout: float) -> Ranks:
         found.heartbeat = Heartbeat(store, rank, size, timeout)
     # Processors that several ranks may use are divided among them.
     beside = sum(note["place"] == notes[rank]["place"] for note in notes)
-    found.threads = asked_threads() or max(1, processors() // beside)
+    found.threads = processors(shared_by=beside)
     found.processors = notes[0]["processors"]
     devices = [note["gpu"] for note in notes]
     if None not in devices and len(set(devices)) == size and dist.is_nccl_available():

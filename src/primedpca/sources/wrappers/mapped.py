@@ -1,14 +1,13 @@
 """Rows to which a function is applied as they are read."""
 
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from primedpca._core.arrays import dtype_name, is_sparse, namespace, to_numpy, work_dtype
 from primedpca.protocols import Block
-from primedpca.sources import base
+from primedpca.sources import base, maps
 from primedpca.sources.base import Batches, MemorySource, View, library_of, read_only
 from primedpca.sources.maps import RowMap
 from primedpca.sources.memory.dense import DenseSource
@@ -38,6 +37,10 @@ class Mapped(View):
             raise TypeError(f"`map`={function!r} must be a function of a block of rows.")
         self.source = source
         self.function: Any = function
+        name = getattr(function, "name", "")
+        # In brackets: a user's function cannot be looked up by its name.
+        known = getattr(maps, name, None) == function
+        self.map_name = name if known else f"<{getattr(function, '__qualname__', function)}>"
         if source.traits.scale is not None:
             raise ValueError(f"`map` and the scale of {source!r} cannot be combined; omit one.")
         if source.axis == 1 and not isinstance(function, RowMap):
@@ -49,16 +52,6 @@ class Mapped(View):
         self._totals: Any = None  # of whole rows where blocks are columns, by one pass
         if source.axis == 1 and isinstance(function, RowMap) and function.total != "none":
             self._totals = sum(function.totals(block) for _, block in source.scan())
-
-    @cached_property
-    def row_names(self) -> Any:
-        """Names of the rows."""
-        return self.source.traits.row_names()
-
-    @cached_property
-    def labels(self) -> Any:
-        """One label per row."""
-        return self.source.traits.labels()
 
     def _try(self) -> Block:
         """Apply the function to a few rows, twice, and to the first row alone."""

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -197,7 +196,15 @@ class OnDevice(View):
         Limit in bytes on the memory of the device: blocks are at most a sixty-fourth of it.
     """
 
-    kept = (*View.kept, "scale", "missing_chunks", "image_shape", "on_disk", "fingerprint")
+    kept = (
+        *View.kept,
+        "scale",
+        "missing_chunks",
+        "image_shape",
+        "on_disk",
+        "fingerprint",
+        "map_name",
+    )
     index: np.ndarray  # of a share of the rows: their numbers in the whole
 
     def __init__(
@@ -250,16 +257,6 @@ class OnDevice(View):
         return list(pairwise([*edges, len(cuts)]))
 
     # -- as a source -------------------------------------------------------------------------
-
-    @cached_property
-    def row_names(self) -> Any:
-        """Names of the rows."""
-        return self.source.traits.row_names()
-
-    @cached_property
-    def labels(self) -> Any:
-        """One label per row."""
-        return self.source.traits.labels()
 
     @property
     def local(self) -> tuple[int, ...]:
