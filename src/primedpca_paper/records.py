@@ -71,6 +71,8 @@ class Row:
     promised : ndarray of shape (n_thresholds,)
         Where refining shortened the streak at a threshold, the streak that condition (b) of the
         theory guarantees.  NaN elsewhere.
+    refining : float
+        Seconds of the refining in ``seconds``; NaN if not refined.
     """
 
     run: Run
@@ -80,6 +82,7 @@ class Row:
     angles: np.ndarray
     variances: np.ndarray
     promised: np.ndarray = field(default_factory=lambda: np.full(len(THRESHOLDS), np.nan))
+    refining: float = math.nan
 
     def streak(self, threshold: float) -> int:
         """Return the number of leading components within ``threshold`` radians of the truth."""
@@ -94,6 +97,7 @@ def streak_of(angles: np.ndarray, threshold: float) -> int:
 NAMES = [f"pi/{round(math.pi / threshold)}" for threshold in THRESHOLDS]
 COLUMNS = [
     *("dataset", "method", "setting", "extra", "seed", "refined", "step", "seconds"),
+    "refining",
     *(f"streak {name}" for name in NAMES),
     *(f"promised {name}" for name in NAMES),
     *(f"angle {i + 1}" for i in range(N_COMPONENTS)),
@@ -181,10 +185,27 @@ class Records:
         return [
             *(run.dataset, run.method, f"{run.setting:g}", str(run.extra), str(run.seed)),
             *(str(int(row.refined)), str(row.step), number_cell(row.seconds)),
+            number_cell(row.refining),
             *streaks,
             *(number_cell(value) for value in numbers),
             *(json.dumps(self.settings).replace('"', "'"), self.versions, self.machine),
         ]
+
+    @property
+    def data(self) -> dict[str, dict[str, Any]]:
+        """Shape and origin of every set that was run: set to ``n``, ``d`` and ``origin``."""
+        path = self.folder / "data.json"
+        return read_json(path) if path.is_file() else {}
+
+    def note_data(self, name: str, shape: tuple[int, int], origin: str) -> None:
+        """Record the shape and the origin of a set; other data of that name are refused."""
+        known, found = self.data, {"n": shape[0], "d": shape[1], "origin": origin}
+        if known.setdefault(name, found) != found:
+            raise ValueError(
+                f"{self.folder} has runs on {name} of {known[name]}, and the data folder holds "
+                f"{found}. Name a new folder for the results."
+            )
+        write_json(self.folder / "data.json", known)
 
     def read(self, run: Run) -> list[Row]:
         """Return the rows of a finished run."""
@@ -213,6 +234,7 @@ class Records:
                 _values(cells, "angle"),
                 _values(cells, "variance"),
                 np.array([_value(cells[f"promised {name}"]) for name in NAMES]),
+                _value(cells["refining"]),
             )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from primedpca.sources.wrappers.on_device import torch_on
 from primedpca_paper.datasets import check_set, data_folder
 from primedpca_paper.protocol import METHODS, PAPERS, SETS, Protocol
+from primedpca_paper.raw_rows import write_raw
 from primedpca_paper.records import Records, machine_of
 from primedpca_paper.runs import K5, Runner
 
@@ -116,7 +117,7 @@ def _small(
             if name in needs:
                 check_set(name, data_dir)
     machine = machine_of(device)
-    settings = {"quick": protocol.quick}
+    settings = protocol.described()
     records = Records(out / "runs", machine, settings, resume)
     selection = Records(out / "runs" / "selection", machine, settings, resume)
     runner = Runner(records, selection, protocol, device, data_dir, progress)
@@ -127,7 +128,7 @@ def _small(
     for target in targets:
         progress(f"drawing {target}")
         drawn += draw_results(target, results, out / "drawn")
-    return drawn
+    return drawn + write_raw(records, selection, out / "drawn")
 
 
 def _needs(targets: Sequence[str], sets: Sequence[str]) -> dict[str, tuple[str, ...]]:

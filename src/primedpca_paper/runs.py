@@ -24,6 +24,7 @@ from primedpca_paper.protocol import (
     OURS,
     THRESHOLDS,
     Protocol,
+    epoch_of,
     priming_of,
 )
 from primedpca_paper.records import Records, Row, Run, streak_of
@@ -78,6 +79,7 @@ class Runner:
             data = load_set("exponential" if name == K5 else name, self.folder)
             self._arena = Arena(data, self.device, k)
             self._arena.name = name
+            self.records.note_data(name, self._arena.shape, data.origin)
         return self._arena
 
     def run(self, name: str, method: str) -> None:
@@ -119,7 +121,7 @@ class Runner:
                 arena.rows, arena.like, priming, settings, arena.n_components, batches
             )
             rows: dict[Run, list[Row]] = {}
-            for step in self.protocol.evaluations(name, method):
+            for step in self.protocol.evaluations(name, method, epoch_of(n)):
                 many.run_to(int(step))
                 angles = arena.angles(many.vectors)
                 for j, seed in enumerate(batches.seeds):
@@ -173,7 +175,7 @@ class Runner:
             arena.n_components + run.extra,
             Batches(arena.shape[0], BATCH, (run.seed,)),
         )
-        for step in self.protocol.evaluations(*pair):
+        for step in self.protocol.evaluations(*pair, epoch_of(arena.shape[0])):
             one.run_to(int(step))
             yield from rows_at(arena, run, int(step), one.clock.seconds, one.vectors[0, 0])
 
@@ -259,9 +261,10 @@ def rows_at(arena: Arena, run: Run, step: int, seconds: float, directions: Array
         yield _row(run, False, step, seconds, raw, unknown)
     found, cost = arena.refine(directions, run.seed)
     refined = arena.angles(found.components.T)
-    more = {}
+    more: dict[str, Any] = {}
     if run.extra == 0:
         more["promised"] = _promised(arena, directions, raw, refined)
+    more["refining"] = cost
     yield _row(run, True, step, seconds + cost, refined, found.explained_variance, **more)
 
 

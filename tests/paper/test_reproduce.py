@@ -84,9 +84,14 @@ def test_rows_are_what_prime_and_refine_give(folder, method, extra):
 def test_the_clock_runs_on_and_refining_is_on_it(folder):
     raw = rows_of(folder, "eigengame", refined=False)
     refined = rows_of(folder, "eigengame")
-    assert [row.step for row in raw] == sorted({round(60 ** (i / 7)) for i in range(8)})
+    spaced = {round(60 ** (i / 7)) for i in range(8)}
+    assert [row.step for row in raw] == sorted(spaced | {-(-step // 5) * 5 for step in spaced})
     assert (np.diff([row.seconds for row in raw]) > 0).all()
     assert all(b.seconds > a.seconds > 0 for a, b in zip(raw, refined, strict=True))
+    assert all(row.refining > 0 for row in refined)
+    # Files hold seven digits.
+    steps = [row.seconds - row.refining for row in refined]
+    assert steps == pytest.approx([row.seconds for row in raw], rel=1e-5, abs=1e-7)
 
 
 def test_the_setting_with_the_least_error_is_timed(folder):
