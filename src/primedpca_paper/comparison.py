@@ -13,12 +13,13 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from primedpca_paper.datasets import SETS, SHAPES, TITLES
+from primedpca_paper.datasets import SETS
 from primedpca_paper.protocol import EXTRAS, PAPERS, THRESHOLDS
 from primedpca_paper.published import published
+from primedpca_paper.result_files import read_json
 from primedpca_paper.tables import NAMES, number
 from primedpca_paper.tabular import Cell, Table, tidy
-from primedpca_paper.traces import ALONE, Summary, name_of
+from primedpca_paper.traces import ALONE, Summary, name_of, titled
 
 __all__ = ["Agreement", "Tidy", "agreement", "comparison_files", "gain", "like_for_like"]
 
@@ -44,17 +45,15 @@ class Tidy:
     Parameters
     ----------
     path : Path
-        The file.
-    data : dict of str to (int, int), optional
-        Shape of the sets, for files that do not hold them.
+        The file.  A ``provenance.json`` beside it tells the shapes of the sets.
     """
 
-    def __init__(self, path: Path, data: dict[str, tuple[int, int]] | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         with path.open(newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
+        about = path.with_name("provenance.json")
         self.machine = rows[0]["machine"]
-        self._data = {row["set"]: (int(row["n"]), int(row["d"])) for row in rows if row.get("n")}
-        self._data |= data or {}
+        self.data = read_json(about)["data"] if about.is_file() else {}
         self._rows = {
             (
                 row["set"],
@@ -77,12 +76,8 @@ class Tidy:
         return Summary(mean, spread, int(row["runs"]), int(row["reached"]))
 
     def title(self, dataset: str) -> str:
-        """Return the name of a set with its shape, if the file tells it."""
-        shape = self._data.get(dataset)
-        if shape is None:
-            return TITLES[dataset]
-        other = "" if shape == SHAPES[dataset] else "stand-in, "
-        return f"{TITLES[dataset]} ({other}{shape[0]:,} × {shape[1]:,})"
+        """Return the name of a set with its shape, if that is known."""
+        return titled(dataset, self.data)
 
 
 def gain(times: Times, dataset: str, method: str, extra: int | str, unit: str = "seconds") -> float:
@@ -144,7 +139,12 @@ def means_of(times: Times, method: str, extra: int | str) -> tuple[float, float,
     if not both:
         return math.nan, math.nan, math.nan, []
     seconds, steps, theirs = np.mean([one[:3] for one in both], axis=0)
-    return seconds, steps, theirs, [times.title(one[3]) for one in both]
+    return seconds, steps, theirs, [_short(times.title(one[3])) for one in both]
+
+
+def _short(title: str) -> str:
+    """Return a title without its shape, unless it is that of a stand-in."""
+    return title if "stand-in" in title else title.partition(" (")[0]
 
 
 class Agreement(NamedTuple):

@@ -11,7 +11,6 @@ import csv
 import gzip
 import io
 import math
-import subprocess
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
@@ -39,7 +38,7 @@ def write_raw(records: Records, selection: Records, out: Path) -> list[Path]:
     about = {
         "machine": records.machine,
         "versions": versions(),
-        "commit": commit(),
+        "commit": read_json(records.folder / "experiment.json").get("commit", ""),
         "protocol": records.settings,
         "data": records.data,
     }
@@ -94,18 +93,3 @@ def _unpacked(path: Path) -> Iterator[Row]:
             np.array([cells[name] for name in HEAD[-len(THRESHOLDS) :]]),
             cells["refining"],
         )
-
-
-def commit() -> str:
-    """Return the commit of the code, "modified" if files differ from it, or "" without git."""
-    git = ["git", "-C", str(Path(__file__).parent)]
-    try:
-        state = subprocess.run(
-            [*git, "describe", "--always", "--dirty=, modified", "--abbrev=12"],
-            capture_output=True,
-            text=True,
-            timeout=10,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return state.stdout.strip() if state.returncode == 0 else ""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import platform
+import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -139,7 +140,7 @@ class Records:
             )
         else:
             (folder / "rows").mkdir(parents=True, exist_ok=True)
-            write_json(head, wanted)
+            write_json(head, {**wanted, "commit": commit()})
 
     @classmethod
     def of(cls, folder: Path) -> Records:
@@ -148,6 +149,7 @@ class Records:
         if not head.is_file():
             raise FileNotFoundError(f"{folder} does not hold results: experiment.json is missing.")
         known = _read_head(head)
+        known.pop("commit", None)  # of the first run; later ones may be of another
         return cls(folder, known.pop("machine"), known, resume=True)
 
     @staticmethod
@@ -279,3 +281,18 @@ def machine_of(device: str) -> str:
     except (OSError, StopIteration):
         pass
     return f"{model}, {processors()} cores"
+
+
+def commit() -> str:
+    """Return the commit of the code, "modified" if files differ from it, or "" without git."""
+    git = ["git", "-C", str(Path(__file__).parent)]
+    try:
+        state = subprocess.run(
+            [*git, "describe", "--always", "--dirty=, modified", "--abbrev=12"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return state.stdout.strip() if state.returncode == 0 else ""

@@ -9,13 +9,14 @@ from primedpca.sources.wrappers.on_device import torch_on
 from primedpca_paper.datasets import check_set, data_folder
 from primedpca_paper.protocol import METHODS, PAPERS, SETS, Protocol
 from primedpca_paper.raw_rows import write_raw
-from primedpca_paper.records import Records, machine_of
+from primedpca_paper.records import Records, machine_of, write_whole
 from primedpca_paper.runs import K5, Runner
 
 __all__ = ["LARGE", "TARGETS", "check_device", "reproduce"]
 
 #: Figures 7 to 11 of the paper's appendix, one for each set.
 BY_SET = {f"figure-{7 + i}": name for i, name in enumerate(SETS)}
+SYNTHETIC, STOCHASTIC = ("exponential", "linear"), ("eigengame", "oja")
 #: Data of millions of dimensions; ``lobsters`` is the paper's figure 6.
 LARGE = ("figure-4", "figure-5", "lobsters")
 SMALL = ("table-1", "table-2", "headline", "figure-1", "figure-2", "figure-3", *BY_SET)
@@ -109,6 +110,7 @@ def _small(
     progress: Callable[[str], None],
 ) -> list[Path]:
     from primedpca_paper.draw import draw_results
+    from primedpca_paper.sensitivity import sensitivity_files
     from primedpca_paper.traces import Results
 
     needs = _needs(targets, sets)
@@ -124,10 +126,17 @@ def _small(
     for name, methods in needs.items():
         for method in methods:
             runner.run(name, method)
+            # The synthetic sets are small enough for the question what run lengths do.
+            if "headline" in targets and name in SYNTHETIC and method in STOCHASTIC:
+                runner.run_other_lengths(name, method)
     results, drawn = Results(records, selection), []
     for target in targets:
         progress(f"drawing {target}")
         drawn += draw_results(target, results, out / "drawn")
+    if "headline" in targets:
+        for name, text in sensitivity_files(results, selection).items():
+            write_whole(out / "drawn" / name, text)
+            drawn.append(out / "drawn" / name)
     return drawn + write_raw(records, selection, out / "drawn")
 
 

@@ -29,6 +29,7 @@ from primedpca_paper.protocol import (
 )
 from primedpca_paper.records import Records, Row, Run, streak_of
 from primedpca_paper.selection import best_setting
+from primedpca_paper.sensitivity import chosen_by_length
 
 __all__ = ["K5", "Runner", "rows_at"]
 
@@ -88,6 +89,13 @@ class Runner:
             self._own(name, method)
         else:
             setting = self.best(name, method)
+            self._timed(name, method, setting)
+
+    def run_other_lengths(self, name: str, method: str) -> None:
+        """Time the settings that the paper's rule would choose if runs were shorter."""
+        self.best(name, method)
+        rows = [row for row in self.selection.rows() if row.run[:2] == (name, method)]
+        for setting in dict.fromkeys(chosen_by_length(rows, name, method).values()):
             self._timed(name, method, setting)
 
     # -- the best setting --------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from primedpca_paper.protocol import EXTRAS, N_COMPONENTS, PAPERS, epoch_of
 from primedpca_paper.records import Records, Row
 from primedpca_paper.selection import angular_errors
 
-__all__ = ["ALONE", "Curve", "Results", "Summary", "Trace", "curve", "name_of"]
+__all__ = ["ALONE", "Curve", "Results", "Summary", "Trace", "curve", "name_of", "titled"]
 
 #: Value of ``l`` for the priming alone, not refined.
 ALONE = None
@@ -55,10 +55,15 @@ class Trace(NamedTuple):
         return int(full[0]) if full.size else None
 
     def held(self, threshold: float) -> int | None:
-        """Return the index from which on every evaluation has a full streak, or ``None``."""
+        """Return the index from which on every evaluation has a full streak, or ``None``.
+
+        A streak that is full at the last of several evaluations only is not held: no later one
+        confirms it.
+        """
         short = np.flatnonzero(self.streaks(threshold) < N_COMPONENTS)
         first = int(short[-1]) + 1 if short.size else 0
-        return first if first < len(self.steps) else None
+        last = len(self.steps) - 1
+        return first if first < last or first == last == 0 else None
 
     def only(self, chosen: np.ndarray) -> Trace:
         """Return the trace with some of its evaluations."""
@@ -128,12 +133,7 @@ class Results:
 
     def title(self, dataset: str) -> str:
         """Return the name of a set with its shape, and its file if that is not the paper's set."""
-        about = self.data.get(dataset)
-        if not about:
-            return TITLES[dataset]
-        n, d = about["n"], about["d"]
-        other = "" if (n, d) == SHAPES[dataset] else f"stand-in {about['origin']}, "
-        return f"{TITLES[dataset]} ({other}{n:,} × {d:,})"
+        return titled(dataset, self.data)
 
     def length(self, dataset: str, method: str) -> int | None:
         """Return the number of steps of the longest run; ``None`` if nothing was run."""
@@ -167,15 +167,16 @@ class Results:
         setting = self.setting(dataset, method)
         if setting is None:
             return []
-        return self._at((dataset, method, extra or 0, extra is not ALONE), setting)
+        return self.at((dataset, method, extra or 0, extra is not ALONE), setting)
 
     def answers(self, dataset: str, method: str, threshold: float) -> list[Trace]:
         """Return the runs of one of our methods with the tolerance ``threshold``."""
         kind = (dataset, method, 0, True)
         # A full decomposition has no tolerance: its setting is 0.
-        return self._at(kind, threshold) or self._at(kind, 0.0)
+        return self.at(kind, threshold) or self.at(kind, 0.0)
 
-    def _at(self, kind: Kind, setting: float) -> list[Trace]:
+    def at(self, kind: Kind, setting: float) -> list[Trace]:
+        """Return the runs of a line at one setting."""
         for found, traces in self._traces.get(kind, {}).items():
             # Files hold six digits of a setting, so that equality would be too strict.
             if math.isclose(found, setting, rel_tol=1e-4):
@@ -275,3 +276,13 @@ def latest(trace: Trace, steps: np.ndarray) -> np.ndarray:
 def name_of(threshold: float) -> str:
     """Return a threshold as text, such as ``π/8``."""
     return f"π/{round(math.pi / threshold)}"
+
+
+def titled(dataset: str, data: dict[str, dict[str, Any]]) -> str:
+    """Return the name of a set with its shape, and its file if that is not the paper's set."""
+    about = data.get(dataset)
+    if not about:
+        return TITLES[dataset]
+    n, d = about["n"], about["d"]
+    other = "" if (n, d) == SHAPES[dataset] else f"stand-in {about['origin']}, "
+    return f"{TITLES[dataset]} ({other}{n:,} × {d:,})"

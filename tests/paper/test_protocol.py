@@ -88,32 +88,34 @@ def test_held_is_from_where_the_streak_stays():
     assert (touched.reached(V), touched.held(V)) == (1, 5)
     lost = trace([0, 16, 3])
     assert (lost.reached(V), lost.held(V)) == (1, None)
+    assert trace([3, 16]).held(V) is None  # nothing confirms it
+    assert trace([16]).held(V) == 0  # one answer is all there is
     assert trace([16, 16]).held(V) == 0
     assert trace([3, 4]).held(V) is None
 
 
 def test_tables_show_where_a_streak_is_lost_again(tmp_path):
     records = known.new(tmp_path / "out")
-    steps = [1.0, 2.0, 3.0, 4.0]
-    late_run, lost = ([0, 16, 3, 16], steps), ([0, 16, 3, 3], steps)
+    steps = [1.0, 2.0, 3.0, 4.0, 5.0]
+    late_run, lost = ([0, 16, 3, 16, 16], steps), ([0, 16, 3, 3, 3], steps)
     write(records, "mnist", "oja", {ALONE: [late_run, late_run], 0: [late_run, lost]})
     results = Results(records)
     text = table_files("table-1", results)["table-1.md"]
     cells = [line.split("|")[4].strip(" *") for line in text.split("\n") if "Oja" in line[:20]]
     assert cells[0] == "2.00 ± 0.00; held 4.00"
     assert "2.00 ± 0.00; held in 1 of 2" in text
-    assert "Length of a run: Oja's method: MNIST 4" in text
+    assert "Length of a run: Oja's method: MNIST 5" in text
     rows = list(csv.DictReader(io.StringIO(table_files("table-2", results)["table-2.csv"])))
     row = next(r for r in rows if (r["set"], r["method"], r["refined"]) == ("mnist", "oja", "0"))
     assert (row["reached"], row["held"], row["held_steps"]) == ("2", "2", "4")
-    assert row["run_length"] == "4"
+    assert row["run_length"] == "5"
 
 
 def test_ends_of_epochs_are_judged_by_themselves(tmp_path):
     records = known.new(tmp_path / "out")
     records.note_data("mnist", (2000, 50), "a file")  # two batches an epoch
-    steps = [float(i) for i in range(1, 7)]
-    run = ([0, 3, 9, 16, 2, 16], steps)
+    steps = [float(i) for i in range(1, 8)]
+    run = ([0, 3, 9, 16, 2, 16, 16], steps)
     write(records, "mnist", "oja", {ALONE: [run], 0: [run]})
     results = Results(records)
     assert results.time("mnist", "oja", 0, V, "steps").mean == 4
@@ -216,8 +218,11 @@ def test_a_published_table_gives_the_same_comparison(results, tmp_path):
             assert found == pytest.approx(expected, rel=1e-4, nan_ok=True)
             assert sets == names
     assert comparison_files(tidy)["comparison.csv"] == comparison_files(results)["comparison.csv"]
-    named = Tidy(path, {"nips": (2483, 14_036)})
-    assert named.title("nips") == "NIPS bag of words (stand-in, 2,483 × 14,036)"
+    assert tidy.title("nips") == "NIPS bag of words"
+    about = '{"data": {"nips": {"n": 2483, "d": 14036, "origin": "another.npz"}}}'
+    path.with_name("provenance.json").write_text(about)
+    named = "NIPS bag of words (stand-in another.npz, 2,483 × 14,036)"
+    assert Tidy(path).title("nips") == named
 
 
 # ---------------------------------------------------------------- raw rows

@@ -69,9 +69,19 @@ class Case:
 
 #: A learning rate is 0.3 over the largest variance, which grows with the number of pixels.
 FULL: tuple[Case, ...] = (
-    Case("retina-half", "Retina photographs, half size", "retina", 2, 1.7e-10, share=0.5),
-    Case("retina-full", "Retina photographs", "retina", 1, 4.2e-11, share=0.5, on_device=True),
+    Case("retina-quarter", "Retina photographs, quarter size", "retina", 4, 6.8e-10, share=0.5),
     Case("video", "Video frames", "person.mp4", 1, batch_size=348),
+    Case(
+        "retina-half",
+        "Retina photographs, half size",
+        "retina",
+        2,
+        1.7e-10,
+        1024,
+        0.5,
+        on_device=True,
+    ),
+    Case("retina-full", "Retina photographs", "retina", 1, 4.2e-11, 1024, 0.5, on_device=True),
 )
 QUICK: tuple[Case, ...] = (
     Case("retina", "Retina photographs", "retina", 8, 2.7e-9, share=0.5, steps=60),
