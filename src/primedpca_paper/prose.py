@@ -61,7 +61,7 @@ NAMES_WITH_DIGITS = [
     r"\bl = [024]\b",
     r"n − 1\b|pixels from 0 to 1",
     r"\b10[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+",
-    r"CIFAR-10|ResNet-\d+|[hH]200|RTX 3090|A100|float(?:32|64)|EPYC|Propositions? \d(?: to \d)?",
+    r"CIFAR-10|ResNet-\d+|[hH]200|RTX 3090|A100|float(?:32|64)|EPYC|[Pp]ropositions? \d(?: to \d)?",
     r"[Ff]igures? \d+(?:(?:,| and| to) \d+)*|[Tt]ables? \d(?: and \d)?|[Ss]ection \d(?:\.\d)?",
     r"\((?:19|20)\d\d\)|, (?:19|20)\d\d\)|1987[-–]20\d\d",
     r"p?PCA_\d",

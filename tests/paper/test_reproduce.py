@@ -17,7 +17,7 @@ from primedpca_paper.arena import Arena, true_components
 from primedpca_paper.datasets import Dataset, load_set, synthetic
 from primedpca_paper.protocol import METHODS, SETS, THRESHOLDS, Protocol, priming_of
 from primedpca_paper.records import Records, Run
-from primedpca_paper.reproduce import TARGETS, reproduce
+from primedpca_paper.reproduce import ABOUT, TARGETS, reproduce
 from primedpca_paper.runs import K5, Runner, rows_at
 
 
@@ -291,7 +291,9 @@ def test_damaged_results_are_named(folder, tmp_path):
 
 def test_the_targets_are_those_of_the_paper():
     figures = {f"figure-{i}" for i in range(1, 12)} - {"figure-6"}
-    assert set(TARGETS) == {"table-1", "table-2", "headline", "lobsters", "all", *figures}
+    more = {"table-1", "table-2", "headline", "lobsters", "activations", "all"}
+    assert set(TARGETS) == {*more, *figures}
+    assert set(ABOUT) == set(TARGETS)
     assert K5 not in SETS
 
 
