@@ -227,6 +227,13 @@ def test_a_streak_ends_at_the_first_angle_that_is_not_below_v():
     assert streak_of(np.full(16, 0.1), V) == 16
 
 
+def test_runs_have_the_streaks_of_their_rows():
+    run = Run("mnist", "oja", 1e-3, 0, 0)
+    for angle in (np.nextafter(V, 0), V, np.nextafter(V, 1), 1.04 * V):
+        row = known.row_of(run, 1, np.where(np.arange(16) == 5, angle, 0.0), True)
+        assert Trace.of([row]).streaks(V).tolist() == [row.streak(V)] == [16 if angle < V else 5]
+
+
 def test_the_angular_error_is_summed_over_runs_steps_and_components():
     run = [Run("mnist", "oja", 1e-3, 0, seed) for seed in (0, 1)]
     rows = [known.row_of(run[s], step, 0.1 * (1 + s), False) for s in (0, 1) for step in (1, 5)]
