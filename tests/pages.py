@@ -56,6 +56,7 @@ SHORTER = {
     "[--quick] [--device cuda]": "--quick",
     "--device cuda": "--device cpu",
     "--shrink 1 ": "--shrink 16 --steps 20 ",
+    "--shrink 4 ": "--shrink 16 --steps 20 ",
     "--share 0.5 --out OUT": "--share 0.5 --out OUT/retina-16",
     "photographs/ --shrink 2": "photographs/ --shrink 2 --n-components 2 --steps 3",
     "reproduce all --device cpu": "reproduce all --device cpu --quick --set linear",

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from primedpca_paper.datasets import SETS, TITLES
+from primedpca_paper.datasets import SETS
 from primedpca_paper.protocol import EXTRAS, PAPERS, THRESHOLDS
 from primedpca_paper.published import published
 from primedpca_paper.tables import NAMES, number, ratio
@@ -96,8 +96,106 @@ def _streak_at(trace: Trace, step: float, threshold: float) -> int:
     return int(trace.streaks(threshold)[at])
 
 
+class Late(NamedTuple):
+    """Comparison of two curves at the same times."""
+
+    points: int
+    below: int
+    deficit: float  # largest, in components
+    last: float  # last time below, in units of one refining; NaN if there is none
+
+
+def late(results: Results, dataset: str, method: str, extra: int, threshold: float) -> Late | None:
+    """Compare pPCA's curve with its priming's at equal times; ``None`` if one was not run.
+
+    At a time every run counts with its latest evaluation up to then, and with 0 before the first.
+    """
+    alone = results.traces(dataset, method, ALONE)
+    refined = results.traces(dataset, method, extra)
+    if not alone or not refined:
+        return None
+    times = np.unique(np.concatenate([trace.seconds for trace in (*alone, *refined)]))
+    deficit = _means_at(alone, times, threshold) - _means_at(refined, times, threshold)
+    short = np.flatnonzero(deficit > 1e-9)
+    if not short.size:
+        return Late(len(times), 0, 0.0, math.nan)
+    refining = _refining(alone, results.traces(dataset, method, 0))
+    last = float(times[short[-1]]) / refining if refining > 0 else math.nan
+    return Late(len(times), short.size, float(deficit.max()), last)
+
+
+def _means_at(traces: list[Trace], times: np.ndarray, threshold: float) -> np.ndarray:
+    seen = []
+    for trace in traces:
+        at = np.searchsorted(trace.seconds, times, side="right")
+        seen.append(np.append(0, trace.streaks(threshold))[at])
+    mean: np.ndarray = np.mean(seen, axis=0)
+    return mean
+
+
+def _refining(alone: list[Trace], refined: list[Trace]) -> float:
+    """Return the seconds of one refining: the difference of the times of the same runs."""
+    pairs = [(a, b) for a in alone for b in refined if a.seed == b.seed]
+    found = [float(b.seconds[0] - a.seconds[0]) for a, b in pairs if a.steps[0] == b.steps[0]]
+    return float(np.median(found)) if found else math.nan
+
+
+#: Sections of the table: heading, primings, l.
+CLOCKS = (
+    ("EigenGame and Oja's method, the same runs refined (l = 0)", ("eigengame", "oja"), (0,)),
+    ("Power method, the same runs refined (l = 0)", ("power_method",), (0,)),
+    ("Runs with extra directions", ("eigengame", "oja"), (2, 4)),
+)
+
+
+def _on_the_clock(results: Results) -> tuple[Table, str]:
+    """Return the table of figure 2's claim at equal times, and all its numbers as CSV."""
+    seen = {
+        (name, method, extra, threshold): found
+        for threshold in THRESHOLDS
+        for name in SETS
+        for method in PAPERS
+        for extra in EXTRAS
+        if (found := late(results, name, method, extra, threshold))
+    }
+    sections = []
+    for title, methods, extras in CLOCKS:
+        rows = []
+        for v in THRESHOLDS:
+            run = [
+                found
+                for (_, method, extra, threshold), found in seen.items()
+                if method in methods and extra in extras and threshold == v
+            ]
+            rows.append([Cell(name_of(v)), *_clock_cells(run)])
+        sections.append((title, rows))
+    head = ["V", "points", "points below", "largest deficit, components", "last one, in refinings"]
+    notes = [
+        "Mean streaks at equal times; a point is a time at which some run was evaluated. pPCA pays "
+        "for one refining before its first result, so that its curve begins later; the last column "
+        "is the last time at which it lies below, divided by the time of one refining. The power "
+        "method has its components one after the other, so that its curve is followed one refining "
+        "later. Runs with extra directions are timed at another hour than those of the priming "
+        "alone: their comparison needs a machine without other work.",
+    ]
+    lines = [[*key[:3], name_of(key[3]).replace("π", "pi"), *found] for key, found in seen.items()]
+    columns = ["set", "method", "l", "V", "points", "below", "deficit", "last_in_refinings"]
+    table = Table("claims-time", "Figure 2's claim on the time axis", head, sections, notes)
+    return table, tidy(columns, lines)
+
+
+def _clock_cells(run: list[Late]) -> list[Cell]:
+    lasts = [one.last for one in run if math.isfinite(one.last)]
+    cells = [
+        *(str(sum(one.points for one in run)), str(sum(one.below for one in run))),
+        f"{max((one.deficit for one in run), default=0.0):.2f}",
+        f"{max(lasts):.1f}" if lasts else "",
+    ]
+    return [*map(Cell, cells)]
+
+
 def claims_files(results: Results) -> dict[str, str]:
-    """Return ``claims.md`` and ``claims.csv``, name to text."""
+    """Return ``claims.md``, ``claims.csv`` and ``claims-time.csv``, name to text."""
     points = [
         point
         for threshold in THRESHOLDS
@@ -106,7 +204,11 @@ def claims_files(results: Results) -> dict[str, str]:
         for extra in EXTRAS
         for point in below(results, name, method, extra, threshold)
     ]
-    tables = [_counts(results, points), _first(points), _power_method(results)]
+    clock, clock_csv = _on_the_clock(results)
+    tables = [
+        *(_counts(results, points), clock, _first(results, points)),
+        _power_method(results),
+    ]
     columns = [
         *("set", "method", "l", "step", "V", "priming_streak", "ppca_streak", "standard_error"),
         *("runs_shortened", "verdict"),
@@ -115,6 +217,7 @@ def claims_files(results: Results) -> dict[str, str]:
     return {
         "claims.md": "\n".join(table.markdown() for table in tables),
         "claims.csv": tidy(columns, rows),
+        "claims-time.csv": clock_csv,
     }
 
 
@@ -149,11 +252,11 @@ def _points(results: Results) -> int:
     return total
 
 
-def _first(points: Iterable[Below]) -> Table:
+def _first(results: Results, points: Iterable[Below]) -> Table:
     """Return the table of all points below at the threshold of figure 2."""
     rows = [
         [
-            Cell(TITLES[point.dataset]),
+            Cell(results.title(point.dataset)),
             *map(
                 Cell,
                 (
@@ -202,6 +305,6 @@ def _power_method(results: Results) -> Table:
         "paper's; n.a.: one of the two did not reach the streak.",
         f"In {little} of {len(gains)} cases pPCA is less than 25 % faster.",
     ]
-    head = ["V", *(TITLES[name] for name in SETS)]
+    head = ["V", *(results.title(name) for name in SETS)]
     title = "The power method gains little"
     return Table("claims-power", title, head, [("", sections)], notes)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from primedpca_paper.claims import claims_files
+from primedpca_paper.comparison import comparison_files
 from primedpca_paper.figures import APPENDIX, appendix_figure, figure_1, figure_2, figure_3
 from primedpca_paper.headline import headline_files
 from primedpca_paper.records import Records, write_whole
@@ -17,7 +18,7 @@ __all__ = ["TARGETS", "draw", "draw_results"]
 TEXTS: dict[str, Callable[[Results], dict[str, str]]] = {
     "table-1": lambda results: table_files("table-1", results) | settings_files(results),
     "table-2": lambda results: table_files("table-2", results) | settings_files(results),
-    "headline": headline_files,
+    "headline": lambda results: headline_files(results) | comparison_files(results),
     "figure-2": claims_files,
 }
 FIGURES: dict[str, Callable[[Results, Path], list[Path]]] = {

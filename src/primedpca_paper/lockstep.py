@@ -5,8 +5,9 @@ are leading axes of one array, so that one step of all runs is a handful of oper
 CUDA a step is captured once and replayed.  A timed run is the same code with axes of length one,
 so that the code that is timed is the code that was tuned.
 
-The vectors are those of :func:`primedpca.prime` with the same seed: the same start, the same
-mini-batches, the same update.
+The vectors of a stochastic priming are those of :func:`primedpca.prime` with the same seed: the
+same start, the same mini-batches, the same update.  The power method takes the same passes as
+``prime`` for its first component only; see :class:`LockstepPower`.
 """
 
 from __future__ import annotations
@@ -195,6 +196,12 @@ class LockstepPower:
     """Runs of the power method: every seed with every epsilon.
 
     An array holds the component that each run works on, so that no step waits for the host.
+
+    The first component takes the same passes as in :func:`primedpca.prime` with the same seed.
+    Later ones begin elsewhere and take other passes: ``prime`` makes the vectors that are still
+    to come orthonormal whenever a component has converged, which a step without the host cannot
+    decide to do.  Here each begins with its own random vector and is made orthogonal to the
+    components found in its first step.  Both converge to the same components.
 
     Parameters
     ----------

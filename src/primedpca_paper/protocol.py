@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from primedpca.priming import EigenGame, Oja, PowerMethod
+from primedpca.sources.base import cut_evenly
 from primedpca_paper.datasets import SETS
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "SETS",
     "THRESHOLDS",
     "Protocol",
+    "epoch_of",
     "priming_of",
 ]
 
@@ -92,7 +94,7 @@ class Protocol:
     steps : dict of (set, method) to int
         Length of a run.
     n_evaluations : int, default=60
-        Number of evaluations, logarithmically spaced over the steps.
+        Number of logarithmically spaced evaluations; the ends of epochs next to them are added.
     quick : bool, default=False
         Whether this is the shortened protocol.
     """
@@ -118,9 +120,36 @@ class Protocol:
         """Return a protocol that takes minutes: the two best settings and fewer steps."""
         return cls(repeats, QUICK_SETTINGS, _by_pair(QUICK_STEPS), n_evaluations=40, quick=True)
 
-    def evaluations(self, name: str, method: str) -> np.ndarray:
-        """Return the steps after which a run is evaluated."""
-        return np.unique(np.geomspace(1, self.steps[name, method], self.n_evaluations).round())
+    def evaluations(self, name: str, method: str, per_epoch: int = 1) -> np.ndarray:
+        """Return the steps after which a run is evaluated.
+
+        They are spaced logarithmically, and each is followed by the next end of an epoch of
+        ``per_epoch`` steps: mini-batches of one permutation do not repeat a row, so that their
+        errors cancel at its end, and evaluations elsewhere see another accuracy.
+        """
+        last = self.steps[name, method]
+        spaced = np.geomspace(1, last, self.n_evaluations).round()
+        ends = np.minimum(np.ceil(spaced / per_epoch), last // per_epoch) * per_epoch
+        return np.unique(np.concatenate([spaced, ends[ends > 0]]))
+
+    def described(self) -> dict[str, Any]:
+        """Return what a results folder records of the protocol; runs that differ do not mix."""
+        return {
+            "quick": self.quick,
+            "evaluations": f"{self.n_evaluations} log-spaced, and the next ends of epochs",
+        }
+
+
+def epoch_of(n_samples: int) -> int:
+    """Return the number of mini-batches in an epoch.
+
+    Examples
+    --------
+    >>> from primedpca_paper.protocol import epoch_of
+    >>> epoch_of(60_000), epoch_of(5811)
+    (60, 6)
+    """
+    return len(cut_evenly(n_samples, BATCH))
 
 
 def _by_pair(steps: dict[str, tuple[int, int]]) -> dict[tuple[str, str], int]:

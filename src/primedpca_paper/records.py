@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import platform
+import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -71,6 +72,8 @@ class Row:
     promised : ndarray of shape (n_thresholds,)
         Where refining shortened the streak at a threshold, the streak that condition (b) of the
         theory guarantees.  NaN elsewhere.
+    refining : float
+        Seconds of the refining in ``seconds``; NaN if not refined.
     """
 
     run: Run
@@ -80,6 +83,7 @@ class Row:
     angles: np.ndarray
     variances: np.ndarray
     promised: np.ndarray = field(default_factory=lambda: np.full(len(THRESHOLDS), np.nan))
+    refining: float = math.nan
 
     def streak(self, threshold: float) -> int:
         """Return the number of leading components within ``threshold`` radians of the truth."""
@@ -94,6 +98,7 @@ def streak_of(angles: np.ndarray, threshold: float) -> int:
 NAMES = [f"pi/{round(math.pi / threshold)}" for threshold in THRESHOLDS]
 COLUMNS = [
     *("dataset", "method", "setting", "extra", "seed", "refined", "step", "seconds"),
+    "refining",
     *(f"streak {name}" for name in NAMES),
     *(f"promised {name}" for name in NAMES),
     *(f"angle {i + 1}" for i in range(N_COMPONENTS)),
@@ -135,7 +140,7 @@ class Records:
             )
         else:
             (folder / "rows").mkdir(parents=True, exist_ok=True)
-            write_json(head, wanted)
+            write_json(head, {**wanted, "commit": commit()})
 
     @classmethod
     def of(cls, folder: Path) -> Records:
@@ -144,6 +149,7 @@ class Records:
         if not head.is_file():
             raise FileNotFoundError(f"{folder} does not hold results: experiment.json is missing.")
         known = _read_head(head)
+        known.pop("commit", None)  # of the first run; later ones may be of another
         return cls(folder, known.pop("machine"), known, resume=True)
 
     @staticmethod
@@ -181,10 +187,27 @@ class Records:
         return [
             *(run.dataset, run.method, f"{run.setting:g}", str(run.extra), str(run.seed)),
             *(str(int(row.refined)), str(row.step), number_cell(row.seconds)),
+            number_cell(row.refining),
             *streaks,
             *(number_cell(value) for value in numbers),
             *(json.dumps(self.settings).replace('"', "'"), self.versions, self.machine),
         ]
+
+    @property
+    def data(self) -> dict[str, dict[str, Any]]:
+        """Shape and origin of every set that was run: set to ``n``, ``d`` and ``origin``."""
+        path = self.folder / "data.json"
+        return read_json(path) if path.is_file() else {}
+
+    def note_data(self, name: str, shape: tuple[int, int], origin: str) -> None:
+        """Record the shape and the origin of a set; other data of that name are refused."""
+        known, found = self.data, {"n": shape[0], "d": shape[1], "origin": origin}
+        if known.setdefault(name, found) != found:
+            raise ValueError(
+                f"{self.folder} has runs on {name} of {known[name]}, and the data folder holds "
+                f"{found}. Name a new folder for the results."
+            )
+        write_json(self.folder / "data.json", known)
 
     def read(self, run: Run) -> list[Row]:
         """Return the rows of a finished run."""
@@ -213,6 +236,7 @@ class Records:
                 _values(cells, "angle"),
                 _values(cells, "variance"),
                 np.array([_value(cells[f"promised {name}"]) for name in NAMES]),
+                _value(cells["refining"]),
             )
 
 
@@ -257,3 +281,18 @@ def machine_of(device: str) -> str:
     except (OSError, StopIteration):
         pass
     return f"{model}, {processors()} cores"
+
+
+def commit() -> str:
+    """Return the commit of the code, "modified" if files differ from it, or "" without git."""
+    git = ["git", "-C", str(Path(__file__).parent)]
+    try:
+        state = subprocess.run(
+            [*git, "describe", "--always", "--dirty=, modified", "--abbrev=12"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return state.stdout.strip() if state.returncode == 0 else ""

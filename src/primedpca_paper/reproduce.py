@@ -6,19 +6,44 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from primedpca.sources.wrappers.on_device import torch_on
-from primedpca_paper.datasets import check_set, data_folder
+from primedpca_paper.datasets import TITLES, check_set, data_folder
 from primedpca_paper.protocol import METHODS, PAPERS, SETS, Protocol
-from primedpca_paper.records import Records, machine_of
+from primedpca_paper.raw_rows import write_raw
+from primedpca_paper.records import Records, machine_of, write_whole
 from primedpca_paper.runs import K5, Runner
 
-__all__ = ["LARGE", "TARGETS", "check_device", "reproduce"]
+__all__ = ["ABOUT", "LARGE", "TARGETS", "check_device", "reproduce"]
 
 #: Figures 7 to 11 of the paper's appendix, one for each set.
 BY_SET = {f"figure-{7 + i}": name for i, name in enumerate(SETS)}
+SYNTHETIC, STOCHASTIC = ("exponential", "linear"), ("eigengame", "oja")
 #: Data of millions of dimensions; ``lobsters`` is the paper's figure 6.
-LARGE = ("figure-4", "figure-5", "lobsters")
+LARGE = ("figure-4", "figure-5", "lobsters", "activations")
 SMALL = ("table-1", "table-2", "headline", "figure-1", "figure-2", "figure-3", *BY_SET)
 TARGETS = (*SMALL, *LARGE, "all")
+
+_SMALL_SETS = "the five small sets"
+#: What each target draws, and the data that it needs.
+ABOUT = {
+    "table-1": ("time to a streak of 16, without extra directions", _SMALL_SETS),
+    "table-2": ("time to a streak of 16, with extra directions, at every V", _SMALL_SETS),
+    "headline": (
+        "speed-ups of the abstract, beside the paper's, and what they depend on",
+        _SMALL_SETS,
+    ),
+    "figure-1": ("captured variance in one run", "drawn"),
+    "figure-2": ("streaks at V = π/8, and the claim on them", _SMALL_SETS),
+    "figure-3": ("captured variance, k = 5", "drawn"),
+    **{
+        figure: (f"streaks on {TITLES[name]} at every V", "drawn" if name in SYNTHETIC else name)
+        for figure, name in BY_SET.items()
+    },
+    "figure-4": ("captured variance on wide data", "retina/*.jpg, person.mp4"),
+    "figure-5": ("photographs and their mean", "retina/*.jpg"),
+    "lobsters": ("components after 30 and 300 steps, the paper's figure 6", "retina/*.jpg"),
+    "activations": ("captured variance of a network's activations", "cifar10"),
+    "all": ("all of these", "all of these"),
+}
 
 
 def reproduce(
@@ -82,8 +107,8 @@ def reproduce(
         folder = data_folder() if data_dir is None else data_dir
         if folder is None:
             raise FileNotFoundError(
-                f"{target} needs photographs and a video. Set their folder with `--data-dir` or "
-                "the variable `PRIMEDPCA_DATA`."
+                f"{target} needs {ABOUT[target][1]}. Set their folder with `--data-dir` or the "
+                "variable `PRIMEDPCA_DATA`."
             )
         drawn += reproduce_large_scale(
             LARGE if target == "all" else target,
@@ -108,6 +133,7 @@ def _small(
     progress: Callable[[str], None],
 ) -> list[Path]:
     from primedpca_paper.draw import draw_results
+    from primedpca_paper.sensitivity import sensitivity_files
     from primedpca_paper.traces import Results
 
     needs = _needs(targets, sets)
@@ -116,18 +142,25 @@ def _small(
             if name in needs:
                 check_set(name, data_dir)
     machine = machine_of(device)
-    settings = {"quick": protocol.quick}
+    settings = protocol.described()
     records = Records(out / "runs", machine, settings, resume)
     selection = Records(out / "runs" / "selection", machine, settings, resume)
     runner = Runner(records, selection, protocol, device, data_dir, progress)
     for name, methods in needs.items():
         for method in methods:
             runner.run(name, method)
+            # The synthetic sets are small enough for the question what run lengths do.
+            if "headline" in targets and name in SYNTHETIC and method in STOCHASTIC:
+                runner.run_other_lengths(name, method)
     results, drawn = Results(records, selection), []
     for target in targets:
         progress(f"drawing {target}")
         drawn += draw_results(target, results, out / "drawn")
-    return drawn
+    if "headline" in targets:
+        for name, text in sensitivity_files(results, selection).items():
+            write_whole(out / "drawn" / name, text)
+            drawn.append(out / "drawn" / name)
+    return drawn + write_raw(records, selection, out / "drawn")
 
 
 def _needs(targets: Sequence[str], sets: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -151,7 +184,7 @@ def _check_folder(out: Path) -> None:
     if out.exists() and not out.is_dir():
         raise FileExistsError(f"`out`={str(out)!r} is a file. Name a folder.")
     held = {path.name for path in out.iterdir()} if out.exists() else set()
-    if held and not held & {"runs", "large_scale"}:
+    if held and not held & {"runs", "large_scale", "activations"}:
         raise FileExistsError(
             f"`out`={str(out)!r} holds other files and no results. Name a new folder."
         )

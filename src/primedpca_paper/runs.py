@@ -24,10 +24,12 @@ from primedpca_paper.protocol import (
     OURS,
     THRESHOLDS,
     Protocol,
+    epoch_of,
     priming_of,
 )
 from primedpca_paper.records import Records, Row, Run, streak_of
 from primedpca_paper.selection import best_setting
+from primedpca_paper.sensitivity import chosen_by_length
 
 __all__ = ["K5", "Runner", "rows_at"]
 
@@ -78,6 +80,7 @@ class Runner:
             data = load_set("exponential" if name == K5 else name, self.folder)
             self._arena = Arena(data, self.device, k)
             self._arena.name = name
+            self.records.note_data(name, self._arena.shape, data.origin)
         return self._arena
 
     def run(self, name: str, method: str) -> None:
@@ -86,6 +89,13 @@ class Runner:
             self._own(name, method)
         else:
             setting = self.best(name, method)
+            self._timed(name, method, setting)
+
+    def run_other_lengths(self, name: str, method: str) -> None:
+        """Time the settings that the paper's rule would choose if runs were shorter."""
+        self.best(name, method)
+        rows = [row for row in self.selection.rows() if row.run[:2] == (name, method)]
+        for setting in dict.fromkeys(chosen_by_length(rows, name, method).values()):
             self._timed(name, method, setting)
 
     # -- the best setting --------------------------------------------------------------------
@@ -119,7 +129,7 @@ class Runner:
                 arena.rows, arena.like, priming, settings, arena.n_components, batches
             )
             rows: dict[Run, list[Row]] = {}
-            for step in self.protocol.evaluations(name, method):
+            for step in self.protocol.evaluations(name, method, epoch_of(n)):
                 many.run_to(int(step))
                 angles = arena.angles(many.vectors)
                 for j, seed in enumerate(batches.seeds):
@@ -173,7 +183,7 @@ class Runner:
             arena.n_components + run.extra,
             Batches(arena.shape[0], BATCH, (run.seed,)),
         )
-        for step in self.protocol.evaluations(*pair):
+        for step in self.protocol.evaluations(*pair, epoch_of(arena.shape[0])):
             one.run_to(int(step))
             yield from rows_at(arena, run, int(step), one.clock.seconds, one.vectors[0, 0])
 
@@ -259,9 +269,10 @@ def rows_at(arena: Arena, run: Run, step: int, seconds: float, directions: Array
         yield _row(run, False, step, seconds, raw, unknown)
     found, cost = arena.refine(directions, run.seed)
     refined = arena.angles(found.components.T)
-    more = {}
+    more: dict[str, Any] = {}
     if run.extra == 0:
         more["promised"] = _promised(arena, directions, raw, refined)
+    more["refining"] = cost
     yield _row(run, True, step, seconds + cost, refined, found.explained_variance, **more)
 
 

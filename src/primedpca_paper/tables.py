@@ -1,7 +1,8 @@
 """Tables 1 and 2 of the paper: time to a streak of 16, in seconds and in steps.
 
-The time of a run is that of its first evaluation with a full streak.  Evaluations are spaced
-logarithmically, so that every time may be too long by up to one spacing, for all methods alike.
+The time of a run is that of its first evaluation with a full streak, and beside it that from
+which on the streak stays full.  Evaluations are on ends of epochs and spaced logarithmically
+between, so that every time may be too long by up to one spacing, for all methods alike.
 """
 
 from __future__ import annotations
@@ -91,14 +92,15 @@ def _table(
     for threshold in thresholds:
         rows = []
         for method, extra in lines:
-            times = [results.time(key, method, extra, threshold, unit) for key in SETS]
-            rows.append([Cell(label(method, extra)), *(spread_cell(time) for time in times)])
+            which = [(key, method, extra, threshold, unit) for key in SETS]
+            times = [spread_cell(results.time(*w), results.time(*w, "held")) for w in which]
+            rows.append([Cell(label(method, extra)), *times])
         sections.append((f"V = {name_of(threshold)}", rows))
     what = "Seconds" if unit == "seconds" else "Steps"
     return Table(
         name,
         f"{what} to a streak of 16 components within V of the truth",
-        ["", *(TITLES[key] for key in SETS)],
+        ["", *(results.title(key) for key in SETS)],
         sections,
         _notes(results, unit, [extra for method, extra in lines if method in PAPERS]),
         groups=len(OURS),
@@ -115,9 +117,14 @@ def _notes(results: Results, unit: str, extras: Sequence[int | None]) -> list[st
     if missing:
         said[-1] += f"; {MISSING}: not run ({'; '.join(missing)})"
     said.append(
-        "The time of a run is that of its first evaluation with a full streak; evaluations are "
-        "spaced logarithmically and are not timed"
+        "The time of a run is that of its first evaluation with a full streak. Where the streak "
+        'is lost again, "held" is the mean time from which on it stays full to the end of the '
+        "run, or the number of runs in which it does"
     )
+    said.append(
+        f"Evaluations ({results.about.get('evaluations', 'spaced logarithmically')}) are not timed"
+    )
+    said += [f"Length of a run: {lengths}" for lengths in [_lengths(results)] if lengths]
     if unit == "seconds":
         said.append("The time of pPCA is that of its priming so far and of one refining")
     else:
@@ -132,6 +139,16 @@ def _notes(results: Results, unit: str, extras: Sequence[int | None]) -> list[st
         f"Machine: {results.machine}; runs: {_counts(results)}",
     ]
     return [f"{sentence}." for sentence in said]
+
+
+def _lengths(results: Results) -> str:
+    """Return the number of steps of the longest run of each priming on each set."""
+    said = []
+    for method in PAPERS:
+        found = [(TITLES[key], results.length(key, method)) for key in SETS]
+        parts = [f"{title} {length:,}" for title, length in found if length is not None]
+        said += [f"{NAMES[method]}: {', '.join(parts)}"] if parts else []
+    return "; ".join(said)
 
 
 def missing_from(results: Results, extras: Sequence[int | None] = (ALONE, *EXTRAS)) -> list[str]:
@@ -197,7 +214,7 @@ def _beside(name: str, results: Results, thresholds: Sequence[float], lines: lis
         f"Ours: {results.machine}; the paper's: NVIDIA RTX 3090.",
     ]
     title = "Our seconds to a streak of 16 beside the paper's"
-    return Table(name, title, ["", *(TITLES[key] for key in SETS)], sections, said)
+    return Table(name, title, ["", *(results.title(key) for key in SETS)], sections, said)
 
 
 def _beside_cell(
@@ -236,8 +253,9 @@ def number(value: float | None, significant: int = 3, unit: str = "") -> str:
 def _csv(results: Results, thresholds: Sequence[float], lines: list[Line]) -> str:
     columns = [
         *("set", "method", "l", "refined", "V", "setting", "runs", "reached"),
-        *("seconds", "seconds_sd", "steps", "steps_sd", "paper_seconds", "paper_spread"),
-        "machine",
+        *("seconds", "seconds_sd", "steps", "steps_sd"),
+        *("held", "held_seconds", "held_steps", "held_at_ends", "held_at_ends_steps"),
+        *("paper_seconds", "paper_spread", "n", "d", "origin", "run_length", "machine"),
     ]
     return tidy(columns, _tidy_rows(results, thresholds, lines))
 
@@ -255,12 +273,20 @@ def _tidy_rows(
                     continue
                 none = Summary(math.nan, math.nan, 0, 0)
                 seconds, steps = seconds or none, steps or none
+                held, held_steps, ends = (
+                    results.time(key, method, extra, threshold, *which) or none
+                    for which in (("seconds", "held"), ("steps", "held"), ("steps", "ends"))
+                )
+                about = results.data.get(key, {})
                 setting = results.setting(key, method) if method in PAPERS else None
                 yield [
                     *(key, method, extra or 0, int(extra is not ALONE)),
                     *(f"pi/{round(math.pi / threshold)}", setting, seconds.runs, seconds.reached),
                     *(seconds.mean, seconds.spread, steps.mean, steps.spread),
+                    *(held.reached, held.mean, held_steps.mean, ends.reached, ends.mean),
                     *(theirs or (None, None)),
+                    *(about.get("n"), about.get("d"), about.get("origin")),
+                    results.length(key, method) if method in PAPERS else None,
                     results.machine,
                 ]
 
@@ -288,7 +314,7 @@ def settings_files(results: Results) -> dict[str, str]:
     ]
     if not sections:
         said = ["The grid was not run: every priming was run at one setting only."]
-    head = ["", *(TITLES[key] for key in SETS)]
+    head = ["", *(results.title(key) for key in SETS)]
     table = Table("settings", "The best setting of each priming", head, sections, said)
     rows_ = [
         [dataset, method, setting, error, int(setting == results.setting(dataset, method))]

@@ -144,8 +144,11 @@ def digits(value: float, significant: int = 3) -> int:
     return max(0, significant - 1 - math.floor(math.log10(abs(value))))
 
 
-def spread_cell(summary: Summary | None) -> Cell:
-    """Return mean ± standard deviation to three digits; for a single run, the mean only."""
+def spread_cell(summary: Summary | None, held: Summary | None = None) -> Cell:
+    """Return mean ± standard deviation to three digits; for a single run, the mean only.
+
+    ``held`` is the time from which on the streak stays; it is shown where it is another one.
+    """
     if summary is None:
         return Cell(MISSING)
     if not summary.known:
@@ -154,6 +157,10 @@ def spread_cell(summary: Summary | None) -> Cell:
     text = f"{summary.mean:.{decimals}f}"
     if math.isfinite(summary.spread):
         text += f" ± {summary.spread:.{decimals}f}"
+    if held is not None and not held.known:
+        text += f"; held in {held.reached} of {held.runs}"
+    elif held is not None and held.mean != summary.mean:
+        text += f"; held {held.mean:.{digits(held.mean)}f}"
     return Cell(text, summary.mean)
 
 

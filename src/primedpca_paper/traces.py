@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from primedpca_paper.protocol import EXTRAS, N_COMPONENTS, PAPERS
+from primedpca_paper.datasets import SHAPES, TITLES
+from primedpca_paper.protocol import EXTRAS, N_COMPONENTS, PAPERS, epoch_of
 from primedpca_paper.records import Records, Row
 from primedpca_paper.selection import angular_errors
 
-__all__ = ["ALONE", "Curve", "Results", "Summary", "Trace", "curve", "name_of"]
+__all__ = ["ALONE", "Curve", "Results", "Summary", "Trace", "curve", "name_of", "titled"]
 
 #: Value of ``l`` for the priming alone, not refined.
 ALONE = None
@@ -37,7 +38,7 @@ class Trace(NamedTuple):
         return cls(
             rows[0].run.seed,
             np.array([row.step for row in rows], dtype=np.float64),
-            np.array([row.seconds for row in rows]),
+            _clock(rows),
             np.array([row.angles for row in rows]),
             np.array([row.variances for row in rows]),
             np.array([row.promised for row in rows]),
@@ -52,6 +53,35 @@ class Trace(NamedTuple):
         """Return the index of the first evaluation with a full streak, or ``None``."""
         full = np.flatnonzero(self.streaks(threshold) >= N_COMPONENTS)
         return int(full[0]) if full.size else None
+
+    def held(self, threshold: float) -> int | None:
+        """Return the index from which on every evaluation has a full streak, or ``None``.
+
+        A streak that is full at the last of several evaluations only is not held: no later one
+        confirms it.
+        """
+        short = np.flatnonzero(self.streaks(threshold) < N_COMPONENTS)
+        first = int(short[-1]) + 1 if short.size else 0
+        last = len(self.steps) - 1
+        return first if first < last or first == last == 0 else None
+
+    def only(self, chosen: np.ndarray) -> Trace:
+        """Return the trace with some of its evaluations."""
+        return Trace(self.seed, *(part[chosen] for part in self[1:]))
+
+
+def _clock(rows: Sequence[Row]) -> np.ndarray:
+    """Return the time of each evaluation.
+
+    Every evaluation of a run refines once, and the seconds of these refinings scatter.  The
+    median of the run is added to all of its times, so that they grow with the steps.
+    """
+    seconds = np.array([row.seconds for row in rows])
+    refining = np.array([row.refining for row in rows])
+    if np.isnan(refining).any():
+        return seconds
+    clock: np.ndarray = np.maximum.accumulate(seconds - refining) + np.median(refining)
+    return clock
 
 
 class Summary(NamedTuple):
@@ -82,6 +112,7 @@ class Results:
 
     def __init__(self, records: Records, selection: Records | None = None) -> None:
         self.machine, self.about = records.machine, records.settings
+        self.data = records.data
         self.errors = angular_errors(selection.rows()) if selection else {}
         runs: dict[tuple[Kind, float], dict[int, list[Row]]]
         runs = defaultdict(lambda: defaultdict(list))
@@ -92,6 +123,22 @@ class Results:
         self._traces: dict[Kind, dict[float, list[Trace]]] = defaultdict(dict)
         for (kind, setting), rows in runs.items():
             self._traces[kind][setting] = [Trace.of(rows[seed]) for seed in sorted(rows)]
+
+    def per_epoch(self, dataset: str, method: str) -> int | None:
+        """Return the number of steps in an epoch; ``None`` if the folder does not tell."""
+        if method == "power_method":
+            return 1
+        about = self.data.get(dataset)
+        return epoch_of(about["n"]) if about else None
+
+    def title(self, dataset: str) -> str:
+        """Return the name of a set with its shape, and its file if that is not the paper's set."""
+        return titled(dataset, self.data)
+
+    def length(self, dataset: str, method: str) -> int | None:
+        """Return the number of steps of the longest run; ``None`` if nothing was run."""
+        traces = self.traces(dataset, method, ALONE)
+        return int(max(trace.steps[-1] for trace in traces)) if traces else None
 
     def setting(self, dataset: str, method: str) -> float | None:
         """Return the best setting, or ``None`` if nothing was run.
@@ -120,15 +167,16 @@ class Results:
         setting = self.setting(dataset, method)
         if setting is None:
             return []
-        return self._at((dataset, method, extra or 0, extra is not ALONE), setting)
+        return self.at((dataset, method, extra or 0, extra is not ALONE), setting)
 
     def answers(self, dataset: str, method: str, threshold: float) -> list[Trace]:
         """Return the runs of one of our methods with the tolerance ``threshold``."""
         kind = (dataset, method, 0, True)
         # A full decomposition has no tolerance: its setting is 0.
-        return self._at(kind, threshold) or self._at(kind, 0.0)
+        return self.at(kind, threshold) or self.at(kind, 0.0)
 
-    def _at(self, kind: Kind, setting: float) -> list[Trace]:
+    def at(self, kind: Kind, setting: float) -> list[Trace]:
+        """Return the runs of a line at one setting."""
         for found, traces in self._traces.get(kind, {}).items():
             # Files hold six digits of a setting, so that equality would be too strict.
             if math.isclose(found, setting, rel_tol=1e-4):
@@ -136,16 +184,32 @@ class Results:
         return []
 
     def time(
-        self, dataset: str, method: str, extra: int | None, threshold: float, unit: str = "seconds"
+        self,
+        dataset: str,
+        method: str,
+        extra: int | None,
+        threshold: float,
+        unit: str = "seconds",
+        rule: str = "reached",
     ) -> Summary | None:
-        """Return the ``unit`` ("seconds" or "steps") to a full streak; ``None`` if not run."""
+        """Return the ``unit`` ("seconds" or "steps") to a full streak; ``None`` if not run.
+
+        The ``rule`` "reached" takes the first evaluation with a full streak, "held" the one from
+        which on all have it, and "ends" the same among the ends of epochs.
+        """
         if method in PAPERS:
             traces = self.traces(dataset, method, extra)
         else:
             traces = self.answers(dataset, method, threshold)
+        if rule == "ends" and method in PAPERS:
+            per_epoch = self.per_epoch(dataset, method)
+            if per_epoch is None:
+                return None
+            traces = [trace.only(trace.steps % per_epoch == 0) for trace in traces]
         if not traces:
             return None
-        seen = [(trace, trace.reached(threshold)) for trace in traces]
+        found = Trace.reached if rule == "reached" else Trace.held
+        seen = [(trace, found(trace, threshold)) for trace in traces]
         values = [getattr(trace, unit)[at] for trace, at in seen if at is not None]
         if len(values) < len(traces):
             return Summary(math.nan, math.nan, len(traces), len(values))
@@ -212,3 +276,13 @@ def latest(trace: Trace, steps: np.ndarray) -> np.ndarray:
 def name_of(threshold: float) -> str:
     """Return a threshold as text, such as ``π/8``."""
     return f"π/{round(math.pi / threshold)}"
+
+
+def titled(dataset: str, data: dict[str, dict[str, Any]]) -> str:
+    """Return the name of a set with its shape, and its file if that is not the paper's set."""
+    about = data.get(dataset)
+    if not about:
+        return TITLES[dataset]
+    n, d = about["n"], about["d"]
+    other = "" if (n, d) == SHAPES[dataset] else f"stand-in {about['origin']}, "
+    return f"{TITLES[dataset]} ({other}{n:,} × {d:,})"

@@ -298,17 +298,65 @@ def small_data(tmp_path, monkeypatch):
 @pytest.mark.integration
 def test_reproduce(small_data, tmp_path, capsys):
     out = tmp_path / "out"
-    drawn = reproduce_large_scale(list(large_scale.TARGETS), small_data, out, quick=True)
+    targets = ["figure-4", "figure-5", "lobsters"]  # the activations have other data
+    drawn = reproduce_large_scale(targets, small_data, out, quick=True)
     assert sorted(path.name for path in drawn) == sorted(
-        f"{name}.{kind}" for name in large_scale.TARGETS for kind in ("png", "pdf")
+        f"{name}.{kind}" for name in targets for kind in ("png", "pdf")
     )
     with pytest.raises(FileExistsError):
         reproduce_large_scale("figure-5", small_data, out, quick=True)
     assert reproduce_large_scale("figure-5", small_data, out, quick=True, resume=True)
     words = ["figures", "--quick", "--data-dir", str(small_data), "--out", str(out)]
+    for name in targets:
+        words += ["--target", name]
     assert main(words) == 1
     assert "already holds results" in capsys.readouterr().err
     assert main([*words, "--resume"]) == 0
+
+
+@pytest.mark.integration
+def test_activations_of_a_network(tmp_path, monkeypatch):
+    from primedpca_paper.datasets import Dataset
+    from primedpca_paper.large_scale import activations
+
+    rng = np.random.default_rng(0)
+    images = rng.random((40, 8)) @ rng.random((8, 3072))
+    data = Dataset("cifar10", "CIFAR-10", (images / images.max()).astype(np.float32), "drawn")
+    monkeypatch.setattr(activations, "load_set", lambda name, folder: data)
+    size = activations.Network(1, 2, 40, 4, 20, 0.5, (0, 1))
+    monkeypatch.setattr(activations, "QUICK", size)
+    drawn = reproduce_large_scale("activations", tmp_path, tmp_path / "out", quick=True)
+    assert {path.name for path in drawn} == {"activations.png", "activations.pdf"}
+    run = large_scale.results.RunFolder.of(tmp_path / "out" / "activations")
+    assert run.settings["shape"] == [40, 2 * 32 * 32]
+    assert {row.seed for row in run.rows()} == {0, 1}
+    assert run.certified["kind"] == "exact"
+    monkeypatch.undo()
+    with pytest.raises(FileNotFoundError, match="CIFAR-10"):
+        reproduce_large_scale("activations", tmp_path, tmp_path / "new", quick=True)
+
+
+def test_the_full_network_is_as_wide_as_a_million():
+    from primedpca_paper.large_scale.activations import FULL, residual_network
+
+    assert FULL.blocks * FULL.width * 32 * 32 >= 1_000_000
+    assert (FULL.images, len(FULL.seeds)) == (50_000, 3)
+    first, again = (residual_network(1, 2).state_dict() for _ in range(2))
+    assert all((first[name] == again[name]).all() for name in first)
+
+
+def test_refining_is_timed_with_all_rows_and_with_some(tmp_path):
+    X = np.random.default_rng(0).normal(size=(60, 12)) * np.geomspace(9, 1, 12)
+    folder = run_large_scale(X, tmp_path / "r", name="x", n_components=2, steps=8, share=0.5)
+    rows = large_scale.results.RunFolder.of(folder).rows()
+    seconds = {
+        method: np.array([row.seconds for row in rows if row.method == method])
+        for method in ("eigengame", "ppca", "ppca_share")
+    }
+    for method in ("ppca", "ppca_share"):  # one median for the whole run
+        more = seconds[method] - seconds["eigengame"]
+        assert (more > 0).all()
+        assert more == pytest.approx(more[0], rel=1e-3, abs=1e-6)
 
 
 def test_missing_data_are_named(tmp_path):

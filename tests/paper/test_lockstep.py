@@ -78,6 +78,20 @@ def test_power_runs_find_what_prime_finds(library):
     )
 
 
+def test_the_power_method_takes_the_passes_of_prime_for_its_first_component():
+    for seed in (0, 4, 9):
+        x, like = arena("numpy", 0)
+        run = LockstepPower(x, like, (1e-4,), 3, (seed,))
+        method = PowerMethod(epsilon=1e-4, max_steps=1000)
+        for snapshot in prime(X, method, 3, random_state=seed):
+            run.run_to(snapshot.step)
+            if snapshot.directions.shape[1] > 1:
+                break
+            assert run.found[0] == 0
+            np.testing.assert_allclose(run.vectors[0, :, 0], snapshot.directions[:, 0], atol=1e-4)
+        assert run.found[0] == 1
+
+
 def test_finished_power_runs_stand_still():
     x, like = arena("numpy", 0)
     run = LockstepPower(x, like, (1e-4,), 2, (0,))

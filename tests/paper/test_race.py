@@ -3,6 +3,7 @@
 import csv
 import math
 import re
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -111,6 +112,35 @@ def test_reached_and_held_are_different():
     (place,) = board.places(rows)
     assert place.reached == (1.0, 1.0, 1.0, 1.0)
     assert place.held == (3.0, 3.0, 3.0, 3.0)
+
+
+def test_a_legend_of_twelve_methods_is_legible(monkeypatch):
+    from matplotlib.figure import Figure
+
+    drawn, save = [], Figure.savefig
+    monkeypatch.setattr(
+        Figure, "savefig", lambda self, *a, **k: drawn.append(self) or save(self, *a, **k)
+    )
+    rows = [
+        running.Entry(
+            "x", 9, 3, 27, 1, f"a method ({i})", "refined", "", 0, s, s, s, 0.0, np.array([1 / s])
+        )
+        for i in range(12)
+        for s in (1, 2, 3)
+    ]
+    page = board.curves(rows)
+    assert all(f"a method ({i})" in page for i in range(12))
+    (figure,) = drawn
+    (legend,) = figure.legends
+    looks = {(h.get_color(), str(h.get_linestyle()), h.get_marker()) for h in legend.legend_handles}
+    assert len(looks) == 12
+    box, whole = legend.get_window_extent(), figure.bbox
+    assert whole.x0 <= box.x0
+    assert box.x1 <= whole.x1
+    assert box.y1 - box.y0 <= whole.height
+    heights = [text.get_window_extent() for text in legend.texts]
+    assert all(a.y0 >= b.y1 for a, b in pairwise(heights))  # none overlap
+    assert len({str(board.look(i)) for i in range(70)}) == 70
 
 
 def test_a_run_that_misses_makes_the_median_not_available():

@@ -17,7 +17,7 @@ from primedpca_paper.arena import Arena, true_components
 from primedpca_paper.datasets import Dataset, load_set, synthetic
 from primedpca_paper.protocol import METHODS, SETS, THRESHOLDS, Protocol, priming_of
 from primedpca_paper.records import Records, Run
-from primedpca_paper.reproduce import TARGETS, reproduce
+from primedpca_paper.reproduce import ABOUT, TARGETS, reproduce
 from primedpca_paper.runs import K5, Runner, rows_at
 
 
@@ -84,9 +84,14 @@ def test_rows_are_what_prime_and_refine_give(folder, method, extra):
 def test_the_clock_runs_on_and_refining_is_on_it(folder):
     raw = rows_of(folder, "eigengame", refined=False)
     refined = rows_of(folder, "eigengame")
-    assert [row.step for row in raw] == sorted({round(60 ** (i / 7)) for i in range(8)})
+    spaced = {round(60 ** (i / 7)) for i in range(8)}
+    assert [row.step for row in raw] == sorted(spaced | {-(-step // 5) * 5 for step in spaced})
     assert (np.diff([row.seconds for row in raw]) > 0).all()
     assert all(b.seconds > a.seconds > 0 for a, b in zip(raw, refined, strict=True))
+    assert all(row.refining > 0 for row in refined)
+    # Files hold seven digits.
+    steps = [row.seconds - row.refining for row in refined]
+    assert steps == pytest.approx([row.seconds for row in raw], rel=1e-5, abs=1e-7)
 
 
 def test_the_setting_with_the_least_error_is_timed(folder):
@@ -286,7 +291,9 @@ def test_damaged_results_are_named(folder, tmp_path):
 
 def test_the_targets_are_those_of_the_paper():
     figures = {f"figure-{i}" for i in range(1, 12)} - {"figure-6"}
-    assert set(TARGETS) == {"table-1", "table-2", "headline", "lobsters", "all", *figures}
+    more = {"table-1", "table-2", "headline", "lobsters", "activations", "all"}
+    assert set(TARGETS) == {*more, *figures}
+    assert set(ABOUT) == set(TARGETS)
     assert K5 not in SETS
 
 

@@ -17,12 +17,16 @@ __all__ = ["reproduce_target"]
 
 def reproduce_target(
     target: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="TARGET",
-            help="table-1, table-2, headline, figure-1 ... figure-11, lobsters, all.",
+            help="table-1, table-2, headline, figure-1 ... figure-11, lobsters, activations, all.",
+            show_default=False,
         ),
-    ],
+    ] = None,
+    list_targets: Annotated[
+        bool, typer.Option("--list", help="List the targets and the data they need.")
+    ] = False,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Results folder.")] = Path("results"),
     data_dir: Annotated[
         Path | None,
@@ -53,8 +57,11 @@ def reproduce_target(
 
     Example: primedpca reproduce table-1 --quick --out results
     """
-    from primedpca_paper.reproduce import reproduce
+    from primedpca_paper.reproduce import ABOUT, reproduce
 
+    if list_targets or target is None:
+        _list(ABOUT, as_json)
+        return
     start = time.perf_counter()
 
     def report(sentence: str) -> None:
@@ -76,3 +83,12 @@ def reproduce_target(
         return
     for path in drawn:
         say(str(path))
+
+
+def _list(about: dict[str, tuple[str, str]], as_json: bool) -> None:
+    """Print every target, what it draws and the data that it needs."""
+    if as_json:
+        print_json({name: {"draws": draws, "data": data} for name, (draws, data) in about.items()})
+        return
+    for name, (draws, data) in about.items():
+        say(f"{name:12} {draws}; data: {data}")

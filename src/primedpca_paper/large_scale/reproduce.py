@@ -1,4 +1,4 @@
-"""Figures 4 and 5 and the lobster figure: run and draw them."""
+"""Figures 4 and 5, the lobster figure and the activations of a network: run and draw them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,19 @@ from typing import Any
 
 from primedpca.sources.files.images import ImageFolder
 from primedpca.sources.files.video import VideoFrames
+from primedpca_paper.large_scale.activations import run_activations
 from primedpca_paper.large_scale.pictures import draw_figure_4, draw_figure_5, draw_lobsters
 from primedpca_paper.large_scale.runs import run_large_scale
 
 __all__ = ["FULL", "QUICK", "TARGETS", "Case", "reproduce_large_scale"]
 
 #: Targets and the functions that draw them.
-TARGETS = {"figure-4": draw_figure_4, "figure-5": draw_figure_5, "lobsters": draw_lobsters}
+TARGETS = {
+    "figure-4": draw_figure_4,
+    "figure-5": draw_figure_5,
+    "lobsters": draw_lobsters,
+    "activations": draw_figure_4,
+}
 
 
 @dataclass(frozen=True)
@@ -69,9 +75,19 @@ class Case:
 
 #: A learning rate is 0.3 over the largest variance, which grows with the number of pixels.
 FULL: tuple[Case, ...] = (
-    Case("retina-half", "Retina photographs, half size", "retina", 2, 1.7e-10, share=0.5),
-    Case("retina-full", "Retina photographs", "retina", 1, 4.2e-11, share=0.5, on_device=True),
+    Case("retina-quarter", "Retina photographs, quarter size", "retina", 4, 6.8e-10, share=0.5),
     Case("video", "Video frames", "person.mp4", 1, batch_size=348),
+    Case(
+        "retina-half",
+        "Retina photographs, half size",
+        "retina",
+        2,
+        1.7e-10,
+        1024,
+        0.5,
+        on_device=True,
+    ),
+    Case("retina-full", "Retina photographs", "retina", 1, 4.2e-11, 1024, 0.5, on_device=True),
 )
 QUICK: tuple[Case, ...] = (
     Case("retina", "Retina photographs", "retina", 8, 2.7e-9, share=0.5, steps=60),
@@ -94,11 +110,13 @@ def reproduce_large_scale(
     Parameters
     ----------
     target : str or sequence of str
-        ``"figure-4"``, ``"figure-5"`` or ``"lobsters"``, or several, which share their runs.
+        ``"figure-4"``, ``"figure-5"``, ``"lobsters"`` or ``"activations"``, or several, which
+        share their runs.
     data_dir : path
-        Folder with ``retina/*.jpg`` and ``person.mp4``.
+        Folder with ``retina/*.jpg`` and ``person.mp4``, and CIFAR-10 for the activations.
     out : path
-        Folder to write to: runs in ``out/large_scale``, figures in ``out/drawn``.
+        Folder to write to: runs in ``out/large_scale`` and ``out/activations``, figures in
+        ``out/drawn``.
     quick : bool, default=False
         Use smaller images and 60 steps in place of full size and 300.
     device : str, default="cpu"
@@ -119,14 +137,18 @@ def reproduce_large_scale(
             raise ValueError(f"`target`={name!r} must be one of {', '.join(TARGETS)}.")
     cases = QUICK if quick else FULL
     if "figure-4" not in targets:  # the other figures show the photographs only
-        cases = cases[:1]
+        cases = cases[:1] if {"figure-5", "lobsters"} & set(targets) else ()
     sources = [case.source(Path(data_dir)) for case in cases]
     results = Path(out) / "large_scale"
     for case, source in zip(cases, sources, strict=True):
         _run(case, source, results / case.name, device, resume, progress)
+    activations = Path(out) / "activations"
+    if "activations" in targets:
+        run_activations(Path(data_dir), activations, quick, device, resume, progress)
     drawn = []
     for name in targets:
-        drawn += TARGETS[name](results, Path(out) / "drawn" / name)
+        folder = activations if name == "activations" else results
+        drawn += TARGETS[name](folder, Path(out) / "drawn" / name)
         progress(f"drew {drawn[-2]} and {drawn[-1].name}")
     return drawn
 

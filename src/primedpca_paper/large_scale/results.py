@@ -41,7 +41,8 @@ class Evaluation:
     step : int
         Number of mini-batches so far.
     seconds : float
-        Time of the training so far and, if refined, of one refining.
+        Time of the training so far and, if refined, of one refining: the median of those that
+        were timed in the run.
     variances : ndarray of shape (k,)
         Variance of all data along each component, divided by ``n - 1``.
     angles : ndarray of shape (k,)

@@ -234,6 +234,17 @@ def page(rows: Sequence[Entry], found: Sequence[Place], origins: dict[str, str])
     )
 
 
+def look(i: int) -> dict[str, Any]:
+    """Return colour, dashes and mark of the i-th curve; no two of the first 70 are alike."""
+    dashes = ("-", (0, (5, 1.5)), (0, (1.5, 1.5)))
+    return {
+        "color": f"C{i % 10}",
+        "linestyle": dashes[i // 10 % 3],
+        "marker": "os^vDPX"[i % 7],
+        "markersize": 3,
+    }
+
+
 def curves(rows: Sequence[Entry]) -> str:
     """Return an SVG picture of the worst angle over time, the median over seeds, for each method.
 
@@ -246,7 +257,6 @@ def curves(rows: Sequence[Entry]) -> str:
     for row in rows:
         if row.kind != "priming" and math.isfinite(row.seconds):
             groups[row.method, row.machine][row.step].append(row)
-    dashes = ("-", (0, (5, 1.5)), (0, (1.5, 1.5)))
     with house_style():
         figure = new_figure(8.4, max(3.6, 0.22 * len(groups) + 0.6))
         axis = figure.subplots()
@@ -257,11 +267,8 @@ def curves(rows: Sequence[Entry]) -> str:
             axis.plot(
                 np.array(x)[order],
                 np.degrees(np.maximum(np.array(y)[order], 1e-8)),
-                color=f"C{i % 10}",
-                linestyle=dashes[i // 10 % 3],
-                marker="os^vDPX"[i % 7],
-                markersize=3,
                 label=method,
+                **look(i),
             )
         for threshold in SHOWN:
             axis.axhline(math.degrees(threshold), color="0.6", linewidth=0.6)
@@ -270,7 +277,7 @@ def curves(rows: Sequence[Entry]) -> str:
             )
         axis.set(xscale="log", yscale="log", xlabel="time (s)", ylabel="worst angle (degrees)")
         if groups:
-            figure.legend(loc="outside right center", fontsize=7)
+            figure.legend(loc="outside right center", fontsize=7.5, handlelength=3.5)
         out = io.StringIO()
         figure.savefig(out, format="svg", metadata={"Date": None})
     text = out.getvalue()
