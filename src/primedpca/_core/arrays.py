@@ -26,6 +26,7 @@ __all__ = [
     "describe",
     "device",
     "dtype_name",
+    "has_kernels",
     "is_dense",
     "is_device_sparse",
     "is_numpy_array",
@@ -95,6 +96,11 @@ def is_dense(x: Any) -> bool:
     except TypeError:
         return False
     return not is_sparse(x)
+
+
+def has_kernels(x: Any) -> bool:
+    """Whether ``x`` is an array of a library in which products are computed."""
+    return is_numpy_array(x) or is_torch_array(x) or is_cupy_array(x)
 
 
 def namespace(x: Array) -> Any:
