@@ -47,7 +47,7 @@ FAULTS = [
     ("_certify/bounds.py", "size * math.sqrt(1 + kappa**2) / safe", "size / safe", BOUNDS),
     ("_certify/bounds.py", "up[1 : p + 1]) + 1).tolist()", "up[1 : p + 1])).tolist()", BOUNDS),
     ("_certify/bounds.py", "axis=(-2, -1)) ** (1 / 32)", "axis=(-2, -1)) ** (1 / 16)", BOUNDS),
-    ("_certify/bounds.py", "best = min(best, rho + size**2)", "best = min(best, rho + size)",
+    ("_certify/bounds.py", "best = min(best, rho + size**2)", "best = min(best, rho)",
      BOUNDS),
     # _certify/inertia.py: proofs by Cholesky
     ("_certify/inertia.py", "((m + 2) * trace + forming)", "forming", INERTIA),

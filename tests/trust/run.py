@@ -351,8 +351,8 @@ def main() -> int:
         for name in names:
             outcomes.append(run_part(name, PARTS[name], asked.quick, Path(folder)))
             print(f"{name}: {outcomes[-1]}", flush=True)
-    if asked.write or not (asked.quick or asked.only):
-        PAGE.write_text(page(recorded(outcomes)), encoding="utf-8")
+            if asked.write or not (asked.quick or asked.only):  # each, should a later one be lost
+                PAGE.write_text(page(recorded(outcomes)), encoding="utf-8")
     passed, failed = sum(o.passed for o in outcomes), sum(o.failed for o in outcomes)
     print(f"{passed} passed, {failed} failed")
     return int(not all(outcome.good for outcome in outcomes))
