@@ -25,7 +25,16 @@ from tempfile import TemporaryDirectory
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "trust.md"
 RECORD = ROOT / "docs" / "results" / "trust.json"
-PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+PYTEST = [
+    sys.executable,
+    "-m",
+    "pytest",
+    "-q",
+    "-p",
+    "no:cacheprovider",
+    "-o",
+    "junit_family=xunit1",
+]
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "torch", "pandas", "zarr", "h5py", "pyarrow")
 
 

@@ -100,7 +100,7 @@ def is_dense(x: Any) -> bool:
 
 def has_kernels(x: Any) -> bool:
     """Whether ``x`` is an array of a library in which products are computed."""
-    return is_numpy_array(x) or is_torch_array(x) or is_cupy_array(x)
+    return bool(is_numpy_array(x) or is_torch_array(x) or is_cupy_array(x))
 
 
 def namespace(x: Array) -> Any:
