@@ -321,7 +321,7 @@ def page(outcomes: list[Outcome]) -> str:
             "| command | what it does |",
             "|---|---|",
             "| `make trust` with `ARGS=--quick` | every part in a short form |",
-            "| `make trust` with `ARGS='--only faults --write'` | one part; its row here is replaced |",
+            "| `make trust` with `ARGS='--only faults --write'` | one part, and its row here |",
             "| `make mutants` | 1,000 mutants of every kind of file, and all mutants of the core; "
             "what is done is kept in `mutation.jsonl`, and a second run continues there |",
             "| `make night` | fuzz with new seeds for eight hours and print what is new; files "
