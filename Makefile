@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
 
-.PHONY: demo test test-integration test-slow test-browser test-all trust mutants bench docs lint types coverage clean
+.PHONY: demo test test-integration test-slow test-browser test-all trust mutants core-coverage night bench docs lint types coverage clean
 
 demo: $(VENV)/.installed
 	$(BIN)/primedpca demo
@@ -34,9 +34,18 @@ test-all: test test-integration test-slow docs test-browser
 trust: $(VENV)/.installed-test
 	$(BIN)/python tests/trust/run.py $(ARGS)
 
-# 1,000 mutants of every kind of file; a kind that failed is repeated with `ARGS=--lf`.
+# 1,000 mutants of every kind of file, then all mutants of the numerical core (days; resumed).
 mutants: $(VENV)/.installed-test
 	$(BIN)/pytest -n 2 -m slow tests/sources/test_mutants.py $(ARGS)
+	$(BIN)/python tests/trust/mutation.py --all --results mutation.jsonl
+
+# Branch coverage of the numerical core: at least 95 per cent.
+core-coverage: $(VENV)/.installed-test
+	$(BIN)/python tests/trust/core_coverage.py $(ARGS)
+
+# Eight hours of fuzzing with new seeds; prints what is new. `make night ARGS='--hours 1'`.
+night: $(VENV)/.installed-test
+	$(BIN)/python tests/trust/night.py $(ARGS)
 
 # Half an hour or more on a quiet machine, and the same data; `make bench ARGS=--quick` in a minute.
 bench: $(VENV)/.installed-bench

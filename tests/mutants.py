@@ -1,8 +1,9 @@
 """Mutate files and stores of every kind and read each mutant in a process of its own.
 
-``python mutants.py KIND COUNT SEED FOLDER`` prints a JSON object; :func:`run_mutants` is the same
-in Python.  A mutant must be refused by a clear error, or read as what an independent strict reader
-makes of it.  Crashes, hangs, too much memory, raw errors and other numbers are listed.
+``python mutants.py KIND COUNT SEED FOLDER`` prints a JSON object; in the place of COUNT, ``17,23,``
+names single mutants.  :func:`run_mutants` is the same in Python.  A mutant must be refused by a
+clear error, or read as what an independent strict reader makes of it.  Crashes, hangs, too much
+memory, raw errors and other numbers are listed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import sys
 import warnings
 import zipfile
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -193,8 +195,8 @@ def _mutate(kind: Any, rng: random.Random) -> tuple[Path, bytes]:
 GOOD = ("refused", "as before", "other numbers which others read too")
 
 
-def run_mutants(name: str, count: int, seed: int, folder: Path) -> dict[str, Any]:
-    """Read ``count`` mutants of the kind of file or store ``name``.
+def run_mutants(name: str, numbers: Iterable[int], seed: int, folder: Path) -> dict[str, Any]:
+    """Read the mutants with these numbers of the kind of file or store ``name``.
 
     Returns
     -------
@@ -207,7 +209,7 @@ def run_mutants(name: str, count: int, seed: int, folder: Path) -> dict[str, Any
     kind.whole = plain(kind.read(kind.path) if kind.whole is None else kind.whole)
     counts, bad, grown = Counter(), [], 0
     least = None
-    for number in range(-1, count):
+    for number in (-1, *numbers):
         rng = random.Random(f"{seed} {name} {number}")
         if number >= 0:
             target, data = _mutate(kind, rng)
@@ -245,6 +247,7 @@ def run_mutants(name: str, count: int, seed: int, folder: Path) -> dict[str, Any
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    print(
-        json.dumps(run_mutants(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])))
-    )
+    chosen = sys.argv[2]
+    single = [int(word) for word in chosen.split(",") if word]
+    numbers = single if "," in chosen else range(single[0])
+    print(json.dumps(run_mutants(sys.argv[1], numbers, int(sys.argv[3]), Path(sys.argv[4]))))

@@ -14,6 +14,7 @@ from catalogue import thinned
 
 from primedpca._certify.bounds import (
     Evidence,
+    _block,
     _gap,
     angle_bounds,
     carried,
@@ -436,3 +437,19 @@ def test_gaps_lose_four_roundings():
     up = upper(evidence)
     assert _gap(evidence, 0, 0, up) <= 2.0 - up[1] - 4 * e
     assert _gap(evidence, 1, 1, up) <= min(1.0, 1.0 - up[2]) - 4 * e
+
+
+def test_the_block_bound_of_a_run_is_its_formula():
+    """One member, one other Ritz value and no rounding, so that every term is a number."""
+    evidence = Evidence(np.array([4.0, 3.0]), np.array([[0.1, 0.6]]), 0.5, 0.0)
+    kappa, ahead = 0.6 / (4 - 3), 4 - 0.5 - 0.6**2 / (4 - 3)
+    angle = math.asin(0.1 * math.sqrt(1 + kappa**2) / ahead)
+    assert _block(evidence, 0, 0, upper(evidence)) == pytest.approx(angle, rel=1e-9)
+
+
+def test_a_carried_bound_is_its_formula():
+    """From lambda_3 <= 1 alone: both Ritz vectors are weighted by their distance from 1."""
+    evidence = Evidence(np.array([4.0, 3.0]), np.array([[0.1, 0.6]]), math.inf, 0.0)
+    size = math.hypot(0.1 / math.sqrt(4 - 1), 0.6 / math.sqrt(3 - 1))
+    found = carried(evidence, np.array([math.inf, math.inf, 1.0]))
+    assert found == pytest.approx(1 + size**2, rel=1e-9)

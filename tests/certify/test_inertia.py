@@ -414,3 +414,9 @@ def test_a_fit_without_probability_ends_by_inertia():
     wide = X.astype(np.float64)
     true = np.linalg.eigh(np.cov(wide.T))[1][:, ::-1].T[:8]
     assert (angles(pca.components_, true) <= pca.angle_bounds_ + 1e-7).all()
+
+
+def test_the_slack_has_the_terms_of_factorising_and_of_forming():
+    m, j, trace, size, sigma = 10, 3, 2.0, 5.0, 1.0
+    terms = (m + 2) * trace + (j + 2) * (trace + 2 * size + 2 * sigma)
+    assert inertia._slack((m, j), trace, size, sigma) >= 2.0**-53 * terms

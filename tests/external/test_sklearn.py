@@ -6,19 +6,15 @@ and whatever stands there must fail.
 """
 
 import importlib.util
-import os
-import subprocess
-import sys
-import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+from external.running import run
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from primedpca.sklearn import PCA, IncrementalPCA, TruncatedSVD
 
 HERE = Path(__file__).parent
-SOURCE = HERE.parents[1] / "src"
 
 #: Tests of scikit-learn that fail on the drop-ins, and why.
 EXPECTED = {
@@ -37,30 +33,10 @@ EXPECTED = {
 FEWEST = {"test_pca": 375, "test_incremental_pca": 26, "test_truncated_svd": 44}
 
 
-def run(module, folder, **variables):
-    """Run a test module of scikit-learn; return the names that passed and that failed."""
-    report = folder / "report.xml"
-    path = os.pathsep.join([str(HERE), str(SOURCE), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "swap", "-p", "no:cacheprovider"]
-    command += [f"--rootdir={folder}", "-c", os.devnull, f"--junit-xml={report}"]
-    command += ["--pyargs", f"sklearn.decomposition.tests.{module}"]
-    environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"} | variables
-    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True)
-    assert done.returncode in (0, 1), done.stdout[-3000:] + done.stderr[-3000:]
-    passed, failed = [], {}
-    for case in ET.parse(report).iter("testcase"):
-        problem = case.find("failure") if case.find("error") is None else case.find("error")
-        if problem is not None:
-            failed[case.get("name")] = problem.get("message")
-        elif case.find("skipped") is None:
-            passed.append(case.get("name"))
-    return passed, failed
-
-
 @pytest.mark.integration
 @pytest.mark.parametrize("module", EXPECTED)
 def test_scikit_learns_own_tests_pass_on_the_drop_ins(module, tmp_path):
-    passed, failed = run(module, tmp_path)
+    passed, failed = run([f"sklearn.decomposition.tests.{module}"], tmp_path)
     # This one runs only where SCIPY_ARRAY_API is set.
     expected = set(EXPECTED[module]) - {"test_array_api_error_and_warnings_on_unsupported_params"}
     assert set(failed) == expected, failed
@@ -72,10 +48,19 @@ def test_scikit_learns_own_tests_pass_on_the_drop_ins(module, tmp_path):
     importlib.util.find_spec("array_api_strict") is None, reason="array-api-strict is missing"
 )
 def test_scikit_learns_tests_of_other_array_libraries_pass(tmp_path):
-    passed, failed = run("test_pca", tmp_path, SCIPY_ARRAY_API="1", PYTEST_ADDOPTS="-k array_api")
+    tests = ["sklearn.decomposition.tests.test_pca", "-k", "array_api"]
+    passed, failed = run(tests, tmp_path, SCIPY_ARRAY_API="1")
     assert set(failed) == set(EXPECTED["test_pca"]), failed
     # PyTorch and array-api-strict, each with six estimators and two checks, and "mle".
     assert len(passed) >= 50
+
+
+@pytest.mark.integration
+def test_every_priming_passes_the_common_checks_where_scipy_knows_the_array_api(tmp_path):
+    passed, failed = run([str(HERE / "checks_of_primings.py")], tmp_path, SCIPY_ARRAY_API="1")
+    assert failed == {}
+    # Nine primings, each with 55 checks, two types of tensors, with and without dispatch.
+    assert len(passed) >= 500
 
 
 @parametrize_with_checks([PCA(), IncrementalPCA(), TruncatedSVD()])

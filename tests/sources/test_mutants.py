@@ -37,6 +37,13 @@ def test_some_mutants(tmp_path, kind):
     assert found["grown_mb"] < 100
 
 
+@pytest.mark.integration
+def test_those_that_failed_once(tmp_path):
+    """The corpus: kind, seed and number of every mutant that a night of fuzzing has found."""
+    for kind, seed, number, _ in json.loads((ROOT / "tests/data/corpus.json").read_text()):
+        assert found_of(kind, f"{number},", seed, tmp_path)["bad"] == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_thousand_mutants(tmp_path, kind):

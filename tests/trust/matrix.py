@@ -11,6 +11,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import pytest
 import scipy.sparse as sp
 
 #: Error types that the library documents; anything else is raw.
@@ -39,6 +40,8 @@ def rows(n=40, d=6, decay=0.6, seed=0):
 
 
 NUMBERS = ("array", "fortran", "memmap", "blocks", "torch", "frame", "csr", "csc")
+#: The same array in many small blocks, and with other numbers of threads.
+CUTS = ("array", "small blocks", "one thread", "seven threads")
 SHAPES = {"tall": (60, 7), "wide": (9, 40), "square": (15, 15)}
 
 
@@ -105,6 +108,64 @@ def spectra():
         "alternating": np.tile([[1.0, -1.0], [-1.0, 1.0]], (10, 3)),
     }.items():
         yield Case(name, X, k=1, sources=NUMBERS)
+
+
+def gaps():
+    """Two variances that differ by less and less, from a gap that is clear to one in rounding."""
+    rng = np.random.default_rng(3)
+    left = np.linalg.qr(rng.standard_normal((200, 6)))[0]
+    left = np.linalg.qr(left - left.mean(axis=0))[0]
+    right = np.linalg.qr(rng.standard_normal((6, 6)))[0]
+    for power, kind in product(range(1, 16), ("float64", "float32")):
+        s = np.array([1.0, 1 - 10.0**-power, 0.5, 0.5 * (1 - 10.0**-power), 0.1, 0.01])
+        X = ((left * s) @ right).astype(kind)
+        yield Case(f"gap 1e-{power} {kind}", X, k=4, sources=CUTS)
+
+
+def nullable():
+    """Frames whose columns may hold missing entries; floats beside them as the reference."""
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    base = np.round(rows() * 50)
+    holes = base.copy()
+    holes[3, 1] = holes[7, 2] = np.nan
+    filled = np.where(np.isnan(holes), np.nanmean(holes, axis=0), holes)
+    for kind in ("Int8", "Int16", "Int32", "Int64", "Float32", "Float64", "int64[pyarrow]"):
+        whole = pandas.DataFrame(np.clip(base, -100, 100)).astype(kind)
+        yield Case(f"nullable {kind}, whole", whole, truth=np.clip(base, -100, 100))
+        torn = pandas.DataFrame(np.clip(holes, -100, 100)).astype(kind)
+        yield Case(f"nullable {kind}", torn, r"missing|NaN|null")
+        mean = np.nanmean(np.clip(holes, -100, 100), axis=0)
+        truth = np.where(np.isnan(holes), mean, np.clip(holes, -100, 100))
+        yield Case(f"nullable {kind}, filled", torn, options={"missing": "mean"}, truth=truth)
+    truths = pandas.DataFrame(base > 0).astype("boolean")
+    yield Case("nullable boolean", truths, truth=(base > 0).astype(float))
+    frame = polars.DataFrame(np.where(np.isnan(holes), None, holes).tolist(), orient="row")
+    yield Case("polars with nulls", frame, r"missing|NaN|null")
+    yield Case("polars with nulls, filled", frame, options={"missing": "mean"}, truth=filled)
+    yield Case("polars", polars.DataFrame(base), truth=base)
+    yield Case("polars, lazy", polars.DataFrame(base).lazy(), "LazyFrame")
+    mixed = pandas.DataFrame({"a": base[:, 0], "b": base[:, 1].astype("i4"), "c": base[:, 2] > 0})
+    yield Case("frame of mixed types", mixed, truth=mixed.to_numpy(float))
+    odd = np.array([[2**53 + 1, 1], [5, 2], [7, 4]])
+    torn = pandas.DataFrame(odd).astype("Int64")
+    torn.iloc[2, 1] = pandas.NA
+    words = "whole|exact|2\\^53|53"
+    options = {"missing": "mean"}
+    yield Case("integers that no float holds", torn, words, k=1, options=options)
+    text = pandas.DataFrame({"a": base[:, 0], "b": ["x"] * 40, "c": base[:, 1]})
+    yield Case("frame with text", text, r"text|b|number")
+
+
+def lazy():
+    """More than 2^31 numbers, of which few take memory."""
+    many = np.broadcast_to(np.arange(4, dtype="u1"), (2**29 + 3, 4))
+    yield Case(
+        "2^31 equal numbers that may not be multiplied",
+        many,
+        "memory|max_memory",
+        k=1,
+        options={"max_memory": "1KB"},
+    )
 
 
 def shapes():
@@ -338,8 +399,8 @@ def requests():
 
 
 FAMILIES = (
-    *(ladders, units, subnormals, spectra, shapes, dtypes, layouts, sparse_structures),
-    *(non_finite, weights, scales, requests),
+    *(ladders, units, subnormals, spectra, gaps, shapes, dtypes, layouts, nullable, lazy),
+    *(sparse_structures, non_finite, weights, scales, requests),
 )
 
 

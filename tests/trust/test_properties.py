@@ -201,6 +201,34 @@ def test_merged_models_hold_their_bounds(X, data):
     holds(one, X)
 
 
+@given(tables(dtype="float64"), st.data())
+def test_models_merged_in_either_order_agree_within_their_bounds(X, data):
+    cut = data.draw(st.integers(2, len(X) - 2) if len(X) > 4 else st.just(2))
+    hypothesis.assume(cut < len(X))
+    halves = [X[:cut], X[cut:]]
+    models = []
+    for first, second in (halves, halves[::-1]):
+        model = PrimedPCA(count(X), random_state=0).partial_fit(first)
+        models.append(model.merge(PrimedPCA(count(X), random_state=0).partial_fit(second)))
+    one, two = models
+    assert one.n_samples_ == two.n_samples_ == len(X)
+    assert np.allclose(one.mean_, two.mean_, rtol=1e-12, atol=1e-9)
+    low, high = (model.certificate_.eigenvalue_bounds for model in models)
+    slack = 1e-12 * one.explained_variance_[0] + 1e-13 * np.abs(X).max() ** 2
+    assert (low[:, 0] <= high[:, 1] + slack).all()
+    assert (high[:, 0] <= low[:, 1] + slack).all()
+
+
+@given(X=tables(dtype="float64"), data=st.data())
+def test_a_saved_stream_continues_with_the_same_bits(tmp_path_factory, X, data):
+    cut = data.draw(st.integers(1, len(X) - 1))
+    path = tmp_path_factory.mktemp("stream") / "m.safetensors"
+    one = PrimedPCA(count(X), random_state=0).partial_fit(X[:cut])
+    one.save(path)
+    two = load(path).partial_fit(X[cut:])
+    assert np.array_equal(one.partial_fit(X[cut:]).components_, two.components_)
+
+
 @given(tables())
 def test_sparse_is_dense(X):
     X = np.where(np.abs(X - np.median(X)) > 0.2 * X.std(), X, 0).astype(X.dtype)
@@ -330,6 +358,14 @@ def test_more_passes_never_loosen_the_worst_bound(X, passes):
     priming = BlockKrylov(block_size=1)
     one, two = (fitted(X, 1, priming=priming, max_passes=m) for m in (passes, passes + 3))
     assert two.angle_bounds_.max() <= one.angle_bounds_.max() * (1 + 1e-6) or two.converged_
+
+
+@given(tables(most=20), st.integers(2, 8))
+def test_more_passes_never_loosen_an_upper_bound_of_a_variance(X, passes):
+    priming = BlockKrylov(block_size=1)
+    one, two = (fitted(X, priming=priming, max_passes=m) for m in (passes, passes + 3))
+    before, after = (model.certificate_.eigenvalue_bounds[:, 1] for model in (one, two))
+    assert (after <= before + CLOSE[X.dtype.name] * before.max()).all()
 
 
 @given(tables(most=20))

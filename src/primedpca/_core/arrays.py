@@ -26,6 +26,7 @@ __all__ = [
     "describe",
     "device",
     "dtype_name",
+    "has_kernels",
     "is_dense",
     "is_device_sparse",
     "is_numpy_array",
@@ -95,6 +96,11 @@ def is_dense(x: Any) -> bool:
     except TypeError:
         return False
     return not is_sparse(x)
+
+
+def has_kernels(x: Any) -> bool:
+    """Whether ``x`` is an array of a library in which products are computed."""
+    return bool(is_numpy_array(x) or is_torch_array(x) or is_cupy_array(x))
 
 
 def namespace(x: Array) -> Any:
@@ -226,7 +232,7 @@ def check_whole_numbers(values: np.ndarray, name: str) -> None:
     """
     if dtype_name(values.dtype) not in ("int64", "uint64") or not values.size:
         return
-    if max(-float(values.min()), float(values.max())) <= EXACT:
+    if max(-int(values.min()), int(values.max())) <= EXACT:  # as floats, 2^53 + 1 would pass
         return
     off = whole_difference(values, values.astype(np.float64)) != 0
     if off.any():

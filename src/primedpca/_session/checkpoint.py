@@ -90,9 +90,9 @@ class Checkpoint:
         self._prepare_folder()
         with self._locked(), self.interrupts.held():
             if (self.folder / MANIFEST).exists():
-                self._compare(self._read(MANIFEST)["about"], about)
+                self._compare(self._read(MANIFEST, "about")["about"], about)
                 if (self.folder / LOOP).exists():
-                    self._loop = self._read(LOOP)
+                    self._loop = self._read(LOOP, "loop")
             elif self._files():
                 raise ValueError(f"{self._name} is damaged: no manifest. {AGAIN}")
             for name in os.listdir(self.folder):
@@ -108,7 +108,7 @@ class Checkpoint:
     def begin(self, plan: Plan, seed: int) -> tuple[Plan, int]:
         """Return the plan and seed of the kept fit, or keep these if it starts now."""
         if (self.folder / MANIFEST).exists():
-            held = self._read(MANIFEST)
+            held = self._read(MANIFEST, "about")
             kept = unpack(held["plan"], self._like)
             return kept or plan, held["seed"]
         # A priming of the user cannot be written; only the user can have chosen it.
@@ -126,7 +126,7 @@ class Checkpoint:
         """Return the solution if the fit has ended."""
         if not (self.folder / RESULT).exists():
             return None
-        held: Solution = unpack(self._read(RESULT), self._like)
+        held: Solution = unpack(self._read(RESULT, "decomposition"), self._like)
         return replace(held, history=as_rows(held.history))
 
     def end(self, found: Solution) -> None:
@@ -148,7 +148,7 @@ class Checkpoint:
         file = _pass(self._made + 1)
         if not (self.folder / file).exists():
             return None
-        held = self._read(file)
+        held = self._read(file, "asked")
         if held["asked"] != digest(name, operands):
             raise ValueError(
                 f"the resumed fit has diverged from the checkpoint: {file} holds another product, "
@@ -240,12 +240,16 @@ class Checkpoint:
                     words = f"belongs to other {whose}: {name} was {was}, and is {found} now"
                     raise ValueError(f"{self._name} {words}. {AGAIN}")
 
-    def _read(self, name: str) -> Any:
+    def _read(self, name: str, part: str) -> Any:
+        """Return the contents of a file, which must hold ``part``: files may have been swapped."""
         check_regular(self.folder / name)
         try:
-            return read_file(self.folder / name, "checkpoint", TYPES)
+            held = read_file(self.folder / name, "checkpoint", TYPES)
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{self._name} cannot be read: {error} {AGAIN}") from error
+        if part not in held if isinstance(held, dict) else not hasattr(held, part):
+            raise ValueError(f"{self._name} is damaged: {name} is another file. {AGAIN}")
+        return held
 
     def _write(self, name: str, value: Any) -> None:
         try:

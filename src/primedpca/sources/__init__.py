@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from primedpca._core.arrays import describe, is_dense, is_sparse
+from primedpca._core.arrays import describe, has_kernels, is_dense, is_sparse
 from primedpca.protocols import DataSource
 from primedpca.sources.base import BlockSource
 from primedpca.sources.files.hdf5 import HDF5Source, h5ad_source, is_anndata
@@ -176,6 +176,8 @@ def _found_source(x: Any, columns: Any, options: dict[str, Any]) -> DataSource:
         if not hasattr(x, "__array__"):
             raise TypeError(f"Unsupported type for `X`: {describe(x)}. Use numpy.asarray.")
         x, make = np.asarray(x), DenseSource
+    if make is DenseSource and not has_kernels(x):
+        x = _by_numpy(x)
     if make in (memmap_source, DenseSource):
         _check_dense(x)
     check_options(make, describe(x), options)
@@ -187,6 +189,15 @@ def _found_source(x: Any, columns: Any, options: dict[str, Any]) -> DataSource:
             "required: `X` is empty."
         )
     return source
+
+
+def _by_numpy(x: Any) -> np.ndarray:
+    """Convert an array of another library of the array API standard, such as array-api-strict."""
+    try:
+        return np.asarray(x)
+    except (TypeError, RuntimeError, BufferError) as error:  # on a device that NumPy cannot read
+        words = "cannot be converted by numpy.asarray. Move it to the CPU first."
+        raise TypeError(f"`X`, {describe(x)}, {words}") from error
 
 
 def _check_dense(x: Any) -> None:

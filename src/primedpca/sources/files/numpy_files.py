@@ -78,7 +78,7 @@ class RawFileSource(common.FileSource):
         begin = self.offset + start * self.strides[self.axis]
         last = [(extent - 1) * stride for extent, stride in zip(shape, self.strides, strict=True)]
         where = f"entries {start}:{stop} of axis {self.axis}"
-        with open_regular(self.path) as file:
+        with reading(self.path, where), open_regular(self.path) as file:
             self._check_same(where, file.fileno())
             file.seek(begin)
             # Into a fresh buffer: measured to be no slower than one used again.

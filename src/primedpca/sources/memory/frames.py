@@ -141,11 +141,13 @@ def _values_of(x: Any, names: list[Any], partly_sparse: bool) -> np.ndarray:
     frame = nw.from_native(x, eager_only=True)
     kinds = frame.schema.items()
     values: np.ndarray = frame.to_numpy()
+    # `frame[name]` would be a row where names are numbers.
     if values.dtype == object:  # nullable columns: floats, NaN where missing
-        columns = (frame[name].cast(nw.Float64).to_numpy() for name in frame.columns)
+        columns = (frame.get_column(name).cast(nw.Float64).to_numpy() for name in frame.columns)
         values = np.stack([column.astype(np.float64) for column in columns], axis=1)
     if values.dtype.kind == "f":
         for name, kind in kinds:
             if kind in (nw.Int64, nw.UInt64):
-                check_whole_numbers(frame[name].drop_nulls().to_numpy(), f"column {name!r}")
+                whole = frame.get_column(name).drop_nulls().to_numpy()
+                check_whole_numbers(whole, f"column {name!r}")
     return values
