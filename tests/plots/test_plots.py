@@ -19,7 +19,7 @@ from sklearn.exceptions import NotFittedError
 
 import primedpca.plots
 from primedpca import PrimedPCA, certify, choose_k, load, plan, prime
-from primedpca.monitoring import limits, statistics
+from primedpca.monitoring import limits, outliers, statistics
 from primedpca.plots import canvas, plane
 from primedpca.plots.canvas import write_out
 from primedpca.result import Certificate, Cluster
@@ -939,6 +939,18 @@ def test_contributions_are_squared_loadings_in_percent(iris):
     widths = sorted((bar.get_width() for bar in ax.patches), reverse=True)
     np.testing.assert_allclose(widths, np.sort(100 * model.components_[1] ** 2)[::-1])
     assert ax.lines[0].get_xdata()[0] == 25
+
+
+def test_infinite_distances_leave_the_others_drawn():
+    """As of rows far from a component whose variance is zero."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(60, 4)) * [9, 5, 1, 1]
+    model = PrimedPCA(2).fit(rows)
+    found = outliers(model, rows)
+    found = found._replace(t2=np.where(np.arange(60) < 3, np.inf, found.t2))
+    low, high = rendered(plots.outliers(model, found)).get_xlim()
+    assert low < found.t2[3:].min()
+    assert found.t2[3:].max() < high < 1e3
 
 
 def test_outliers_are_marked_and_named():

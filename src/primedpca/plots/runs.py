@@ -19,6 +19,7 @@ from primedpca.sources import as_source
 LOOKS = ("-o", "--s", ":^", "-.D")
 COLOURS = (canvas.BLUE, canvas.RED, canvas.GREEN, canvas.PURPLE)
 UNITS = {"passes": "passes over the data", "step": "step", "seconds": "time (s)"}
+FARTHEST = 1e300  # distances beyond it have no room on an axis
 FAR = 30.0  # times the limit; a row beyond that makes the axis logarithmic
 
 
@@ -244,7 +245,11 @@ def _row_names(x: Any, names: Any, n: int) -> list[str]:
 
 
 def _wide_axis(axis: Any, values: np.ndarray) -> None:
-    """Make an axis logarithmic if its values span orders of magnitude, with room at both ends."""
+    """Make an axis logarithmic if its values span orders of magnitude, with room at both ends.
+
+    Infinite distances, as where a variance is zero, are not drawn.
+    """
+    values = values[np.abs(values) < FARTHEST]
     top, middle = float(values.max(initial=0.0)), float(np.median(values)) if values.size else 0.0
     if middle > 0 and top > FAR * middle:
         low = float(values[values > 0].min())
