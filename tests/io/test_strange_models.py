@@ -43,7 +43,7 @@ def model(tmp_path):
 
 @pytest.mark.integration
 @pytest.mark.skipif(os.name != "posix", reason="limits calls by SIGALRM")
-@pytest.mark.parametrize("count", [300, pytest.param(2500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [150, pytest.param(2500, marks=pytest.mark.slow)])
 def test_hostile_bodies(tmp_path, count):
     words = [sys.executable, SCRIPT, tmp_path, "0", str(count)]
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")

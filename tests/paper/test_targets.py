@@ -70,7 +70,16 @@ def numbers(path):
     return sum(re.match(r"\d", cell) is not None for cell in cells)
 
 
-@pytest.mark.parametrize("target", TARGETS)
+QUICK = ("figure-2", "headline", "table-1")  # one of each kind; the others with the slow tests
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        target if target in QUICK else pytest.param(target, marks=pytest.mark.slow)
+        for target in TARGETS
+    ],
+)
 def test_a_target_is_drawn_from_a_fresh_folder(target, small, tmp_path):
     drawn = reproduce.reproduce(target, tmp_path / "new", data_dir=small, quick=True)
     pictures = [path for path in drawn if path.suffix == ".png"]

@@ -36,6 +36,7 @@ def test_an_example_is_short(path):
     assert len(path.read_text().splitlines()) < 80
 
 
+@pytest.mark.slow  # the build of the site, which is a part of CI, runs them as well
 @pytest.mark.parametrize("half", [0, 1])
 def test_the_examples_run(half, tmp_path):
     """In two processes, as starting one for each would take longer than they do."""

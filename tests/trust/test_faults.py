@@ -29,7 +29,15 @@ def server(tmp_path_factory):
         process.stdin.close()
 
 
-@pytest.mark.parametrize("name", FAULTS)
+def some(names):
+    """Every third fault with the integration tests, all with the slow ones."""
+    return [
+        name if i % 3 == 0 else pytest.param(name, marks=pytest.mark.slow)
+        for i, name in enumerate(names)
+    ]
+
+
+@pytest.mark.parametrize("name", some(FAULTS))
 def test_the_promises_are_kept(server, name):
     server.stdin.write(f"{name}\n")
     server.stdin.flush()
