@@ -3,8 +3,10 @@
     python benchmarks/latency.py [--columns 768] [--components 64] [--repeats 2000]
 
 A service reduces one embedding at a time: then the checks around the product take longer than the
-product.  Calls of both libraries alternate, so that a busy machine slows both, and the median of
-all calls counts.
+product.  Rounds of calls of both libraries alternate, so that a busy machine slows both, and the
+median of all calls counts.  Single calls do not alternate: after a product in several threads,
+those of OpenBLAS keep the processors busy for some time and slow whatever comes next.  For the
+same reason a round begins with calls that do not count.
 """
 
 import argparse
@@ -16,16 +18,22 @@ from sklearn.decomposition import PCA
 from primedpca import PrimedPCA
 
 ROWS = (1, 10, 100, 1000)
+ROUNDS, FIRST = 3, 40
+REST = 0.2  # seconds after which the threads of OpenBLAS sleep
 
 
 def medians(calls, repeats):
     """Return the median time of each call in microseconds."""
     spent = [[] for _ in calls]
-    for _ in range(repeats):
+    for _ in range(ROUNDS):
         for call, times in zip(calls, spent, strict=True):
-            start = time.perf_counter()
-            call()
-            times.append(time.perf_counter() - start)
+            time.sleep(REST)
+            for _ in range(FIRST):
+                call()
+            for _ in range(-(-repeats // ROUNDS)):
+                start = time.perf_counter()
+                call()
+                times.append(time.perf_counter() - start)
     return [1e6 * float(np.median(times)) for times in spent]
 
 
@@ -41,7 +49,6 @@ def measure(columns, components, repeats, dtype):
             np.abs(ours.transform(few)), np.abs(theirs.transform(few)), atol=0.1
         )
         calls = [lambda few=few: theirs.transform(few), lambda few=few: ours.transform(few)]
-        medians(calls, 10)
         yield rows, *medians(calls, max(200, repeats // rows))
 
 

@@ -11,8 +11,9 @@ import math
 import os
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ContextDecorator, contextmanager
 from functools import cache
 from numbers import Integral
@@ -180,10 +181,31 @@ def in_threads(work: Callable[[Any], Any], parts: Sequence[Any]) -> list[Any]:
 
     The parts determine the bits of a result; the number of processors does not.
     """
-    if len(parts) <= 1 or processors() == 1:
-        return list(map(work, parts))
-    # Not the engine's pool: if all its threads waited here for tasks of their own, none would run.
-    return list(pool_of(processors(), "primedpca-rows").map(work, parts))
+    workers = min(processors(), len(parts)) if len(parts) > 1 else 1
+    if workers == 1:
+        return [work(some) for some in parts]
+    found: list[Any] = [None] * len(parts)
+    left = deque(range(len(parts)))
+
+    def take() -> None:
+        while left:
+            try:
+                i = left.popleft()
+            except IndexError:  # another thread was faster
+                return
+            found[i] = work(parts[i])
+
+    # This thread works as well: it need not be woken, nor wait for threads that are busy.
+    helpers = [pool_of(workers - 1, "primedpca-rows").submit(take) for _ in range(workers - 1)]
+    try:
+        take()
+    finally:
+        left.clear()
+        wait([helper for helper in helpers if not helper.cancel()])
+    for helper in helpers:
+        if not helper.cancelled():
+            helper.result()  # raises what went wrong there
+    return found
 
 
 class _Limit(ContextDecorator):
