@@ -327,7 +327,7 @@ def test_bytes():
     for kind, low in ((torch.uint8, 0), (torch.int8, -128)):
         x = torch.randint(low, low + 256, (70_000, 2_005), device="cuda").to(kind)[:, :2000]
         v, y = torch.randn(2000, 20, device="cuda"), torch.randn(70_000, 20, device="cuda")
-        assert gpu_products.serves_whole(x, v)
+        assert gpu_products.serves(x, v)
         for found, wanted in (
             (gpu_products.forward(x, v), x.double() @ v.double()),
             (gpu_products.adjoint(x, y), x.double().T @ y.double()),
@@ -340,6 +340,26 @@ def test_bytes():
         moved = wide.double() - shift
         assert torch.equal(square, moved @ moved.T)
         assert torch.equal(sums, moved.sum(dim=0))
+
+
+def test_blocks_are_multiplied_as_they_are_stored():
+    from primedpca._operator import gpu_products
+
+    torch.manual_seed(0)
+    x = torch.randn(70_000, 2_005, device="cuda") + 0.5
+    for block in (x[:, :2000], x[:, :2000].half(), x[:, :2000].bfloat16()):
+        v, y = torch.randn(2000, 20, device="cuda"), torch.randn(70_000, 20, device="cuda")
+        for columns, rows, error in ((v, y, 2e-6), (v[:, :7].double(), y[:, :7].double(), 1e-14)):
+            assert gpu_products.serves(block, columns)
+            for found, wanted in (
+                (gpu_products.forward(block, columns), block.double() @ columns.double()),
+                (gpu_products.adjoint(block, rows), block.double().T @ rows.double()),
+            ):
+                off = float((found.double() - wanted).norm() / wanted.norm())
+                assert off < error, (block.dtype, columns.dtype, off)
+        norm, sums = gpu_products.statistics(block, torch.float64)
+        assert abs(float(norm) - float((block.double() ** 2).sum())) < 1e-12 * float(norm)
+        torch.testing.assert_close(sums, block.double().sum(dim=0), rtol=1e-12, atol=1e-9)
 
 
 def test_switches_do_not_matter():

@@ -7,8 +7,9 @@ torch = pytest.importorskip("torch")
 
 from primedpca._core import chain  # noqa: E402
 from primedpca._core.arrays import like_block  # noqa: E402
+from primedpca._core.orthonormal import combine, draw, inner_products, side_by_side  # noqa: E402
 from primedpca._operator.operator import Centred  # noqa: E402
-from primedpca.priming import BlockKrylov  # noqa: E402
+from primedpca.priming import BlockKrylov, block_krylov  # noqa: E402
 
 LENGTH, WIDTH, STEPS = 400, 8, 5
 
@@ -65,6 +66,11 @@ def on_a_gpu(monkeypatch):
     monkeypatch.setattr(chain, "suits", lambda like, width: 24 * width <= like.n_features)
 
 
+def from_the_same_start(monkeypatch):
+    """A GPU draws other numbers than NumPy: let both begin with NumPy's."""
+    monkeypatch.setattr(block_krylov, "draw", lambda *given, there=False: draw(*given))
+
+
 def rows(rank=LENGTH):
     rng = np.random.default_rng(2)
     x = rng.standard_normal((900, LENGTH)) * np.arange(1, LENGTH + 1.0) ** -0.8
@@ -86,12 +92,39 @@ def ritz(x, first_look, steps):
 def test_block_krylov_is_the_same_with_a_chain(monkeypatch, first_look, steps):
     _, wanted, variances = ritz(rows(), 1, steps)
     on_a_gpu(monkeypatch)
+    from_the_same_start(monkeypatch)
     state, found, others = ritz(rows(), first_look, steps)
     assert state.step == steps
     np.testing.assert_allclose(others, variances, rtol=2e-5)
     if steps > 1:  # before, vectors of close variances are not settled
         cosines = np.abs(np.einsum("ij,ij->j", wanted.numpy()[:, :4], found.numpy()[:, :4]))
         assert cosines.min() > 1 - 1e-3
+
+
+def test_directions_drawn_on_the_device():
+    like = like_block(torch.zeros(1, 4000), 4000)
+    first = draw(like, 5, (0, 1), there=True)
+    assert torch.equal(first, draw(like, 5, (0, 1), there=True))
+    assert not torch.equal(first, draw(like, 5, (0, 2), there=True))
+    square = (first.T @ first / 4000).numpy()
+    np.testing.assert_allclose(square, np.eye(5), atol=0.1)  # six standard deviations
+
+
+def test_neighbouring_blocks_are_multiplied_as_one():
+    basis = torch.randn(50, 12, generator=torch.Generator().manual_seed(0))
+    blocks = tuple(basis[:, a : a + 3] for a in (3, 6, 9))
+    (joined,) = side_by_side(blocks)
+    assert torch.equal(joined, basis[:, 3:])
+    assert joined.data_ptr() == blocks[0].data_ptr()
+    for others in (blocks[::-1], (blocks[0], blocks[2]), (*blocks[:2], blocks[2].clone())):
+        assert side_by_side(others) == others
+    side, turn = torch.ones(50, 2), np.ones((9, 2))
+    like = like_block(basis[:1], 50)
+    np.testing.assert_allclose(
+        inner_products(blocks, side), basis[:, 3:].T.double() @ side.double(), atol=1e-12
+    )
+    found = combine(blocks, turn, like)
+    np.testing.assert_allclose(found, basis[:, 3:].sum(dim=1)[:, None].expand(50, 2), atol=1e-5)
 
 
 def test_data_of_low_rank_go_the_careful_way(monkeypatch):

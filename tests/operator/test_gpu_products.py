@@ -30,6 +30,21 @@ for n, d, p in ((300, 70, 20), (129, 33, 16), (1000, 65, 3), (64, 200, 33)):
                                rtol=0, atol=1e-6 * d)
     torch.testing.assert_close(gpu_products.adjoint(x, y), x.double().T @ y.double(),
                                rtol=0, atol=1e-6 * n)
+    half = x.half()
+    torch.testing.assert_close(gpu_products.forward(half, v).double(), half.double() @ v.double(),
+                               rtol=0, atol=1e-6 * d)
+    torch.testing.assert_close(gpu_products.adjoint(half, y), half.double().T @ y.double(),
+                               rtol=0, atol=1e-6 * n)
+    for block in (x, half, (10 * x).to(torch.int8)):
+        wide, few = block.double(), min(p, 8)
+        v64, y64 = v[:, :few].double(), y[:, :few].double()
+        torch.testing.assert_close(gpu_products.forward(block, v64), wide @ v64,
+                                   rtol=0, atol=1e-12)
+        torch.testing.assert_close(gpu_products.adjoint(block, y64), wide.T @ y64,
+                                   rtol=0, atol=1e-12)
+        norm, sums = gpu_products.statistics(block, torch.float64)
+        torch.testing.assert_close(norm, (wide * wide).sum(), rtol=1e-14, atol=0)
+        torch.testing.assert_close(sums, wide.sum(dim=0), rtol=0, atol=1e-12)
 """
 
 

@@ -18,7 +18,7 @@ from numpy.polynomial import Polynomial
 
 from primedpca._certify.bounds import UNIT, rounding_of, spectral_norm
 from primedpca._core.arrays import to_numpy
-from primedpca._core.orthonormal import combine, inner_products
+from primedpca._core.orthonormal import combine, inner_products, side_by_side
 from primedpca._operator.operator import Centred
 from primedpca.priming.block_krylov import KrylovState
 from primedpca.protocols import Array
@@ -244,8 +244,9 @@ class Riders:
         self.scale = like.asarray(2.0 ** -np.clip(np.frexp(peaks)[1], -1000, 1000))
         # In the arithmetic of the priming, at a third of the price: the tests show what it rounds.
         cast = xp.astype(image * self.scale, dtype)
-        parts = [xp.astype(block.T @ cast, dtype, copy=False) for block in self.basis]
-        for block, part in zip(self.basis, parts, strict=True):
+        blocks = side_by_side(self.basis)
+        parts = [xp.astype(block.T @ cast, dtype, copy=False) for block in blocks]
+        for block, part in zip(blocks, parts, strict=True):
             cast -= block @ part
         back = xp.astype(cast, xp.float64) / self.scale
         taken = to_numpy(xp.concat(parts, axis=0)).astype(np.float64) / to_numpy(self.scale)

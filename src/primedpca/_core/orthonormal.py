@@ -15,6 +15,7 @@ from primedpca._core.arrays import (
     device,
     dtype_name,
     is_numpy_array,
+    is_torch_array,
     namespace,
     to_numpy,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "multiplied",
     "orthonormalise",
     "random_basis",
+    "side_by_side",
     "small_eigh",
     "smallest",
 ]
@@ -110,8 +112,18 @@ def random_basis(like: Like, n_directions: int, seed: Any, start: Array | None =
     return complete(known, like, n_directions, seed)
 
 
-def draw(like: Like, n_directions: int, seed: Any) -> Array:
-    """Draw random Gaussian directions ``(d, p)``, not orthonormal."""
+def draw(like: Like, n_directions: int, seed: Any, there: bool = False) -> Array:
+    """Draw random Gaussian directions ``(d, p)``, not orthonormal.
+
+    With ``there``, PyTorch draws them on its device: other numbers than NumPy's, and no transfer.
+    """
+    if there:
+        import torch
+
+        made = torch.Generator(like.device)
+        made.manual_seed(int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0] >> 1))
+        size, kind = (like.n_features, n_directions), like.dtype
+        return torch.randn(size, generator=made, dtype=kind, device=like.device)
     kind, rng = np.dtype(dtype_name(like.dtype)), np.random.default_rng(seed)
     return like.asarray(rng.standard_normal((like.n_features, n_directions), dtype=kind))
 
@@ -332,9 +344,27 @@ def _factors(gram: np.ndarray, triangle: bool) -> tuple[np.ndarray, np.ndarray] 
     return roots[:, None] * turn.T, turn / roots
 
 
+def side_by_side(blocks: tuple[Array, ...]) -> tuple[Array, ...]:
+    """Return blocks that are neighbouring columns of one tensor as one block, others unchanged.
+
+    On a GPU every product has the price of a launch, however small it is.
+    """
+    first = blocks[0]
+    base = first._base if len(blocks) > 1 and is_torch_array(first) else None
+    if base is None:
+        return blocks
+    start = end = first.storage_offset() - base.storage_offset()
+    for block in blocks:
+        beside = block._base is base and block.storage_offset() - base.storage_offset() == end
+        if not beside or block.stride() != base.stride():
+            return blocks
+        end += block.shape[1]
+    return (base[:, start:end],)
+
+
 def combine(blocks: tuple[Array, ...], turn: np.ndarray, like: Like) -> Array:
     """Return ``V turn``, ``(d, p)`` in the dtype of ``like``, from the blocks of ``V``."""
-    parts = []
+    blocks, parts = side_by_side(blocks), []
     for first, last in pairwise(_edges(blocks)):
         parts.append(like.asarray(np.ascontiguousarray(turn[first:last])))
     xp, shape = like.xp, (blocks[0].shape[0], turn.shape[1])
@@ -374,7 +404,7 @@ def multiplied(square: Array, vectors: Array) -> Array:
 
 def inner_products(blocks: tuple[Array, ...], side: Array) -> np.ndarray:
     """Return ``V^T X``, ``(m, p)`` in float64 on the host, from the blocks of ``V``."""
-    xp = namespace(side)
+    xp, blocks = namespace(side), side_by_side(blocks)
 
     def some(rows: slice) -> Array:
         wide = xp.astype(side[rows], xp.float64, copy=False)

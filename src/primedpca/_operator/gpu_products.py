@@ -1,11 +1,12 @@
 """Products of large CUDA blocks with few columns, at the speed of memory (Triton).
 
 ``A V`` and ``A^T Y`` with a tall ``A`` and some tens of columns compute little and read ``A`` once
-each, but cuBLAS takes up to three times as long as the reading does.  The kernels here split
-float32 into TF32 parts, whose three products have the accuracy of float32.  Whole numbers of 8
-bits are exact in bfloat16; the columns are split into three parts of it.
+each, but cuBLAS takes up to three times as long as the reading does, and takes float32 or float64
+only.  The kernels here multiply blocks as they are stored, with the accuracy of float32: float32 in
+TF32 parts, float16 and bfloat16 as TF32, whole numbers of 8 bits as bfloat16.  A few columns of
+float64, such as those that check a proof, are multiplied in float64.
 
-Gram matrices of such numbers are exact: products of 8 bits are added in 32 bits, and blocks in
+Gram matrices of whole numbers are exact: products of 8 bits are added in 32 bits, and blocks in
 float64.
 """
 
@@ -16,19 +17,35 @@ from typing import Any
 
 from primedpca._core.arrays import Array, dtype_name
 
-__all__ = ["adjoint", "counted_square", "counts", "forward", "serves", "serves_whole"]
+__all__ = ["adjoint", "counted_square", "counts", "forward", "serves", "statistics"]
 
-#: Most columns of a product.
-COLUMNS = 64
+#: Kind of each type of entries, by which kernels multiply.
+KINDS = {
+    "float32": "float32",
+    "float16": "half",
+    "bfloat16": "half",
+    "uint8": "whole",
+    "int8": "whole",
+}
+#: Most columns of a product in float32, of whole numbers, and in float64.
+COLUMNS, COLUMNS_WHOLE, COLUMNS_WIDE = 64, 21, 8
 #: Fewest entries of a block: below, launching two kernels of Triton costs more than they save.
 ENTRIES = 2**27
-#: Rows and columns of a tile, warps and stages; for ``A^T Y`` also the parts that rows are cut in.
-FORWARD: tuple[int, ...] = (64, 64, 4, 3)
-ADJOINT: tuple[int, ...] = (64, 128, 4, 3)
-#: The same for whole numbers of 8 bits, whose tiles are four times as small.
-FORWARD_WHOLE: tuple[int, ...] = (64, 128, 4, 4)
-ADJOINT_WHOLE: tuple[int, ...] = (64, 128, 4, 4)
-PARTS = 32
+#: Of each kind, measured on an H200: rows and columns of a tile, warps and stages.
+FORWARD = {
+    "float32": (128, 64, 4, 3),
+    "half": (128, 32, 4, 4),
+    "whole": (64, 128, 4, 4),
+    "wide": (16, 32, 4, 3),
+}
+ADJOINT = {
+    "float32": (64, 128, 8, 3),
+    "half": (32, 256, 8, 4),
+    "whole": (32, 256, 4, 4),
+    "wide": (16, 64, 4, 3),
+}
+#: Programs that keep a GPU busy, and the most parts that rows are cut in for ``A^T Y``.
+BUSY, PARTS = 1024, 64
 #: Middle of the range of uint8: without it, entries fit into a signed byte.
 MIDDLE = 128
 #: Columns whose products of two signed bytes cannot overflow 32 bits.
@@ -38,56 +55,78 @@ GROUPS = 4
 
 
 def serves(block: Array, vectors: Array) -> bool:
-    """Whether these kernels multiply such a block: float32 rows on CUDA, with Triton installed."""
-    return dtype_name(block.dtype) == "float32" and _suits(block, vectors, COLUMNS)
-
-
-def serves_whole(block: Array, vectors: Array) -> bool:
-    """Whether these kernels multiply a block of whole numbers of 8 bits as it is stored."""
-    if dtype_name(block.dtype) not in ("uint8", "int8"):
+    """Whether these kernels multiply such a block as it is stored: on CUDA, by Triton."""
+    kind = KINDS.get(dtype_name(block.dtype))
+    if kind is None or not getattr(block, "is_cuda", False) or block.numel() < ENTRIES:
         return False
-    return _suits(block, vectors, COLUMNS // 3) and _is_recent(block.device)
-
-
-def _suits(block: Array, vectors: Array, most: int) -> bool:
-    if not getattr(block, "is_cuda", False) or not 0 < vectors.shape[1] <= most:
+    most = COLUMNS_WHOLE if kind == "whole" else COLUMNS
+    most = COLUMNS_WIDE if dtype_name(vectors.dtype) == "float64" else most
+    if not 0 < vectors.shape[1] <= most or block.stride(1) != 1:
         return False
-    if dtype_name(vectors.dtype) != "float32" or block.numel() < ENTRIES:
-        return False
-    return block.stride(1) == 1 and _kernels() is not None
+    return _is_recent(block.device) and _kernels() is not None
 
 
 def forward(block: Array, vectors: Array) -> Array:
-    """Return ``A V``, ``(rows, p)`` in float32."""
+    """Return ``A V``, ``(rows, p)``, in the type of the vectors."""
     import torch
 
-    whole = not block.dtype.is_floating_point
-    (n, d), v = block.shape, _padded(_in_parts(vectors) if whole else vectors)
-    bm, bk, warps, stages = FORWARD_WHOLE if whole else FORWARD
+    (n, d), p, kind = block.shape, vectors.shape[1], _kind(block, vectors)
+    bm, bk, warps, stages = FORWARD[kind]
+    options: Any = {"num_warps": warps, "num_stages": stages}
+    if kind == "wide":
+        v = _padded(vectors, COLUMNS_WIDE).T.contiguous()
+        y = torch.empty((n, COLUMNS_WIDE), dtype=torch.float64, device=block.device)
+        sizes = (n, d, block.stride(0), bm, bk, COLUMNS_WIDE)
+        _kernels().wide_forward[(-(-n // bm),)](block, v, y, *sizes, **options)
+        return y[:, :p]
+    v = _padded(_in_parts(vectors) if kind == "whole" else vectors)
     y = torch.empty((n, v.shape[1]), device=block.device)
+    tile = (bm, bk, v.shape[1])
     _kernels().forward[(-(-n // bm),)](
-        *(block, v, y, n, d, block.stride(0), bm, bk, v.shape[1], whole),
-        num_warps=warps,
-        num_stages=stages,
+        block, v, y, n, d, block.stride(0), 1.0, *tile, kind, **options
     )
-    return _joined(y, vectors.shape[1], whole)
+    return _joined(y, p, kind)
 
 
 def adjoint(block: Array, y: Array) -> Array:
     """Return ``A^T Y``, ``(d, p)`` in float64: the sums of parts of the rows are added in it."""
     import torch
 
-    whole = not block.dtype.is_floating_point
-    (n, d), columns = block.shape, _padded(_in_parts(y) if whole else y)
-    bm, bk, warps, stages = ADJOINT_WHOLE if whole else ADJOINT
-    z = torch.empty((PARTS, d, columns.shape[1]), device=block.device)
-    each = bm * (n // (bm * PARTS) + 1)
-    _kernels().adjoint[(-(-d // bk), PARTS)](
-        *(block, columns, z, n, d, block.stride(0), each, bm, bk, columns.shape[1], whole),
-        num_warps=warps,
-        num_stages=stages,
-    )
-    return _joined(z.sum(dim=0, dtype=torch.float64), y.shape[1], whole)
+    (n, d), p, kind = block.shape, y.shape[1], _kind(block, y)
+    bm, bk, warps, stages = ADJOINT[kind]
+    options: Any = {"num_warps": warps, "num_stages": stages}
+    across = -(-d // bk)
+    parts = min(PARTS, max(1, BUSY // across))
+    each = bm * (n // (bm * parts) + 1)
+    sizes = (n, d, block.stride(0), each)
+    if kind == "wide":
+        columns, tile = _padded(y, COLUMNS_WIDE), (bm, bk, COLUMNS_WIDE)
+        z = torch.empty((parts, d, COLUMNS_WIDE), dtype=torch.float64, device=block.device)
+        _kernels().wide_adjoint[(across, parts)](block, columns, z, *sizes, *tile, **options)
+        return z.sum(dim=0)[:, :p]
+    columns = _padded(_in_parts(y) if kind == "whole" else y)
+    z = torch.empty((parts, d, columns.shape[1]), device=block.device)
+    tile = (bm, bk, columns.shape[1])
+    _kernels().adjoint[(across, parts)](block, columns, z, *sizes, 1.0, *tile, kind, **options)
+    return _joined(z.sum(dim=0, dtype=torch.float64), p, kind)
+
+
+def statistics(block: Array, dtype: Any) -> tuple[Array, Array]:
+    """Return the sum of all squares, those of a row added in ``dtype``, and the column sums.
+
+    Both are in float64.
+    """
+    import torch
+
+    n, d = block.shape
+    squares = torch.empty(n, dtype=dtype, device=block.device)
+    _kernels().row_squares[(-(-n // 16),)](block, squares, n, d, block.stride(0), 16, 256)
+    wide: Any = {"dtype": torch.float64}
+    return squares.sum(**wide), block.sum(dim=0, **wide)
+
+
+def _kind(block: Array, columns: Array) -> str:
+    return "wide" if dtype_name(columns.dtype) == "float64" else KINDS[dtype_name(block.dtype)]
 
 
 def _in_parts(columns: Array) -> Array:
@@ -101,19 +140,19 @@ def _in_parts(columns: Array) -> Array:
     return torch.cat(parts, dim=1)
 
 
-def _joined(product: Array, p: int, whole: bool) -> Array:
+def _joined(product: Array, p: int, kind: str) -> Array:
     """Return the columns of a product without those that pad it; parts are added, small first."""
-    if not whole:
+    if kind != "whole":
         return product[:, :p]
     return product[:, 2 * p : 3 * p] + product[:, p : 2 * p] + product[:, :p]
 
 
-def _padded(columns: Array) -> Array:
-    """Return the columns with zeros up to a power of two from 16 on, as tensor cores want it."""
+def _padded(columns: Array, least: int = 16) -> Array:
+    """Return the columns with zeros up to a power of two, as tensor cores want it."""
     import torch
 
     p, columns = columns.shape[1], columns.contiguous()
-    missing = max(16, 1 << (p - 1).bit_length()) - p
+    missing = max(least, 1 << (p - 1).bit_length()) - p
     return torch.nn.functional.pad(columns, (0, missing)) if missing else columns
 
 

@@ -141,19 +141,20 @@ def product(
         first = product(block[:half], root=roots[0], **options)
         second = product(block[half:], root=roots[1], **options)
         return Parts(tuple(map(add, first.sums, second.sums)))
-    plain = root is None and unit == 1.0 and columns.idle
-    swift = plain and not (inside or gather or is_sparse(block))
-    if swift and gpu_products.serves_whole(block, vectors):
-        a = block  # multiplied as it is stored
-    else:
-        a = prepare(block, vectors.dtype, columns, root, unit)
-        swift = not inside and gpu_products.serves(a, vectors)
+    plain = root is None and unit == 1.0 and columns.idle and not inside
+    stored = plain and gpu_products.serves(block, vectors)
+    a = block if stored else prepare(block, vectors.dtype, columns, root, unit)
+    swift = stored or (not inside and gpu_products.serves(a, vectors))
     y = gpu_products.forward(a, vectors) if swift else a @ vectors
     if lift is not None:
         y = y - (lift if root is None else root[:, None] * lift)
     square = gpu_products.adjoint(a, y) if swift else (y if inside else a).T @ y
     found = Parts((square, weighted_sum(y, root)))
-    return _with_statistics(found, a, root, 0) if gather else found
+    if not gather:
+        return found
+    if stored and block.dtype != vectors.dtype:
+        return Parts((*found.sums, *gpu_products.statistics(block, vectors.dtype)))
+    return _with_statistics(found, a, root, 0)
 
 
 def forward(

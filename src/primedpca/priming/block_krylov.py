@@ -220,9 +220,10 @@ class BlockKrylov(BasePriming):
         if not (roomy and state.newest is None and chain.suits(like, width)):
             return state._replace(newest=self._first_block(state, data))
         if self.side == "right" or self.explicit:
-            first = draw(like, width, state.seed)
+            first = draw(like, width, state.seed, there=True)
         else:
-            first = data.forward(draw(data.like, min(width, data.shape[1]), state.seed))
+            few = min(width, data.shape[1])
+            first = data.forward(draw(data.like, few, state.seed, there=True))
         made = chain.Chain(like, first)
         return state._replace(newest=made.block(0), chain=made)
 
