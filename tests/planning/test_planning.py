@@ -298,3 +298,11 @@ def test_a_share_of_a_slow_spectrum_is_proven():
     values = np.linalg.eigvalsh(np.cov(X.T))[::-1]
     assert model.status_.name == "CERTIFIED"
     assert model.n_components_ == 1 + np.searchsorted(np.cumsum(values) / values.sum(), 0.95)
+
+
+def test_memory_on_a_device_does_not_depend_on_workers():
+    torch = pytest.importorskip("torch")
+    X = torch.empty((20_000_000, 400), device="meta")  # planned as on a GPU, where blocks queue
+    few, many = (plan(X, 4, engine=LocalEngine(workers)).ways for workers in (2, 16))
+    assert [way.memory for way in few] == [way.memory for way in many]
+    assert few[0].memory < 8e9  # two blocks of a gigabyte, and a float64 copy of each

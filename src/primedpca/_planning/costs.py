@@ -134,8 +134,9 @@ class Load:
             math.inf if in_memory else rate,
             rates,
             cache,
-            # Unlike seconds, memory uses the true number of workers: `max_memory` must hold.
-            min(data.engine.blocks_in_memory(), len(source.blocks)),
+            # Unlike seconds, memory uses the true number of workers: `max_memory` must hold.  A
+            # device works on one block while the next one arrives.
+            min(data.engine.blocks_in_memory() if rates is CORE else 2, len(source.blocks)),
             data.engine.traits.remote,
             counts=whole and plain and rates.counted is not None and not data.sparse,
         )
