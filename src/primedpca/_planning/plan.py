@@ -139,8 +139,7 @@ def make_plan(
     dense, the smaller side up to about 1000    block Krylov with an explicit matrix
     dense, both sides long                      block Krylov, blocks of 16 or 32 columns; with an
                                                 explicit matrix once the spectrum proves flat
-    sparse                                      block Krylov, blocks of 16, or of 8 without a
-                                                certificate: flops dominate
+    sparse                                      block Krylov, blocks of 16: flops dominate
     read in columns, no certificate             block Krylov from the left
     a fractional ``n_components``               exact up to order 2048, else block Krylov
     ==========================================  =================================================
