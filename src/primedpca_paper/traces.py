@@ -54,16 +54,17 @@ class Trace(NamedTuple):
         full = np.flatnonzero(self.streaks(threshold) >= N_COMPONENTS)
         return int(full[0]) if full.size else None
 
-    def held(self, threshold: float) -> int | None:
+    def held(self, threshold: float, ended: bool = False) -> int | None:
         """Return the index from which on every evaluation has a full streak, or ``None``.
 
         A streak that is full at the last of several evaluations only is not held: no later one
-        confirms it.
+        confirms it.  The run of a method that has ``ended`` by itself has no later one, and its
+        last evaluation is its answer.
         """
         short = np.flatnonzero(self.streaks(threshold) < N_COMPONENTS)
         first = int(short[-1]) + 1 if short.size else 0
         last = len(self.steps) - 1
-        return first if first < last or first == last == 0 else None
+        return first if first < last or (first == last and (ended or last == 0)) else None
 
     def only(self, chosen: np.ndarray) -> Trace:
         """Return the trace with some of its evaluations."""
@@ -208,8 +209,11 @@ class Results:
             traces = [trace.only(trace.steps % per_epoch == 0) for trace in traces]
         if not traces:
             return None
-        found = Trace.reached if rule == "reached" else Trace.held
-        seen = [(trace, found(trace, threshold)) for trace in traces]
+        ended = method == "power_method"  # stops when its components have converged
+        seen = [
+            (trace, trace.reached(threshold) if rule == "reached" else trace.held(threshold, ended))
+            for trace in traces
+        ]
         values = [getattr(trace, unit)[at] for trace, at in seen if at is not None]
         if len(values) < len(traces):
             return Summary(math.nan, math.nan, len(traces), len(values))
