@@ -150,18 +150,18 @@ class Results:
             errors = self.errors.get((name, method))
             if errors:
                 return min(errors, key=lambda setting: (errors[setting], -setting))
-        found = {
-            setting
-            for kind, by_setting in self._traces.items()
-            if kind[:2] == (dataset, method)
-            for setting in by_setting
-        }
+        found = self.settings_run(dataset, method)
         if len(found) > 1:
             raise ValueError(
                 f"{method!r} was run on {dataset!r} at the settings {sorted(found)}, without a "
                 "selection to choose the best one from. Pass the folder of the grid."
             )
         return found.pop() if found else None
+
+    def settings_run(self, dataset: str, method: str) -> set[float]:
+        """Return all settings of the runs of a set and method."""
+        kinds = [kind for kind in self._traces if kind[:2] == (dataset, method)]
+        return {setting for kind in kinds for setting in self._traces[kind]}
 
     def traces(self, dataset: str, method: str, extra: int | None) -> list[Trace]:
         """Return the runs of a priming of the paper, alone or as pPCA with ``extra`` directions."""
