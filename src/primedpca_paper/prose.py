@@ -41,6 +41,8 @@ from primedpca_paper.traces import ALONE, name_of
 
 __all__ = ["MARK", "Facts", "changed", "stray_numbers", "updated"]
 
+#: Order of the reasons why n.a. differs.
+REASONS = ("run length", "rate", "ε", "touched", "not explained")
 EXTRA_ROWS = "docs/results/extra_components/extra_components.csv"
 MARK = re.compile(r"<!--= (.*?) -->(.*?)<!--=-->", re.S)
 FORMAT = re.compile(r"(.*?)\s*\|\s*([^|\"')\]]+)", re.S)
@@ -165,6 +167,36 @@ class Facts:
     def agreeing(self, folder: str) -> int:
         """Return the number of cells of the paper's table 2 in which n.a. agrees."""
         return sum(cell.agrees for cell in agreement(self.tidy(folder)))
+
+    def fitted(self, folder: str, choice: str) -> int:
+        """Return the agreeing cells of all sets: "ours", "length", "epsilon", "rates" or "cells".
+
+        Each but "ours" is fitted to the paper's cells, on top of the one before it.
+        """
+        columns = ("ours", "length", "epsilon", "rates", "cells")
+        before = 4 + columns.index(choice)
+        file = f"docs/results/{folder}/agreement.md"
+        return int(self.printed(file, rf"\| all \|(?:[^|\n]*\|){{{before}}} (\d+) \|"))
+
+    def reasons(self, folder: str) -> str:
+        """Return the table of the cells where n.a. differs, by what makes them agree."""
+        rows = self.rows(f"docs/results/{folder}/agreement-cells.csv")
+        lines = [["reason", "cells", "which"], ["---"] * 3]
+        for reason in dict.fromkeys(REASONS) | dict.fromkeys(row["reason"] for row in rows):
+            mine = [row for row in rows if row["reason"] == reason]
+            lines_of: dict[str, list[str]] = {}
+            for row in mine:
+                line = row["method"].replace("_", " ").replace("eigengame", "EigenGame")
+                line = line.replace("oja", "Oja") + (
+                    " alone" if row["l"] == "alone" else f", l = {row['l']}"
+                )
+                name = self.tidy(folder).title(row["set"]).partition(" (")[0]
+                place = f"{name}, {line}"
+                lines_of.setdefault(place, []).append(row["V"].replace("pi", "π"))
+            which = "; ".join(f"{place}: {', '.join(vs)}" for place, vs in lines_of.items())
+            if mine:
+                lines.append([reason, str(len(mine)), which])
+        return _rows_of(lines)
 
     def like_for_like(self, folder: str) -> str:
         """Return the table of speed-ups over the same sets and with the same l."""
