@@ -38,9 +38,9 @@ K5 = "exponential-k5"
 #: Tolerances of the power method beside the one that the rule chooses: the next of the paper's
 #: grid, and some between the two.
 EPSILONS = (5e-4, 2e-4, 1e-4)
-#: Rates between those of the paper's grid, over the best one: those of a gradient with another
-#: factor, which the paper does not state.
-FACTORS = (0.2, 0.5, 2.0, 5.0)
+#: Rates between the two best of the paper's grid, over the smaller one: those of a gradient with
+#: another factor, which the paper does not state.
+FACTORS = (2.0, 5.0)
 #: Most entries gathered for one step of runs in lockstep; more are split by seeds.
 GATHERED = {"cpu": 2**22, "cuda": 2**28}
 
@@ -101,19 +101,19 @@ class Runner:
         """Run the settings that the paper may have used in place of ours.
 
         For a stochastic priming they are those that its rule chooses if runs are shorter, the
-        second best of the grid and, not timed, :data:`FACTORS` times the best; for the power
-        method :data:`EPSILONS`, not timed.
+        second best of the grid and, not timed, :data:`FACTORS` times the smaller of the two best;
+        for the power method :data:`EPSILONS`, not timed.
         """
         if method == "power_method":
             self._refined_power(name)
             return
-        best = self.best(name, method)
+        self.best(name, method)
         rows = [row for row in self.selection.rows() if row.run[:2] == (name, method)]
         errors = angular_errors(rows)[name, method]
-        second = sorted(errors, key=lambda setting: (errors[setting], -setting))[1:2]
-        for setting in dict.fromkeys([*chosen_by_length(rows, name, method).values(), *second]):
+        two = sorted(errors, key=lambda setting: (errors[setting], -setting))[:2]
+        for setting in dict.fromkeys([*chosen_by_length(rows, name, method).values(), *two]):
             self._timed(name, method, setting)
-        self._refined_sgd(name, method, [best * factor for factor in FACTORS])
+        self._refined_sgd(name, method, [min(two) * factor for factor in FACTORS])
 
     # -- the best setting --------------------------------------------------------------------
 
