@@ -3,18 +3,17 @@
 import csv
 import io
 import math
-from pathlib import Path
 
 import pytest
 import results_folder as known
 
-from primedpca_paper.agreement import CUTS, Again, agreement_files, agreement_of
+from primedpca_paper.agreement import CUTS, Again, agreement_files, main
 from primedpca_paper.protocol import EXTRAS, PAPERS, THRESHOLDS
 from primedpca_paper.published import published
+from primedpca_paper.raw_rows import write_raw
 from primedpca_paper.records import Run
 from primedpca_paper.traces import ALONE, Results
 
-PUBLISHED = Path(__file__).parents[2] / "docs" / "results"
 BEST = {"eigengame": 0.01, "oja": 0.001, "power_method": 0.001}
 LINES = {
     **dict.fromkeys(("eigengame", "oja"), (ALONE, *EXTRAS)),
@@ -101,9 +100,8 @@ def test_each_differing_cell_has_a_reason_and_a_measurement(folder):
     assert f"of these {expected} cells" in files["agreement.md"]
 
 
-@pytest.mark.integration
-def test_published_agreement_is_that_of_the_published_rows():
-    """`python -m primedpca_paper.agreement` writes these files."""
-    files = agreement_of(PUBLISHED / "h200", PUBLISHED / "other_settings")
-    for name, text in files.items():
-        assert text == (PUBLISHED / "h200" / name).read_text(encoding="utf-8"), name
+def test_the_command_writes_the_files_from_raw_rows(folder, tmp_path):
+    write_raw(*folder, tmp_path / "raw")
+    assert main([str(tmp_path / "raw")]) == 0
+    for name, text in agreement_files(Results(*folder), folder[1]).items():
+        assert (tmp_path / "raw" / name).read_text(encoding="utf-8") == text
