@@ -76,7 +76,7 @@ QUICK_SETTINGS: dict[tuple[str, str], tuple[float, ...]] = {
 QUICK_STEPS: dict[str, tuple[int, int]] = {
     "exponential": (4000, 4000),
     "linear": (4000, 4000),
-    "mnist": (2500, 1000),
+    "mnist": (1500, 1000),
     "cifar10": (1000, 100),
     "nips": (500, 200),
 }

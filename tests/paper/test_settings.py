@@ -66,7 +66,7 @@ def test_run_lengths():
     quick = {
         "exponential": (4000, 4000),
         "linear": (4000, 4000),
-        "mnist": (2500, 1000),
+        "mnist": (1500, 1000),
         "cifar10": (1000, 100),
         "nips": (500, 200),
     }
