@@ -33,6 +33,7 @@ from primedpca_paper.comparison import (
     paper_gain,
 )
 from primedpca_paper.datasets import PAPER_SHAPES, SETS, SHAPES, TITLES
+from primedpca_paper.extra_components import N_ROWS, NARROW, SIZES
 from primedpca_paper.protocol import EXTRAS, PAPERS, THRESHOLDS
 from primedpca_paper.published import ABSTRACT, published
 from primedpca_paper.records import streak_of
@@ -260,6 +261,11 @@ class Facts:
         rows = self.matching(EXTRA_ROWS, rule="fixed")
         return _best_table(rows, "k", sorted({int(row["k"]) for row in rows}), overhead)
 
+    def visits_by_size(self, priming: str, data: str, extra: int, d: int, n: int) -> float:
+        """Return the median number of passes or steps in the study of sizes."""
+        rows = self.matching(SIZES_ROWS, priming=priming, data=data, l=extra, d=d, n=n)
+        return float(np.median([float(row["visits"]) for row in rows]))
+
     def best_extras_by_size(self, column: str, overhead: int = 16) -> str:
         """Return the same by the number of features "d" or of rows "n", for k = 16."""
         rows = self.rows(SIZES_ROWS)
@@ -275,6 +281,7 @@ class Facts:
         settings = {name: getattr(protocol, name) for name in ("BATCH", "MOMENTUM", "STEPS")}
         plain = {"min": min, "max": max, "sum": sum, "len": len, "round": round, "abs": abs}
         more = {"SHAPES": SHAPES, "PAPER_SHAPES": PAPER_SHAPES, "TITLES": TITLES, "SETS": SETS}
+        more |= {"SIZES": SIZES, "N_ROWS": N_ROWS, "NARROW": NARROW}
         types = {"float": float, "int": int, "ABSTRACT": ABSTRACT}
         return {"__builtins__": {}, **own, **settings, **plain, **more, **types}
 
