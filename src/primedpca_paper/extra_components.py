@@ -3,7 +3,8 @@
 ``python -m primedpca_paper.extra_components --out DIR [--quick | --check]`` writes
 ``extra_components.csv`` (a row for each run), ``extra_components_choices.csv`` (the choice of
 each rule), ``extra_components.md`` (tables) and, if matplotlib is installed,
-``extra_components.png``.
+``extra_components.png``.  With ``--sizes`` the numbers of features and rows vary, and
+``extra_sizes.csv`` is written.
 """
 
 from __future__ import annotations
@@ -31,7 +32,18 @@ from primedpca.result import Snapshot
 from primedpca_paper.datasets import data_folder, mnist
 from primedpca_paper.extra_report import Choice, Row, write_report
 
-__all__ = ["OVERHEADS", "PRIMINGS", "SUITES", "Choice", "Problem", "Row", "Suite", "main", "study"]
+__all__ = [
+    "OVERHEADS",
+    "PRIMINGS",
+    "SUITES",
+    "Choice",
+    "Problem",
+    "Row",
+    "Suite",
+    "main",
+    "study",
+    "study_sizes",
+]
 
 #: Number of columns for primings that read all rows, and for those that read mini-batches.
 WIDE, NARROW = 1000, 200
@@ -104,6 +116,16 @@ SUITES = {
 }
 
 
+#: Numbers of features and rows of the study with ``--sizes``; 16 components.
+SIZES = (
+    *((d, N_ROWS) for d in (100, 200, 400, 800, 1600)),
+    *((NARROW, n) for n in (1000, 16_000)),
+)
+SIZES_SPECTRA = ("1/i", "1/sqrt(i)", "flat tail")
+SIZES_PRIMINGS = ("subspace_iteration", "block_krylov", "eigengame", "oja")
+SIZES_EXTRAS = (0, 2, 4, 8, 16, 32)
+
+
 @dataclass(frozen=True)
 class Problem:
     """A spectrum and data with this spectrum; the true components are the axes.
@@ -118,6 +140,11 @@ class Problem:
     k: int
     spectrum: np.ndarray
     scores: np.ndarray
+
+    def n_features(self, name: str) -> int:
+        """Return the number of features of the data that a priming reads."""
+        whole = PRIMINGS[name][0].visits == "whole"
+        return self.spectrum.size if whole else self.scores.shape[1]
 
     def root(self, d: int) -> Any:
         """Return the diagonal matrix whose covariance has the first ``d`` variances."""
@@ -167,6 +194,20 @@ def study(suite: Suite) -> Iterator[Row | Choice]:
                         yield _adaptive(problem, "adaptive from k + 4", 4, 3, overhead, seed)
 
 
+def study_sizes(seeds: int = 3, sizes: tuple[tuple[int, int], ...] = SIZES) -> Iterator[Row]:
+    """Yield the result of every run with other numbers of features and rows."""
+    for d, n in sizes:
+        scores = np.linalg.qr(np.random.default_rng(0).standard_normal((n, d)))[0]
+        for spectrum in SIZES_SPECTRA:
+            problem = Problem(spectrum, 16, SPECTRA[spectrum](16, d), scores)
+            for name in SIZES_PRIMINGS:
+                # The number of rows does not matter to a priming that reads all of them.
+                if n == N_ROWS or PRIMINGS[name][0].visits != "whole":
+                    for seed in range(seeds):
+                        for extra in SIZES_EXTRAS:
+                            yield _fixed(problem, name, extra, seed)
+
+
 def choices(problem: Problem, name: str) -> Iterator[Choice]:
     """Yield the number of extra directions that each rule chooses."""
     k = problem.k
@@ -200,7 +241,7 @@ def _fixed(problem: Problem, name: str, extra: int, seed: int) -> Row:
     priming, threshold, limit = PRIMINGS[name]
     p = problem.k + extra
     whole = priming.visits == "whole"
-    d = WIDE if whole else NARROW
+    d = problem.n_features(name)
     snapshots = prime(
         problem.root(d) if whole else problem.rows(),
         priming,
@@ -214,7 +255,8 @@ def _fixed(problem: Problem, name: str, extra: int, seed: int) -> Row:
     # Only subspace iteration pays a pass for refining that the others do not: block Krylov knows
     # its Ritz vectors, and a stochastic run refines once at its end.
     visits += name == "subspace_iteration"
-    return Row(problem.name, name, problem.k, "fixed", extra, 0.0, seed, visits, visits * p)
+    n = 0 if whole else problem.scores.shape[0]
+    return Row(problem.name, name, problem.k, "fixed", extra, 0.0, seed, visits, visits * p, d, n)
 
 
 def _adaptive(
@@ -232,7 +274,7 @@ def _adaptive(
         more = prime(root, priming, p, max_passes=limit, start=last.directions, **options)
         later += _first_hit(problem, WIDE, more, threshold)
     columns = before * (k + first) + later * p
-    return Row(problem.name, name, k, rule, p - k, overhead, seed, before + later, columns)
+    return Row(problem.name, name, k, rule, p - k, overhead, seed, before + later, columns, WIDE)
 
 
 def _first_hit(problem: Problem, d: int, snapshots: Iterator[Snapshot], threshold: float) -> float:
@@ -267,10 +309,14 @@ def main(arguments: list[str] | None = None) -> None:
     for name, text in (
         ("quick", "k = 4 and three l"),
         ("check", "spectra that no rule was fitted on"),
+        ("sizes", "other numbers of features and rows"),
     ):
         kind.add_argument(f"--{name}", dest="suite", action="store_const", const=name, help=text)
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
+    if options.suite == "sizes":
+        write_rows(list(study_sizes()), options.out / "extra_sizes.csv")
+        return
     found = list(study(SUITES[options.suite or "full"]))
     rows = [row for row in found if isinstance(row, Row)]
     taken = [choice for choice in found if isinstance(choice, Choice)]

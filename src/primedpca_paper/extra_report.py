@@ -30,6 +30,8 @@ class Row:
     seed: int
     visits: float
     columns: float
+    d: int = 0
+    n: int = 0  # 0 for primings that read all rows: only the covariance matters
 
 
 @dataclass(frozen=True)

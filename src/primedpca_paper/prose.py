@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import gzip
 import json
 import math
 import re
@@ -32,6 +33,7 @@ from primedpca_paper.comparison import (
     paper_gain,
 )
 from primedpca_paper.datasets import PAPER_SHAPES, SETS, SHAPES, TITLES
+from primedpca_paper.extra_components import N_ROWS, NARROW, SIZES
 from primedpca_paper.protocol import EXTRAS, PAPERS, THRESHOLDS
 from primedpca_paper.published import ABSTRACT, published
 from primedpca_paper.records import streak_of
@@ -41,7 +43,10 @@ from primedpca_paper.traces import ALONE, name_of
 
 __all__ = ["MARK", "Facts", "changed", "stray_numbers", "updated"]
 
-EXTRA_ROWS = "docs/results/extra_components/extra_components.csv"
+#: Order of the reasons why n.a. differs.
+REASONS = ("run length", "rate", "ε", "touched", "not explained")
+EXTRA_ROWS = "docs/results/extra_components/extra_components.csv.gz"
+SIZES_ROWS = "docs/results/extra_components/extra_sizes.csv.gz"
 MARK = re.compile(r"<!--= (.*?) -->(.*?)<!--=-->", re.S)
 FORMAT = re.compile(r"(.*?)\s*\|\s*([^|\"')\]]+)", re.S)
 
@@ -89,7 +94,9 @@ class Facts:
         return Tidy(self.root / "docs" / "results" / folder / "table-2.csv")
 
     def _rows(self, file: str) -> list[dict[str, str]]:
-        with (self.root / file).open(newline="", encoding="utf-8") as lines:
+        path = self.root / file
+        opened = gzip.open if path.suffix == ".gz" else open
+        with opened(path, "rt", newline="", encoding="utf-8") as lines:
             return list(csv.DictReader(lines))
 
     def _json(self, file: str) -> Any:
@@ -166,6 +173,36 @@ class Facts:
         """Return the number of cells of the paper's table 2 in which n.a. agrees."""
         return sum(cell.agrees for cell in agreement(self.tidy(folder)))
 
+    def fitted(self, folder: str, choice: str) -> int:
+        """Return the agreeing cells of all sets: "ours", "length", "epsilon", "rates" or "cells".
+
+        Each but "ours" is fitted to the paper's cells, on top of the one before it.
+        """
+        columns = ("ours", "length", "epsilon", "rates", "cells")
+        before = 4 + columns.index(choice)
+        file = f"docs/results/{folder}/agreement.md"
+        return int(self.printed(file, rf"\| all \|(?:[^|\n]*\|){{{before}}} (\d+) \|"))
+
+    def reasons(self, folder: str) -> str:
+        """Return the table of the cells where n.a. differs, by what makes them agree."""
+        rows = self.rows(f"docs/results/{folder}/agreement-cells.csv")
+        lines = [["reason", "cells", "which"], ["---"] * 3]
+        for reason in dict.fromkeys(REASONS) | dict.fromkeys(row["reason"] for row in rows):
+            mine = [row for row in rows if row["reason"] == reason]
+            lines_of: dict[str, list[str]] = {}
+            for row in mine:
+                line = row["method"].replace("_", " ").replace("eigengame", "EigenGame")
+                line = line.replace("oja", "Oja") + (
+                    " alone" if row["l"] == "alone" else f", l = {row['l']}"
+                )
+                name = self.tidy(folder).title(row["set"]).partition(" (")[0]
+                place = f"{name}, {line}"
+                lines_of.setdefault(place, []).append(row["V"].replace("pi", "π"))
+            which = "; ".join(f"{place}: {', '.join(vs)}" for place, vs in lines_of.items())
+            if mine:
+                lines.append([reason, str(len(mine)), which])
+        return _rows_of(lines)
+
     def like_for_like(self, folder: str) -> str:
         """Return the table of speed-ups over the same sets and with the same l."""
         return _block(like_for_like(self.tidy(folder)).markdown())
@@ -222,18 +259,21 @@ class Facts:
     def best_extras(self, overhead: int = 16) -> str:
         """Return the table of the best l for each priming and k: median over spectra."""
         rows = self.matching(EXTRA_ROWS, rule="fixed")
-        sizes = sorted({int(row["k"]) for row in rows})
-        lines = []
-        for priming in dict.fromkeys(row["priming"] for row in rows):
-            cells = []
-            for k in sizes:
-                mine = [r for r in rows if (r["priming"], r["k"]) == (priming, str(k))]
-                found = [_best_extra(mine, data, k, overhead) for data in {r["data"] for r in mine}]
-                low, middle, high = np.percentile(found, [0, 50, 100])
-                cells.append(f"{middle:.0f} ({low:.0f} to {high:.0f})")
-            lines.append([priming.replace("_", " "), *cells])
-        head = ["priming", *(f"k = {k}" for k in sizes)]
-        return _rows_of([head, ["---"] * len(head), *lines])
+        return _best_table(rows, "k", sorted({int(row["k"]) for row in rows}), overhead)
+
+    def visits_by_size(self, priming: str, data: str, extra: int, d: int, n: int) -> float:
+        """Return the median number of passes or steps in the study of sizes."""
+        rows = self.matching(SIZES_ROWS, priming=priming, data=data, l=extra, d=d, n=n)
+        return float(np.median([float(row["visits"]) for row in rows]))
+
+    def best_extras_by_size(self, column: str, overhead: int = 16) -> str:
+        """Return the same by the number of features "d" or of rows "n", for k = 16."""
+        rows = self.rows(SIZES_ROWS)
+        if column == "n":
+            rows = [row for row in rows if row["n"] != "0" and row["d"] == "200"]
+        else:
+            rows = [row for row in rows if row["n"] in ("0", "4000")]
+        return _best_table(rows, column, sorted({int(row[column]) for row in rows}), overhead)
 
     def names(self) -> dict[str, Any]:
         """Return everything that an expression may use."""
@@ -241,17 +281,45 @@ class Facts:
         settings = {name: getattr(protocol, name) for name in ("BATCH", "MOMENTUM", "STEPS")}
         plain = {"min": min, "max": max, "sum": sum, "len": len, "round": round, "abs": abs}
         more = {"SHAPES": SHAPES, "PAPER_SHAPES": PAPER_SHAPES, "TITLES": TITLES, "SETS": SETS}
+        more |= {"SIZES": SIZES, "N_ROWS": N_ROWS, "NARROW": NARROW}
         types = {"float": float, "int": int, "ABSTRACT": ABSTRACT}
         return {"__builtins__": {}, **own, **settings, **plain, **more, **types}
 
 
-def _best_extra(rows: list[dict[str, str]], data: str, k: int, overhead: int) -> int:
-    """Return the ``l`` of least cost: visits times their fixed cost and columns."""
+def _best_table(rows: list[dict[str, str]], column: str, sizes: list[int], overhead: int) -> str:
+    """Return the best l of each priming by a column: median and range over spectra."""
+    lines = []
+    for priming in dict.fromkeys(row["priming"] for row in rows):
+        cells = []
+        for size in sizes:
+            mine = [r for r in rows if (r["priming"], r[column]) == (priming, str(size))]
+            found = [_best_extra(mine, data, overhead) for data in {r["data"] for r in mine}]
+            known = [extra for extra in found if extra is not None]
+            if known:
+                low, middle, high = np.percentile(known, [0, 50, 100])
+                cells.append(f"{middle:.0f} ({low:.0f} to {high:.0f})")
+            else:
+                cells.append("n.a.")
+        lines.append([priming.replace("_", " "), *cells])
+    head = ["priming", *(f"{column} = {size:,}" for size in sizes)]
+    return _rows_of([head, ["---"] * len(head), *lines])
+
+
+def _best_extra(rows: list[dict[str, str]], data: str, overhead: int) -> int | None:
+    """Return the ``l`` of least cost, visits times their fixed cost and columns, if any is known.
+
+    An ``l`` counts if most of its runs reached the streak.
+    """
     visits: dict[int, list[float]] = {}
     for row in rows:
         if row["data"] == data:
             visits.setdefault(int(row["l"]), []).append(float(row["visits"]))
-    return min(visits, key=lambda extra: (np.median(visits[extra]) * (overhead + k + extra), extra))
+    costs = {
+        extra: float(np.median(seen)) * (overhead + int(rows[0]["k"]) + extra)
+        for extra, seen in visits.items()
+        if math.isfinite(float(np.median(seen)))
+    }
+    return min(costs, key=lambda extra: (costs[extra], extra), default=None)
 
 
 def _rows_of(lines: list[list[str]]) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from primedpca_paper.protocol import N_COMPONENTS, THRESHOLDS
-from primedpca_paper.records import Records, Row, Run, versions
+from primedpca_paper.records import Records, Row, Run
 from primedpca_paper.result_files import read_json, write_json
 
 __all__ = ["ROWS", "SELECTION", "open_raw", "write_raw"]
@@ -37,7 +37,7 @@ def write_raw(records: Records, selection: Records, out: Path) -> list[Path]:
     """Write the rows of a results folder, angles to four digits, and their provenance."""
     about = {
         "machine": records.machine,
-        "versions": versions(),
+        "versions": " / ".join(records.versions_of_runs()),
         "commit": read_json(records.folder / "experiment.json").get("commit", ""),
         "protocol": records.settings,
         "data": records.data,
@@ -67,6 +67,7 @@ def open_raw(folder: Path, work: Path) -> tuple[Records, Records]:
     found = []
     for name, part in ((ROWS, "runs"), (SELECTION, "selection")):
         records = Records(work / part, about["machine"], about["protocol"])
+        records.versions = about["versions"]
         for run, rows in groupby(_unpacked(folder / name), key=lambda row: row.run):
             records.write(run, rows)
         found.append(records)

@@ -209,6 +209,14 @@ class Records:
             )
         write_json(self.folder / "data.json", known)
 
+    def versions_of_runs(self) -> list[str]:
+        """Return the versions that made the rows: results may be drawn on another machine."""
+        found = []
+        for path in sorted((self.folder / "rows").glob("*.csv")):
+            line = read_csv(path, COLUMNS)[0]
+            found.append(line[COLUMNS.index("versions")])
+        return sorted(set(found))
+
     def read(self, run: Run) -> list[Row]:
         """Return the rows of a finished run."""
         return list(self._rows(self.path(run)))

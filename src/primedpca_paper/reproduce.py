@@ -16,7 +16,7 @@ __all__ = ["ABOUT", "LARGE", "TARGETS", "check_device", "reproduce"]
 
 #: Figures 7 to 11 of the paper's appendix, one for each set.
 BY_SET = {f"figure-{7 + i}": name for i, name in enumerate(SETS)}
-SYNTHETIC, STOCHASTIC = ("exponential", "linear"), ("eigengame", "oja")
+SYNTHETIC = ("exponential", "linear")
 #: Data of millions of dimensions; ``lobsters`` is the paper's figure 6.
 LARGE = ("figure-4", "figure-5", "lobsters", "activations")
 SMALL = ("table-1", "table-2", "headline", "figure-1", "figure-2", "figure-3", *BY_SET)
@@ -132,6 +132,7 @@ def _small(
     sets: Sequence[str],
     progress: Callable[[str], None],
 ) -> list[Path]:
+    from primedpca_paper.agreement import agreement_files
     from primedpca_paper.draw import draw_results
     from primedpca_paper.sensitivity import sensitivity_files
     from primedpca_paper.traces import Results
@@ -149,18 +150,23 @@ def _small(
     for name, methods in needs.items():
         for method in methods:
             runner.run(name, method)
-            # The synthetic sets are small enough for the question what run lengths do.
-            if "headline" in targets and name in SYNTHETIC and method in STOCHASTIC:
-                runner.run_other_lengths(name, method)
+            if "headline" in targets and method in PAPERS and _affordable(name, device):
+                runner.run_other_settings(name, method)
     results, drawn = Results(records, selection), []
     for target in targets:
         progress(f"drawing {target}")
         drawn += draw_results(target, results, out / "drawn")
     if "headline" in targets:
-        for name, text in sensitivity_files(results, selection).items():
+        texts = sensitivity_files(results, selection) | agreement_files(results, selection)
+        for name, text in texts.items():
             write_whole(out / "drawn" / name, text)
             drawn.append(out / "drawn" / name)
     return drawn + write_raw(records, selection, out / "drawn")
+
+
+def _affordable(name: str, device: str) -> bool:
+    """Return whether the settings that the paper may have used are run too: minutes."""
+    return name in SYNTHETIC or (name in SETS and device != "cpu")
 
 
 def _needs(targets: Sequence[str], sets: Sequence[str]) -> dict[str, tuple[str, ...]]:

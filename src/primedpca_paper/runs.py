@@ -28,13 +28,19 @@ from primedpca_paper.protocol import (
     priming_of,
 )
 from primedpca_paper.records import Records, Row, Run, streak_of
-from primedpca_paper.selection import best_setting
+from primedpca_paper.selection import angular_errors, best_setting
 from primedpca_paper.sensitivity import chosen_by_length
 
-__all__ = ["K5", "Runner", "rows_at"]
+__all__ = ["EPSILONS", "FACTORS", "K5", "Runner", "rows_at"]
 
 #: Data of the paper's figure 3: the exponential set with five components.
 K5 = "exponential-k5"
+#: Tolerances of the power method beside the one that the rule chooses: the next of the paper's
+#: grid, and some between the two.
+EPSILONS = (5e-4, 2e-4, 1e-4)
+#: Rates between the two best of the paper's grid, over the smaller one: those of a gradient with
+#: another factor, which the paper does not state.
+FACTORS = (2.0, 5.0)
 #: Most entries gathered for one step of runs in lockstep; more are split by seeds.
 GATHERED = {"cpu": 2**22, "cuda": 2**28}
 
@@ -91,12 +97,23 @@ class Runner:
             setting = self.best(name, method)
             self._timed(name, method, setting)
 
-    def run_other_lengths(self, name: str, method: str) -> None:
-        """Time the settings that the paper's rule would choose if runs were shorter."""
+    def run_other_settings(self, name: str, method: str) -> None:
+        """Run the settings that the paper may have used in place of ours.
+
+        For a stochastic priming they are those that its rule chooses if runs are shorter, the
+        second best of the grid and, not timed, :data:`FACTORS` times the smaller of the two best;
+        for the power method :data:`EPSILONS`, not timed.
+        """
+        if method == "power_method":
+            self._refined_power(name)
+            return
         self.best(name, method)
         rows = [row for row in self.selection.rows() if row.run[:2] == (name, method)]
-        for setting in dict.fromkeys(chosen_by_length(rows, name, method).values()):
+        errors = angular_errors(rows)[name, method]
+        two = sorted(errors, key=lambda setting: (errors[setting], -setting))[:2]
+        for setting in dict.fromkeys([*chosen_by_length(rows, name, method).values(), *two]):
             self._timed(name, method, setting)
+        self._refined_sgd(name, method, [min(two) * factor for factor in FACTORS])
 
     # -- the best setting --------------------------------------------------------------------
 
@@ -196,6 +213,57 @@ class Runner:
             yield from rows_at(arena, run, int(step), one.clock.seconds, one.vectors[0, :, :begun])
             if one.finished.all():
                 return
+
+    def _refined_sgd(self, name: str, method: str, rates: list[float]) -> None:
+        """Run and refine a stochastic priming at these rates, in lockstep and not timed."""
+        arena, seeds = self.arena(name), range(self.protocol.repeats)
+        n, d = arena.shape
+        steps = self.protocol.steps[name, method]
+        if min(BATCH, n) * d * len(seeds) > GATHERED["cpu" if self.device == "cpu" else "cuda"]:
+            return
+        for extra in EXTRAS:
+            if all(self.records.has(Run(name, method, r, extra, s)) for r in rates for s in seeds):
+                continue
+            self.progress(f"{name}, {method}, l={extra}: {len(rates)} other rates")
+            priming, batches = priming_of(method, rates[0], steps), Batches(n, BATCH, seeds)
+            width = arena.n_components + extra
+            many = LockstepSGD(arena.rows, arena.like, priming, rates, width, batches)
+            rows: dict[Run, list[Row]] = {}
+            for step in self.protocol.evaluations(name, method, epoch_of(n)):
+                many.run_to(int(step))
+                for j, seed in enumerate(seeds):
+                    for g, rate in enumerate(rates):
+                        run = Run(name, method, rate, extra, seed)
+                        found = rows_at(arena, run, int(step), np.nan, many.vectors[j, g])
+                        rows.setdefault(run, []).extend(found)
+            for run, held in rows.items():
+                self.records.write(run, held)
+
+    def _refined_power(self, name: str) -> None:
+        """Run and refine the power method at :data:`EPSILONS`, in lockstep and not timed."""
+        seeds = range(self.protocol.repeats)
+        runs = [Run(name, "power_method", tol, 0, seed) for tol in EPSILONS for seed in seeds]
+        runs = [run for run in runs if not self.records.has(run)]
+        if not runs:
+            return
+        self.progress(f"{name}, power_method: {len(runs)} runs at other tolerances")
+        arena = self.arena(name)
+        tolerances, starts = [run.setting for run in runs], [run.seed for run in runs]
+        many = LockstepPower(arena.rows[:-1], arena.like, tolerances, arena.n_components, starts)
+        rows: dict[Run, list[Row]] = {run: [] for run in runs}
+        ended: set[Run] = set()
+        for step in self.protocol.evaluations(name, "power_method"):
+            many.run_to(int(step))
+            for i, count in enumerate(many.found.tolist()):
+                if runs[i] not in ended:
+                    begun = many.vectors[i][:, : min(count + 1, arena.n_components)]
+                    rows[runs[i]] += rows_at(arena, runs[i], int(step), np.nan, begun)
+                    if count >= arena.n_components:
+                        ended.add(runs[i])
+            if len(ended) == len(runs):
+                break
+        for run, found in rows.items():
+            self.records.write(run, found)
 
     # -- our own methods ---------------------------------------------------------------------
 

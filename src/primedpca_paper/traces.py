@@ -54,16 +54,17 @@ class Trace(NamedTuple):
         full = np.flatnonzero(self.streaks(threshold) >= N_COMPONENTS)
         return int(full[0]) if full.size else None
 
-    def held(self, threshold: float) -> int | None:
+    def held(self, threshold: float, ended: bool = False) -> int | None:
         """Return the index from which on every evaluation has a full streak, or ``None``.
 
         A streak that is full at the last of several evaluations only is not held: no later one
-        confirms it.
+        confirms it.  The run of a method that has ``ended`` by itself has no later one, and its
+        last evaluation is its answer.
         """
         short = np.flatnonzero(self.streaks(threshold) < N_COMPONENTS)
         first = int(short[-1]) + 1 if short.size else 0
         last = len(self.steps) - 1
-        return first if first < last or first == last == 0 else None
+        return first if first < last or (first == last and (ended or last == 0)) else None
 
     def only(self, chosen: np.ndarray) -> Trace:
         """Return the trace with some of its evaluations."""
@@ -149,18 +150,18 @@ class Results:
             errors = self.errors.get((name, method))
             if errors:
                 return min(errors, key=lambda setting: (errors[setting], -setting))
-        found = {
-            setting
-            for kind, by_setting in self._traces.items()
-            if kind[:2] == (dataset, method)
-            for setting in by_setting
-        }
+        found = self.settings_run(dataset, method)
         if len(found) > 1:
             raise ValueError(
                 f"{method!r} was run on {dataset!r} at the settings {sorted(found)}, without a "
                 "selection to choose the best one from. Pass the folder of the grid."
             )
         return found.pop() if found else None
+
+    def settings_run(self, dataset: str, method: str) -> set[float]:
+        """Return all settings of the runs of a set and method."""
+        kinds = [kind for kind in self._traces if kind[:2] == (dataset, method)]
+        return {setting for kind in kinds for setting in self._traces[kind]}
 
     def traces(self, dataset: str, method: str, extra: int | None) -> list[Trace]:
         """Return the runs of a priming of the paper, alone or as pPCA with ``extra`` directions."""
@@ -208,8 +209,11 @@ class Results:
             traces = [trace.only(trace.steps % per_epoch == 0) for trace in traces]
         if not traces:
             return None
-        found = Trace.reached if rule == "reached" else Trace.held
-        seen = [(trace, found(trace, threshold)) for trace in traces]
+        ended = method == "power_method"  # stops when its components have converged
+        seen = [
+            (trace, trace.reached(threshold) if rule == "reached" else trace.held(threshold, ended))
+            for trace in traces
+        ]
         values = [getattr(trace, unit)[at] for trace, at in seen if at is not None]
         if len(values) < len(traces):
             return Summary(math.nan, math.nan, len(traces), len(values))

@@ -156,3 +156,14 @@ def test_the_study_runs(tmp_path, monkeypatch):
     wide = [float(row["visits"]) for row in rows if (row["rule"], row["l"]) == ("fixed", "16")]
     assert max(wide) < math.inf
     assert "| subspace_iteration | 16 |" in (tmp_path / "extra_components.md").read_text()
+
+
+def test_the_study_of_sizes_varies_features_and_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(extra_components, "SIZES_SPECTRA", ("1/i",))
+    monkeypatch.setattr(extra_components, "SIZES_EXTRAS", (16,))
+    sizes = ((60, 4000), (100, 1000))
+    rows = list(extra_components.study_sizes(1, sizes))
+    whole = [(row.priming, row.d, row.n) for row in rows if row.n == 0]
+    assert whole == [("subspace_iteration", 60, 0), ("block_krylov", 60, 0)]
+    assert {(row.d, row.n) for row in rows if row.n} == set(sizes)
+    assert all(row.visits < math.inf for row in rows)

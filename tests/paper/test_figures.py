@@ -123,6 +123,21 @@ def test_a_panel_shows_mean_streaks_against_steps_and_time(results):
         assert begin == pytest.approx(first / 2)
 
 
+def test_after_the_first_epoch_only_its_ends_are_drawn(tmp_path):
+    records = known.new(tmp_path)
+    records.note_data("exponential", (64_000, 50), "drawn")  # 64 batches in an epoch
+    known.write_priming(records, "exponential", "oja", 1e-4)
+    axis = new_figure(3, 2).subplots()
+    _streaks(axis, Results(records), "exponential", THRESHOLDS[0], "steps")
+    assert axis.lines[0].get_xdata().tolist() == list(known.STEPS)
+    records = known.new(tmp_path / "short")
+    records.note_data("exponential", (5000, 50), "drawn")  # 5 batches; 8, 16, ... end none
+    known.write_priming(records, "exponential", "oja", 1e-4)
+    axis = new_figure(3, 2).subplots()
+    _streaks(axis, Results(records), "exponential", THRESHOLDS[0], "steps")
+    assert axis.lines[0].get_xdata().tolist() == [1, 2, 4]
+
+
 def test_the_shading_is_the_standard_error(results):
     axis = new_figure(3, 2).subplots()
     _streaks(axis, results, "exponential", THRESHOLDS[0], "steps")

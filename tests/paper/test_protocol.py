@@ -15,7 +15,8 @@ from primedpca_paper.datasets import SETS
 from primedpca_paper.headline import cost_of, headline_files
 from primedpca_paper.protocol import PAPERS, THRESHOLDS, Protocol, epoch_of
 from primedpca_paper.raw_rows import ROWS, open_raw, write_raw
-from primedpca_paper.records import Row, Run
+from primedpca_paper.records import Records, Row, Run
+from primedpca_paper.result_files import read_json
 from primedpca_paper.tables import table_files
 from primedpca_paper.traces import ALONE, Results, Trace
 
@@ -89,6 +90,8 @@ def test_held_is_from_where_the_streak_stays():
     lost = trace([0, 16, 3])
     assert (lost.reached(V), lost.held(V)) == (1, None)
     assert trace([3, 16]).held(V) is None  # nothing confirms it
+    assert trace([3, 16]).held(V, ended=True) == 1  # the method stopped there
+    assert trace([16, 3]).held(V, ended=True) is None
     assert trace([16]).held(V) == 0  # one answer is all there is
     assert trace([16, 16]).held(V) == 0
     assert trace([3, 4]).held(V) is None
@@ -228,6 +231,14 @@ def test_a_published_table_gives_the_same_comparison(results, tmp_path):
 # ---------------------------------------------------------------- raw rows
 
 
+def test_provenance_has_the_versions_of_the_runs_not_of_the_drawing(tmp_path):
+    records, selection = known.new(tmp_path / "out"), known.new(tmp_path / "selection")
+    records.versions = "torch 2.11 of the run"
+    known.write_priming(records, "mnist", "eigengame", 0.01)
+    write_raw(Records.of(tmp_path / "out"), selection, tmp_path)
+    assert read_json(tmp_path / "provenance.json")["versions"] == "torch 2.11 of the run"
+
+
 def test_raw_rows_give_the_tables_again(tmp_path):
     records, selection = known.new(tmp_path / "out"), known.new(tmp_path / "selection")
     records.note_data("mnist", (60_000, 784), "mnist_train.npz")
@@ -240,7 +251,9 @@ def test_raw_rows_give_the_tables_again(tmp_path):
     write_raw(records, selection, tmp_path)
     assert (tmp_path / ROWS).read_bytes() == first
     assert gzip.decompress(first).count(b"\n") == 1 + len(list(records.rows()))
-    unpacked = Results(*open_raw(tmp_path, tmp_path / "work"))
+    again, chosen = open_raw(tmp_path, tmp_path / "work")
+    assert again.versions_of_runs() == records.versions_of_runs()
+    unpacked = Results(again, chosen)
     expected = Results(records, selection)
     for made in (lambda r: table_files("table-2", r), headline_files, claims_files):
         assert made(unpacked) == made(expected)

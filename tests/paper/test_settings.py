@@ -52,7 +52,7 @@ def test_grids_of_section_5():
 def test_numbers_of_runs_and_evaluations():
     full, quick = Protocol.full(), Protocol.shortened()
     assert (full.repeats, full.n_evaluations, full.quick) == (10, 60, False)
-    assert (quick.repeats, quick.n_evaluations, quick.quick) == (2, 40, True)
+    assert (quick.repeats, quick.n_evaluations, quick.quick) == (2, 24, True)
 
 
 def test_run_lengths():
@@ -66,9 +66,9 @@ def test_run_lengths():
     quick = {
         "exponential": (4000, 4000),
         "linear": (4000, 4000),
-        "mnist": (2500, 1000),
-        "cifar10": (1000, 500),
-        "nips": (500, 1000),
+        "mnist": (1500, 1000),
+        "cifar10": (1000, 100),
+        "nips": (500, 200),
     }
     for made, expected in ((Protocol.full(), lengths), (Protocol.shortened(), quick)):
         for name, (batches, passes) in expected.items():
