@@ -6,6 +6,7 @@ import checked_fuzz
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.linalg import subspace_angles
 
 from primedpca import certify
 from primedpca._certify import checks, given
@@ -141,3 +142,18 @@ def test_a_planted_miss_that_the_blocks_cannot_find(monkeypatch, trusted):
     follow(stage, lambda _: certifier.exhausted or certifier.certificate is not None)
     assert certifier._riders is not None
     assert (certifier.certificate is not None) == trusted
+
+
+@pytest.mark.parametrize("outside", [0.0, 1e-3])
+def test_the_angle_between_spans_is_bounded(outside):
+    """Given vectors inside a basis, refined ones up to a part outside of it of a known length."""
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        basis = np.linalg.qr(rng.normal(size=(30, 6)))[0]
+        back = np.linalg.qr(rng.normal(size=(6, 6)))[0]
+        c = back + 0.02 * rng.normal(size=back.shape)
+        beyond = rng.normal(size=(30, 6))
+        beyond *= outside / np.linalg.norm(beyond, axis=0)
+        true = subspace_angles(basis @ back[:, 2:5], (basis @ c + beyond)[:, 2:5])[0]
+        found = given._angle(c, np.full(6, outside), back, 2, 5)
+        assert true <= found < 4 * true + 4 * outside
