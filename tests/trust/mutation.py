@@ -118,7 +118,7 @@ def changes(node: ast.AST) -> Iterator[ast.AST]:
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.Not)):
         yield node.operand
     elif isinstance(node, ast.Constant) and type(node.value) in (int, float):
-        yield ast.Constant(node.value + 1 if type(node.value) is int else 2 * node.value)
+        yield ast.Constant(node.value + 1 if type(node.value) is int else 2 * node.value or 1.0)
     elif isinstance(node, ast.Call) and node.args and not node.keywords:
         called = (
             node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
@@ -126,7 +126,8 @@ def changes(node: ast.AST) -> Iterator[ast.AST]:
         if called in DROPPED:
             yield node.args[0]
         plain = not any(isinstance(arg, ast.Starred) for arg in node.args)
-        if len(node.args) > 1 and plain and called not in SYMMETRIC:
+        same = len(node.args) > 1 and ast.dump(node.args[0]) == ast.dump(node.args[1])
+        if len(node.args) > 1 and plain and not same and called not in SYMMETRIC:
             yield ast.Call(node.func, [node.args[1], node.args[0], *node.args[2:]], [])
 
 
@@ -145,9 +146,9 @@ def skipped(tree: ast.AST) -> set[ast.AST]:
 
 def mutants_of(path: Path) -> Iterator[Mutant]:
     """Yield all mutants of one file."""
-    text = path.read_text(encoding="utf-8")
-    lines = [0]
-    for line in text.encode().splitlines(keepends=True):
+    text = path.read_bytes()
+    lines, codes = [0], text.decode().splitlines()
+    for line in text.splitlines(keepends=True):
         lines.append(lines[-1] + len(line))
     tree = ast.parse(text)
     left = skipped(tree)
@@ -157,14 +158,12 @@ def mutants_of(path: Path) -> Iterator[Mutant]:
             continue
         start = lines[node.lineno - 1] + node.col_offset
         stop = lines[node.end_lineno - 1] + node.end_col_offset
-        before = text.encode()[start:stop].decode()
+        before = text[start:stop].decode()
         for changed in changes(node):
             # `ast.unparse` leaves the outer brackets to its caller.
             after = f"({ast.unparse(ast.fix_missing_locations(changed))})"
-            code = text.splitlines()[node.lineno - 1]
-            yield Mutant(
-                file, node.lineno, node.col_offset, start, stop, before, after, code.rstrip()
-            )
+            place = (node.lineno, node.col_offset, start, stop)
+            yield Mutant(file, *place, before, after, codes[node.lineno - 1])
 
 
 def every_mutant() -> list[Mutant]:

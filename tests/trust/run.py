@@ -165,13 +165,13 @@ PARTS = {
         "Lines and branches of _core, _operator, _solve, _certify and priming that the tests run; "
         "the counts are per cent. Code for GPUs, which needs one, is left out.",
         words=program("core_coverage", "--map", MAP),
-        quick=program("core_coverage", "--quick"),
+        quick=program("core_coverage", "--quick", "--map", MAP),
     ),
     "mutation": Part(
         "Mutants of the core",
         "Changed operators, comparisons, constants and calls in refine, certify, solve, operator "
-        "and sources, drawn at random from every file in proportion. At least 85 % are to be caught "
-        "by tests; those that no test can catch are listed with reasons in "
+        "and sources, drawn at random from every file in proportion. At least 85 % are to be "
+        "caught by tests; those that no test can catch are listed with reasons in "
         "tests/trust/equivalent_mutants.json. `make mutants` judges all.",
         words=program("mutation", "--sample", "200", *SAMPLE),
         quick=program("mutation", "--sample", "20", "--fuzz", "0", *SAMPLE),
