@@ -153,6 +153,18 @@ PARTS = {
         words=fuzz("checked_fuzz", 3000, 30_000_000),
         quick=fuzz("checked_fuzz", 200, 30_000_000),
     ),
+    "explicit": Part(
+        "Explicit matrices",
+        "Proofs by a covariance or Gram matrix in float32, with errors planted in the matrix.",
+        words=[*fuzz("checked_fuzz", 3000, 40_000_000), "--explicit"],
+        quick=[*fuzz("checked_fuzz", 200, 40_000_000), "--explicit"],
+    ),
+    "given": Part(
+        "Given components",
+        "Audits of right, rotated, swapped and missing components.",
+        words=[*fuzz("checked_fuzz", 1000, 50_000_000), "--given"],
+        quick=[*fuzz("checked_fuzz", 60, 50_000_000), "--given"],
+    ),
     "planted": Part(
         "Planted faults",
         "Wrong signs, indices, gaps and rounding terms, planted by hand in a copy of the numerical "
