@@ -53,7 +53,9 @@ TESTS = {
 LEFT_OUT = {"_operator/gpu_products.py", "_operator/triton_kernels.py", "_solve/replay.py"}
 SECONDS = 300
 #: Tests from the map: at most so many, of which the map says that they take so many seconds.
-TESTS_PER_MUTANT, TEST_SECONDS = 200, 30.0
+TESTS_PER_MUTANT, TEST_SECONDS = 150, 30.0
+#: Tests of few files, run before all others: to collect the rest takes longer than to run these.
+FIRST_TESTS, FIRST_FILES = 25, 2
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.json")
 #: Imported once, before the processes that judge are forked: imports took most of their time.
 IMPORTED_ONCE = (
@@ -216,15 +218,17 @@ class Tests:
     def of(self, mutant: Mutant) -> list[str]:
         """Return tests, quickest first where a map tells."""
         held = self.map.get("files", {}).get(mutant.file)
+        own = TESTS[max((name for name in TESTS if mutant.file.startswith(name)), key=len)]
         if held is None or held["digest"] != digest(mutant.file):
-            return TESTS[max((name for name in TESTS if mutant.file.startswith(name)), key=len)]
+            return own
         lines = range(mutant.line, mutant.line + mutant.before.count("\n") + 1)
         numbers = {i for line in lines for i in held["lines"].get(str(line), [])}
         # Lines that run on import belong to no test: the tests of the whole file may notice.
         numbers = numbers or {i for tests in held["lines"].values() for i in tests}
         chosen, total = [], 0.0
-        for i in sorted(numbers):  # the map lists tests by duration
-            name, seconds = self.map["tests"][i]
+        named = [self.map["tests"][i] for i in sorted(numbers)]  # the map lists tests by duration
+        # Tests about the file assert more of it than those that only come through.
+        for name, seconds in sorted(named, key=lambda test: not test[0].startswith(tuple(own))):
             total += seconds
             if chosen and (total > TEST_SECONDS or len(chosen) >= TESTS_PER_MUTANT):
                 break
@@ -248,11 +252,11 @@ class Copy:
         environment |= {"HYPOTHESIS_PROFILE": "quick"}
         environment |= {"HYPOTHESIS_STORAGE_DIRECTORY": str(self.source.parent / "hypothesis")}
         try:
-            if tests:
-                code, output = _forked_pytest(tests, environment)
+            for part in _parts(tests):
+                code, output = _forked_pytest(part, environment)
                 if code > 0 and not _first(output):  # the mutant broke something, or the tests did
                     path.write_bytes(whole)
-                    collected, told = _forked_pytest(["--collect-only", *tests], environment)
+                    collected, told = _forked_pytest(["--collect-only", *part], environment)
                     assert collected == 0, f"Tests fail without a mutant:\n{output}\n{told}"
                 if code:
                     return "time" if code < 0 else _first(output) or f"exit code {code}"
@@ -264,6 +268,16 @@ class Copy:
             return ""
         finally:
             path.write_bytes(whole)
+
+
+def _parts(tests: list[str]) -> list[list[str]]:
+    """Split tests that a map has chosen into those to run first and the others."""
+    if not any("::" in test for test in tests):
+        return [tests]
+    files = list(dict.fromkeys(test.split("::")[0] for test in tests))[:FIRST_FILES]
+    first = [test for test in tests if test.split("::")[0] in files][:FIRST_TESTS]
+    rest = [test for test in tests if test not in first]
+    return [first, rest] if rest else [first]
 
 
 def _forked_pytest(tests: list[str], environment: dict[str, str]) -> tuple[int, str]:
