@@ -4,6 +4,7 @@ import io
 
 import pytest
 
+from primedpca import as_source
 from primedpca.sources.files.common import whole_lines
 
 QUOTED = b'a,b\n"x\ny",1\n"p ""q""\n\nr",2\n3,4\n' * 3
@@ -35,3 +36,9 @@ def test_a_line_may_have_as_many_bytes_as_are_allowed_and_no_more():
     assert len(list(whole_lines(io.BytesIO(text), "x", 8, most=50))) == 2
     with pytest.raises(ValueError, match=r"over 49 bytes in the line at 4"):
         list(whole_lines(io.BytesIO(text), "x", 8, most=49))
+
+
+def test_an_encoding_that_is_given_outweighs_a_byte_order_mark(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"\xef\xbb\xbf" + "é,b\n1,2\n3,5\n".encode("cp1252"))
+    assert as_source(path, encoding="cp1252").traits.feature_names().tolist() == ["é", "b"]
