@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 from catalogue import thinned
 
+from primedpca._certify import sketch_bounds
 from primedpca._certify.bounds import (
+    UNIT,
     Evidence,
     _block,
     _gap,
@@ -477,3 +479,15 @@ def test_a_carried_bound_is_its_formula():
     size = math.hypot(0.1 / math.sqrt(4 - 1), 0.6 / math.sqrt(3 - 1))
     found = carried(evidence, np.array([math.inf, math.inf, 1.0]))
     assert found == pytest.approx(1 + size**2, rel=1e-9)
+
+
+def test_the_error_of_a_decomposition_grows_with_both_sides_of_a_sketch():
+    """LAPACK's bound is a small multiple of the unit roundoff and of the norms."""
+    squares = np.array([4.0, 1.0])
+    small, long, wide = (
+        sketch_bounds._decomposition_error(np.zeros(shape), squares)
+        for shape in ((10, 100), (20, 100), (10, 1000))
+    )
+    assert small >= UNIT * (2 * 100 + 20 * 10) * math.sqrt(4.0) * math.sqrt(5.0)
+    assert long - small == pytest.approx(20 * 10 * UNIT * math.sqrt(20.0))
+    assert wide - small == pytest.approx(2 * 900 * UNIT * math.sqrt(20.0))

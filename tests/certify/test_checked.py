@@ -599,3 +599,20 @@ def test_rows_of_tiny_weight_that_float32_cannot_hold(side):
     truth = np.linalg.eigvalsh(np.cov(X[6:].astype("f4").astype("f8").T, bias=True))[::-1]
     low, high = pca.certificate_.eigenvalue_bounds.T
     assert ((low <= truth[:2] * (1 + 1e-6)) & (truth[:2] <= high * (1 + 1e-6))).all()
+
+
+def test_upper_bounds_hold_whatever_the_unknown_parts_of_the_residuals_are():
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        theta, mu = np.sort(rng.uniform(1, 4, 3))[::-1], 0.5
+        known, unknown = 0.3 * rng.normal(size=(5, 3)), rng.normal(size=(5, 3))
+        phi = rng.uniform(0.01, 1.0, 3)
+        unknown *= phi / np.linalg.norm(unknown, axis=0)
+        rest = np.linalg.qr(rng.normal(size=(5, 5)))[0]
+        rest = (rest * rng.uniform(0, mu, 5)) @ rest.T
+        off = known + unknown
+        exact = np.linalg.eigvalsh(np.block([[np.diag(theta), off.T], [off, rest]]))[::-1]
+        found = checked.CheckedCertifier._up(
+            mock.Mock(_ceiling=np.full(4, np.inf)), Evidence(theta, known, mu, 0.0), phi
+        )
+        assert (exact[:4] <= found * (1 + 1e-12)).all()

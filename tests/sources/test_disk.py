@@ -547,6 +547,13 @@ def test_decimals_and_mixed_columns(tmp_path):
     np.testing.assert_array_equal(values_of(source), [[1.5, 1, 1], [2.25, 0, 2]])
 
 
+@pytest.mark.parametrize("kind", ["parquet", "feather"])
+def test_a_table_of_one_column(tmp_path, kind):
+    X = numbers((12, 1))
+    WRITE[kind](table_of(X), tmp_path / f"a.{kind}")
+    np.testing.assert_array_equal(values_of(as_source(tmp_path / f"a.{kind}")), X)
+
+
 def test_small_row_groups_are_read_together_up_to_the_size_of_a_block(tmp_path, monkeypatch):
     X = numbers((60, 4))
     parquet.write_table(table_of(X), tmp_path / "a.parquet", row_group_size=5)

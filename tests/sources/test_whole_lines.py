@@ -42,3 +42,13 @@ def test_an_encoding_that_is_given_outweighs_a_byte_order_mark(tmp_path):
     path = tmp_path / "a.csv"
     path.write_bytes(b"\xef\xbb\xbf" + "é,b\n1,2\n3,5\n".encode("cp1252"))
     assert as_source(path, encoding="cp1252").traits.feature_names().tolist() == ["é", "b"]
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"), [(3, r"\(10, 11, 12\)"), (4, r"\(10, 11, 12, \.\.\.\)")]
+)
+def test_numbers_in_place_of_names_are_shown(tmp_path, count, shown):
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join(",".join(str(10 + j + i) for j in range(count)) for i in range(3)))
+    with pytest.raises(ValueError, match=shown):
+        as_source(path)
