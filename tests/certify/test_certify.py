@@ -133,6 +133,8 @@ def fuzz(count, start=0):
         with one_blas_thread:  # of LAPACK's reference too: small matrices, and two test workers
             name, certificate, bad, variances, k, dtype, way = attempt(seed)
         tries[certificate.kind] += 1
+        spent = certificate.failure_probability  # never more than was granted
+        assert 0 < spent <= DELTA if certificate.kind == "probabilistic" else spent == 0
         wrong[certificate.kind] += bad > 0
         if bad and certificate.kind != "probabilistic":
             print("violated", seed, name, certificate.kind, way)
