@@ -285,6 +285,7 @@ def _forked_pytest(tests: list[str], environment: dict[str, str]) -> tuple[int, 
 
     This process has imported what the tests need, but nothing of the package.
     """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small products: threads only wait
     for name in IMPORTED_ONCE:
         with suppress(ImportError):
             importlib.import_module(name)
