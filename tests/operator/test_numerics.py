@@ -228,3 +228,15 @@ def test_the_means_of_weighted_rows_leave_out_entries_that_are_not_finite(hole):
     wanted = (weights * np.where(there, X, 0.0)).sum(axis=0) / weights.sum(axis=0)
     found = stored_means(X, np.float64, 1.0, root)
     np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("rows", [1, 63, 64, 200])
+def test_large_blocks_are_multiplied_in_halves_with_the_same_sums(rows, monkeypatch):
+    rng = np.random.default_rng(0)
+    X, vectors = rng.normal(size=(rows, 100)), rng.normal(size=(100, 3))
+    root = rng.uniform(0.5, 2.0, rows)
+    monkeypatch.setattr(kernels, "PREPARED_BYTES", 100)
+    options = {"vectors": vectors, "lift": None, "columns": Columns(), "unit": 1.0}
+    sums = kernels.product(X, root=root, gather=False, **options).sums
+    wide = root[:, None] * X
+    np.testing.assert_allclose(sums[0], wide.T @ (wide @ vectors), rtol=1e-10, atol=1e-10)

@@ -547,6 +547,16 @@ def test_decimals_and_mixed_columns(tmp_path):
     np.testing.assert_array_equal(values_of(source), [[1.5, 1, 1], [2.25, 0, 2]])
 
 
+def test_checksums_of_hdf5_are_known_and_used(tmp_path):
+    X = numbers((40, 5))
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("x", data=X, chunks=(10, 5), fletcher32=True)
+    np.testing.assert_array_equal(values_of(as_source(tmp_path / "a.h5")), X)
+    flip_stored(tmp_path / "a.h5", X[33, 4])
+    with pytest.raises(OSError, match=r"a\.h5"):
+        values_of(as_source(tmp_path / "a.h5"))
+
+
 @pytest.mark.parametrize("kind", ["parquet", "feather"])
 def test_a_table_of_one_column(tmp_path, kind):
     X = numbers((12, 1))

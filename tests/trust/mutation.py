@@ -10,8 +10,8 @@ sources, first with tests, then with a short fuzz of the certificates.
 With ``--map``, a file that ``core_coverage.py --map`` writes, the tests are those that run the
 changed line, quickest first.  Without it they are the tests of the folder.
 
-Mutants that no test can catch are listed with their reasons in ``equivalent_mutants.json`` and do
-not count.
+Mutants that change no result are listed with their reasons in ``equivalent_mutants.json`` and do
+not count: "equivalent" ones, a wider but valid "margin" for rounding, and choices of "cost" alone.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def sampled(every: list[Mutant], size: int, seed: int) -> list[Mutant]:
 
 
 def equivalent() -> set[tuple]:
-    """Return the keys of mutants that were judged to change nothing a test could see."""
+    """Return the keys of mutants that were judged to change no result."""
     held = json.loads(EQUIVALENT.read_text(encoding="utf-8")) if EQUIVALENT.exists() else []
     names = ("file", "code", "before", "after", "column")
     return {tuple(each[name] for name in names) for each in held}
@@ -407,7 +407,7 @@ def main() -> int:
     low, high = interval(caught, total)
     print(
         f"{caught} of {total} mutants caught, {caught / total:.1%} (95 % interval {low:.1%} to "
-        f"{high:.1%}); drawn from {len(every)}, {len(chosen) - len(counted)} equivalent left out"
+        f"{high:.1%}); drawn from {len(every)}, {len(chosen) - len(counted)} of no effect left out"
     )
     return int(caught < asked.least * total)
 

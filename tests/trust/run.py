@@ -183,7 +183,7 @@ PARTS = {
         "Mutants of the core",
         "Changed operators, comparisons, constants and calls in refine, certify, solve, operator "
         "and sources, drawn at random from every file in proportion. At least 85 % are to be "
-        "caught by tests; those that no test can catch are listed with reasons in "
+        "caught by tests. Those that change no result are listed with reasons in "
         "tests/trust/equivalent_mutants.json. `make mutants` judges all.",
         words=program("mutation", "--sample", "200", *SAMPLE),
         quick=program("mutation", "--sample", "20", "--fuzz", "0", *SAMPLE),
