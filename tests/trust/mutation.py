@@ -12,6 +12,7 @@ changed line, quickest first.  Without it they are the tests of the folder.
 
 Mutants that change no result are listed with their reasons in ``equivalent_mutants.json`` and do
 not count: "equivalent" ones, a wider but valid "margin" for rounding, and choices of "cost" alone.
+The list was made from survivors alone, which raises the score: ``--count-all`` ignores it.
 """
 
 from __future__ import annotations
@@ -392,11 +393,12 @@ def main() -> int:
     parser.add_argument("--results", type=Path, help="file of results, to which new ones are added")
     parser.add_argument("--seconds", type=float, default=math.inf, help="stop after so many")
     parser.add_argument("--least", type=float, default=0.85, help="share that must be caught")
+    parser.add_argument("--count-all", action="store_true", help="also those of no effect")
     asked = parser.parse_args()
     every = every_mutant()
     chosen = sampled(every, len(every) if asked.all else asked.sample, asked.seed)
     tests = Tests(asked.map if asked.map and asked.map.exists() else None)
-    left_out = equivalent()
+    left_out = set() if asked.count_all else equivalent()
     with TemporaryDirectory() as folder:
         results = asked.results or Path(folder) / "results.jsonl"
         counted = [mutant for mutant in chosen if mutant.key not in left_out]
