@@ -34,10 +34,11 @@ test-all: test test-integration test-slow docs test-browser
 trust: $(VENV)/.installed-test
 	$(BIN)/python tests/trust/run.py $(ARGS)
 
-# 1,000 mutants of every kind of file, then all mutants of the numerical core (days; resumed).
+# 1,000 mutants of every kind of file, then all mutants of the numerical core (hours; resumed).
 mutants: $(VENV)/.installed-test
 	$(BIN)/pytest -n 2 -m slow tests/sources/test_mutants.py $(ARGS)
-	$(BIN)/python tests/trust/mutation.py --all --results mutation.jsonl
+	$(BIN)/python tests/trust/core_coverage.py --map .trust_lines.json
+	$(BIN)/python tests/trust/mutation.py --all --results mutation.jsonl --map .trust_lines.json
 
 # Branch coverage of the numerical core: at least 95 per cent.
 core-coverage: $(VENV)/.installed-test
@@ -95,4 +96,4 @@ $(VENV)/.installed-docs: $(VENV)/bin/python pyproject.toml
 	touch $@ $(VENV)/.installed
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .coverage* htmlcov dist docs/_build docs/auto_examples docs/generated
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .coverage* .trust_lines.json htmlcov dist docs/_build docs/auto_examples docs/generated

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from threadpoolctl import threadpool_limits
 
 import primedpca
 from primedpca.sources import base
@@ -17,8 +18,13 @@ from primedpca.sources.files import plink, tables
 from primedpca.sources.memory import dense, sparse
 from primedpca.sources.memory import iterables as blocks
 
-# Thousands of tiny products: on a busy machine torch's threads would wait for each other.
+# Thousands of tiny products: on a busy machine threads would wait for each other.  With a worker
+# on every core, two threads of BLAS made the fuzzes of the certificates take three times as long.
 torch.set_num_threads(1)
+if "PYTEST_XDIST_WORKER" in os.environ:
+    import scipy.linalg  # noqa: F401  (only a library that is loaded can be limited)
+
+    threadpool_limits(1, user_api="blas")
 
 ROOT = Path(__file__).parents[1]
 METADATA = tempfile.TemporaryDirectory(prefix="primedpca-")

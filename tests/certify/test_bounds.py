@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 from catalogue import thinned
 
+from primedpca._certify import sketch_bounds
 from primedpca._certify.bounds import (
+    UNIT,
     Evidence,
     _block,
     _gap,
@@ -447,9 +449,45 @@ def test_the_block_bound_of_a_run_is_its_formula():
     assert _block(evidence, 0, 0, upper(evidence)) == pytest.approx(angle, rel=1e-9)
 
 
+@pytest.mark.parametrize("imperfect", [False, True])
+def test_the_block_bound_of_a_run_has_every_term_of_rounding(imperfect):
+    """A run of two between two others (docs/certificates.md, 8): a dropped term is a false proof.
+
+    Rounding errors of real fits are too small to show in an angle.
+    """
+    theta, e, mu = np.array([5.0, 3.0, 2.9, 1.0]), 1e-3, 0.3
+    b = np.array([[0.02, 0.1, 0.05, 0.2], [0.01, 0.03, 0.07, 0.1]])
+    more = {"skew": 2e-4, "cross": 3e-3, "columns": np.full(4, 1e-4), "outside": True}
+    evidence = Evidence(theta, b, mu, e, **(more if imperfect else {}))
+    up = upper(evidence)
+    if imperfect:
+        off = math.sqrt(4) * 1e-4
+        e += off + 2 * 3e-3 * (np.linalg.norm(b, 2) + off) + 2 * 5.0 * 2e-4
+    g = np.array([5.0 - up[1], 2.9 - 1.0]) - 4 * e
+    blur = e / g.min()
+    kappa = (np.linalg.norm(b[:, [0, 3]] / g, 2) + blur) * (1 + blur)
+    ahead = 2.9 - (mu + 1e-3) - b[:, 3] @ b[:, 3] / g[1]
+    size = np.linalg.norm(b[:, 1:3]) + e * math.sqrt(2)
+    sine = size * math.hypot(1, kappa) / (ahead - 4 * e * (1 + kappa) ** 2)
+    sine += 2 * e * (1 + kappa) ** 2 / min(g.min(), ahead) * math.sqrt(2)
+    assert _block(evidence, 1, 2, up) == pytest.approx(math.asin(sine), rel=1e-9)
+
+
 def test_a_carried_bound_is_its_formula():
     """From lambda_3 <= 1 alone: both Ritz vectors are weighted by their distance from 1."""
     evidence = Evidence(np.array([4.0, 3.0]), np.array([[0.1, 0.6]]), math.inf, 0.0)
     size = math.hypot(0.1 / math.sqrt(4 - 1), 0.6 / math.sqrt(3 - 1))
     found = carried(evidence, np.array([math.inf, math.inf, 1.0]))
     assert found == pytest.approx(1 + size**2, rel=1e-9)
+
+
+def test_the_error_of_a_decomposition_grows_with_both_sides_of_a_sketch():
+    """LAPACK's bound is a small multiple of the unit roundoff and of the norms."""
+    squares = np.array([4.0, 1.0])
+    small, long, wide = (
+        sketch_bounds._decomposition_error(np.zeros(shape), squares)
+        for shape in ((10, 100), (20, 100), (10, 1000))
+    )
+    assert small >= UNIT * (2 * 100 + 20 * 10) * math.sqrt(4.0) * math.sqrt(5.0)
+    assert long - small == pytest.approx(20 * 10 * UNIT * math.sqrt(20.0))
+    assert wide - small == pytest.approx(2 * 900 * UNIT * math.sqrt(20.0))

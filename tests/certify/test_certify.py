@@ -9,11 +9,12 @@ import pytest
 import scipy.sparse as sp
 import torch
 from catalogue import PROBLEMS, SOURCES, thinned
-from scipy.linalg import subspace_angles
+from scipy.linalg import expm, subspace_angles
 from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
 
 from primedpca import PrimedPCA, certify
+from primedpca._certify import certifiers
 from primedpca._core.process import one_blas_thread
 from primedpca._operator.operator import Centred
 from primedpca._solve.audit import audit
@@ -132,6 +133,8 @@ def fuzz(count, start=0):
         with one_blas_thread:  # of LAPACK's reference too: small matrices, and two test workers
             name, certificate, bad, variances, k, dtype, way = attempt(seed)
         tries[certificate.kind] += 1
+        spent = certificate.failure_probability  # never more than was granted
+        assert 0 < spent <= DELTA if certificate.kind == "probabilistic" else spent == 0
         wrong[certificate.kind] += bad > 0
         if bad and certificate.kind != "probabilistic":
             print("violated", seed, name, certificate.kind, way)
@@ -399,3 +402,25 @@ def test_subnormal_variances_lie_in_their_intervals(fit, power):
     bounds = fit(PrimedPCA(2), X).certificate_.eigenvalue_bounds
     for (low, high), side in zip(bounds.tolist(), (a, b), strict=True):
         assert Fraction(low) <= 2 * Fraction(side) ** 2 / 3 <= Fraction(high)
+
+
+def test_a_certificate_of_left_vectors_holds_for_their_images():
+    """Errors grow by the root of a ratio of variances, and those of single vectors add up."""
+    rng = np.random.default_rng(0)
+    n, d, k, sizes = 12, 30, 6, 2.0 ** -np.arange(12)
+    for _ in range(50):
+        left, right = (np.linalg.qr(rng.normal(size=(m, n)))[0] for m in (n, d))
+        skew = 1e-3 * rng.normal(size=(n, n))
+        off = left @ expm(skew - skew.T)  # orthonormal, and each vector off by a known angle
+        cosines = np.abs((off * left).sum(axis=0))[:k]
+        bounds = np.arccos(cosines) + 1e-12
+        run = Cluster(1, 4, subspace_angles(off[:, 1:4], left[:, 1:4])[0] + 1e-12)
+        given = Certificate(bounds, np.zeros((k, 2)), [run], "exact", 0.0, np.zeros(k, bool))
+        found = certifiers._on_the_right(given, sizes**2, 1e-16)
+        images = (right * sizes) @ (left.T @ off[:, :k])
+        images /= np.linalg.norm(images, axis=0)
+        assert (angles(images.T, right.T[:k]) <= found.angle_bounds).all()
+        images = np.linalg.qr(images)[0]
+        assert (angles(images.T, right.T[:k]) <= found.angle_bounds).all()
+        assert subspace_angles(images[:, 1:4], right[:, 1:4])[0] <= found.clusters[0].angle_bound
+        assert (found.angle_bounds[:3] < 100 * bounds[:3].max()).all()

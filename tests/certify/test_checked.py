@@ -8,7 +8,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from checked_fuzz import Problem, examine, problem, run, summary
+from checked_fuzz import Problem, are_false, examine, problem, run, summary
 from scipy import special
 from sklearn.exceptions import ConvergenceWarning
 
@@ -110,7 +110,7 @@ VARIANTS = {
 @pytest.mark.parametrize("name", VARIANTS)
 def test_tempting_variants_are_found_false_on_the_same_problems(name):
     with variant(VARIANTS[name]):
-        assert sum(bool(r.violated) for r in run(range(80))) >= 4
+        assert are_false(4, range(80))
 
 
 def blind(seed):
@@ -138,13 +138,13 @@ def test_a_start_at_the_random_vectors_is_found_false(monkeypatch):
     # Any rho will do; a low one does not hide what was missed.
     monkeypatch.setattr(checked.CheckedCertifier, "_edge", lambda self, state, k: 1e-9)
     X, falses = spread(np.random.default_rng(0), 150, 90, ratio=0.97), 0
-    for seed in range(6):
+    for seed in range(3):
         p = Problem(X, 3, BlockKrylov(8), 1e-6, 0.1, 8, seed)
         assert not examine(p).violated
         # The same vectors, as a start that a checksum does not tell from none.
         p.start = certifier_of(X, p.priming, seed=seed).check.omega
         falses += bool(examine(p).violated)
-    assert falses == 6
+    assert falses == 3
 
 
 def test_undivided_failure_probability_is_found_false(monkeypatch):
@@ -599,3 +599,20 @@ def test_rows_of_tiny_weight_that_float32_cannot_hold(side):
     truth = np.linalg.eigvalsh(np.cov(X[6:].astype("f4").astype("f8").T, bias=True))[::-1]
     low, high = pca.certificate_.eigenvalue_bounds.T
     assert ((low <= truth[:2] * (1 + 1e-6)) & (truth[:2] <= high * (1 + 1e-6))).all()
+
+
+def test_upper_bounds_hold_whatever_the_unknown_parts_of_the_residuals_are():
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        theta, mu = np.sort(rng.uniform(1, 4, 3))[::-1], 0.5
+        known, unknown = 0.3 * rng.normal(size=(5, 3)), rng.normal(size=(5, 3))
+        phi = rng.uniform(0.01, 1.0, 3)
+        unknown *= phi / np.linalg.norm(unknown, axis=0)
+        rest = np.linalg.qr(rng.normal(size=(5, 5)))[0]
+        rest = (rest * rng.uniform(0, mu, 5)) @ rest.T
+        off = known + unknown
+        exact = np.linalg.eigvalsh(np.block([[np.diag(theta), off.T], [off, rest]]))[::-1]
+        found = checked.CheckedCertifier._up(
+            mock.Mock(_ceiling=np.full(4, np.inf)), Evidence(theta, known, mu, 0.0), phi
+        )
+        assert (exact[:4] <= found * (1 + 1e-12)).all()

@@ -237,8 +237,16 @@ def blas_threads():
     }
 
 
+@pytest.fixture
+def two_blas_threads():
+    with threadpool_limits(2, user_api="blas"):
+        yield
+
+
+@pytest.mark.usefixtures("two_blas_threads")
 def test_blas_has_one_thread_inside_a_sweep_and_its_own_number_after():
     before = blas_threads()
+    assert 2 in before.values()
     seen = []
 
     def kernel(block):
@@ -321,6 +329,7 @@ def test_a_limit_of_the_user_comes_back():
     assert blas_threads() == before
 
 
+@pytest.mark.usefixtures("two_blas_threads")
 def test_two_fits_at_once():
     before = blas_threads()
     data = [noise(700, 18), noise(18, 700)]

@@ -405,3 +405,19 @@ def test_a_first_block_of_weight_zero_leaves_constants_exact(small_blocks, conve
     assert data.source.blocks[0][1] < 1500
     assert np.array_equal(data.mean, [0.0, 5.0, 1e12])
     assert data.total == 0
+
+
+def test_deviations_at_the_edge_of_the_range_are_used_and_those_beyond_it_are_refused():
+    X = np.random.default_rng(0).normal(size=(50, 4))
+    sign = np.where(np.arange(50) % 2, 1.0, -1.0)
+    tiny, most = np.finfo(np.float64).tiny, np.finfo(np.float64).max
+    plain = PrimedPCA(2, scale="std", random_state=0)
+    X[:, 1] = sign
+    wanted = plain.fit(X).components_
+    for size in (2.5 * tiny, most / 2.5):
+        X[:, 1] = size * sign
+        found = plain.fit(X).components_
+        np.testing.assert_allclose(np.abs(found), np.abs(wanted), atol=1e-12)
+    X[:, 1] = 1.5 * tiny * sign
+    with pytest.raises(ValueError, match=r"Column 1 .* standard deviation of .* beyond the range"):
+        plain.fit(X)

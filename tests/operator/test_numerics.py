@@ -8,7 +8,7 @@ from catalogue import VARIANCE_ERROR, thinned
 
 from primedpca import PrimedPCA
 from primedpca._operator import kernels
-from primedpca._operator.preparation import Columns
+from primedpca._operator.preparation import Columns, stored_means
 from primedpca.metrics import angles
 
 KINDS = {
@@ -199,3 +199,44 @@ def test_rows_that_nothing_changes_are_multiplied_as_they_are_stored(
     for one, other in zip(stored, rounded, strict=True):
         for part, twin in zip(one, other, strict=True):
             assert np.asarray(part).tobytes() == np.asarray(twin).tobytes()
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_rounded_square_of_weighted_rows_has_their_weights(axis):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 8)).astype("f4")
+    root = rng.uniform(0.5, 2.0, 30)
+    options = {"dtype": np.dtype("f8"), "axis": axis, "columns": Columns(), "rounded": True}
+    (square,), _ = kernels.covariance(X, unit=1.0, root=root, **options)
+    wide = root[:, None] * X
+    wanted = wide.T @ wide if axis == 0 else wide @ wide.T
+    np.testing.assert_allclose(square, wanted, rtol=1e-5, atol=1e-5)
+    (square,), _ = kernels.covariance(X, unit=4.0, root=None, **options)
+    wanted = 16.0 * (X.T @ X if axis == 0 else X @ X.T)
+    np.testing.assert_allclose(square, wanted, rtol=1e-5, atol=1e-3)
+
+
+@pytest.mark.parametrize("hole", [np.nan, np.inf])
+def test_the_means_of_weighted_rows_leave_out_entries_that_are_not_finite(hole):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20, 3)) + 5.0
+    X[[3, 7], 1] = hole
+    root = rng.uniform(0.5, 2.0, 20)
+    root[:2], X[:2] = 0.0, 1e6  # rows of weight zero may be far away
+    there = np.isfinite(X)
+    weights = root[:, None] ** 2 * there
+    wanted = (weights * np.where(there, X, 0.0)).sum(axis=0) / weights.sum(axis=0)
+    found = stored_means(X, np.float64, 1.0, root)
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("rows", [1, 63, 64, 200])
+def test_large_blocks_are_multiplied_in_halves_with_the_same_sums(rows, monkeypatch):
+    rng = np.random.default_rng(0)
+    X, vectors = rng.normal(size=(rows, 100)), rng.normal(size=(100, 3))
+    root = rng.uniform(0.5, 2.0, rows)
+    monkeypatch.setattr(kernels, "PREPARED_BYTES", 100)
+    options = {"vectors": vectors, "lift": None, "columns": Columns(), "unit": 1.0}
+    sums = kernels.product(X, root=root, gather=False, **options).sums
+    wide = root[:, None] * X
+    np.testing.assert_allclose(sums[0], wide.T @ (wide @ vectors), rtol=1e-10, atol=1e-10)

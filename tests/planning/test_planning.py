@@ -195,7 +195,7 @@ def test_images_are_kept_where_they_fit():
 
 
 def test_a_restarted_basis_is_certified_too():
-    problem = planted("slow tail", 2500, 1000, 1 / np.arange(1, 400))
+    problem = planted("slow tail", 1200, 500, 1 / np.arange(1, 200))
     way = BlockKrylov(block_size=4, max_basis=30)
     pca = PrimedPCA(8, priming=way, random_state=0, max_passes=200).fit(problem.X)
     assert 4 * pca.n_passes_ > 30  # so it was cut back

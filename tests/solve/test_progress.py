@@ -214,3 +214,8 @@ def test_without_callbacks_in_scikit_learn_all_else_works():
 def test_what_is_no_callback_is_refused():
     with pytest.raises((TypeError, ImportError), match="callbacks"):
         PrimedPCA(2).set_callbacks(print)
+
+
+def test_a_bound_that_equals_the_tolerance_counts_as_proven():
+    row = {"step": 2, "passes": 3.0, "seconds": 0.5, "counted_bounds": [1e-3, 2e-3]}
+    assert "1 of 2 proven within 0.001 rad" in line(row, 1e-3)

@@ -240,6 +240,13 @@ def test_zarr_metadata_that_lie(tmp_path, name, shape):
         as_source(given)
 
 
+def test_zarr_metadata_without_a_chunk_size_are_named(tmp_path):
+    given = FILES["zarr 3"](numbers(), tmp_path)
+    edit_json(Path(given) / "zarr.json", chunk_grid={"name": "regular", "configuration": {}})
+    with pytest.raises(ValueError, match=r"a\.zarr.* is damaged or cannot be read"):
+        as_source(given)
+
+
 # -- files that change ------------------------------------------------------------------------
 
 IN_PLACE = ["npy, rows", "raw, rows", "npz", "npz, compressed, rows", "parquet", "feather", "csv"]
@@ -538,6 +545,32 @@ def test_decimals_and_mixed_columns(tmp_path):
     parquet.write_table(table, tmp_path / "a.parquet")
     source = as_source(tmp_path / "a.parquet")
     np.testing.assert_array_equal(values_of(source), [[1.5, 1, 1], [2.25, 0, 2]])
+
+
+def test_checksums_of_hdf5_are_known_and_used(tmp_path):
+    X = numbers((40, 5))
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("x", data=X, chunks=(10, 5), fletcher32=True)
+    np.testing.assert_array_equal(values_of(as_source(tmp_path / "a.h5")), X)
+    flip_stored(tmp_path / "a.h5", X[33, 4])
+    with pytest.raises(OSError, match=r"a\.h5"):
+        values_of(as_source(tmp_path / "a.h5"))
+
+
+@pytest.mark.parametrize("kind", ["parquet", "feather"])
+def test_a_table_of_one_column(tmp_path, kind):
+    X = numbers((12, 1))
+    WRITE[kind](table_of(X), tmp_path / f"a.{kind}")
+    np.testing.assert_array_equal(values_of(as_source(tmp_path / f"a.{kind}")), X)
+
+
+def test_small_row_groups_are_read_together_up_to_the_size_of_a_block(tmp_path, monkeypatch):
+    X = numbers((60, 4))
+    parquet.write_table(table_of(X), tmp_path / "a.parquet", row_group_size=5)
+    monkeypatch.setattr(base, "READ_BYTES", 12 * 4 * X.itemsize)  # 12 rows
+    source = as_source(tmp_path / "a.parquet")
+    assert [stop - start for start, stop in source.blocks] == [10] * 6
+    np.testing.assert_array_equal(values_of(source), X)
 
 
 def test_folders_of_tables(tmp_path):

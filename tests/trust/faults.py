@@ -56,6 +56,9 @@ def forked(action):
             os.close(receive)
             os.setpgrp()
             signal.alarm(SECONDS)
+            # A shell that runs the tests in the background has SIGINT ignored, nohup SIGHUP.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
             os.write(send, json.dumps(told(action)).encode())
         finally:

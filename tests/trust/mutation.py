@@ -5,7 +5,14 @@
 
 A mutant is one change of the syntax tree: another comparison, operator or constant, a call of
 ``max`` or ``abs`` that is dropped, two arguments that are swapped.  Each runs against a copy of the
-sources, first with the tests of its own folder, then with a short fuzz of the certificates.
+sources, first with tests, then with a short fuzz of the certificates.
+
+With ``--map``, a file that ``core_coverage.py --map`` writes, the tests are those that run the
+changed line, quickest first.  Without it they are the tests of the folder.
+
+Mutants that change no result are listed with their reasons in ``equivalent_mutants.json`` and do
+not count: "equivalent" ones, a wider but valid "margin" for rounding, and choices of "cost" alone.
+The list was made from survivors alone, which raises the score: ``--count-all`` ignores it.
 """
 
 from __future__ import annotations
@@ -13,18 +20,23 @@ from __future__ import annotations
 import argparse
 import ast
 import hashlib
+import importlib
 import json
+import math
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import time
-from collections import Counter
+import traceback
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
+from typing import NoReturn
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "primedpca"
@@ -41,6 +53,17 @@ TESTS = {
 #: Not run here: they need a GPU, or time alone.
 LEFT_OUT = {"_operator/gpu_products.py", "_operator/triton_kernels.py", "_solve/replay.py"}
 SECONDS = 300
+#: Tests from the map: at most so many, of which the map says that they take so many seconds.
+TESTS_PER_MUTANT, TEST_SECONDS = 150, 30.0
+#: Tests of few files, run before all others: to collect the rest takes longer than to run these.
+FIRST_TESTS, FIRST_FILES = 25, 2
+EQUIVALENT = Path(__file__).with_name("equivalent_mutants.json")
+#: Imported once, before the processes that judge are forked: imports took most of their time.
+IMPORTED_ONCE = (
+    *("pytest", "hypothesis", "torch", "scipy.sparse.linalg", "scipy.stats", "sklearn.utils"),
+    *("sklearn.decomposition", "pandas", "zarr", "h5py", "pyarrow.csv", "pyarrow.parquet"),
+    *("array_api_compat.numpy", "safetensors", "xarray", "dask.array"),
+)
 COMPARISONS = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -67,15 +90,23 @@ class Mutant:
 
     file: str
     line: int
+    column: int
     start: int
     stop: int
     before: str
     after: str
+    code: str
 
     @property
     def name(self) -> str:
-        """File, line and change in one line."""
-        return f"{self.file}:{self.line}: {self.before} -> {self.after}"
+        """File, place and change in one line."""
+        return f"{self.file}:{self.line}:{self.column}: {self.before} -> {self.after}"
+
+    @property
+    def key(self) -> tuple[str, str, str, str, int]:
+        """File, line of code, change and place in that line, whatever the line's number."""
+        indent = len(self.code) - len(self.code.lstrip())
+        return self.file, self.code.strip(), self.before, self.after, self.column - indent
 
 
 def changes(node: ast.AST) -> Iterator[ast.AST]:
@@ -90,7 +121,7 @@ def changes(node: ast.AST) -> Iterator[ast.AST]:
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.Not)):
         yield node.operand
     elif isinstance(node, ast.Constant) and type(node.value) in (int, float):
-        yield ast.Constant(node.value + 1 if type(node.value) is int else 2 * node.value)
+        yield ast.Constant(node.value + 1 if type(node.value) is int else 2 * node.value or 1.0)
     elif isinstance(node, ast.Call) and node.args and not node.keywords:
         called = (
             node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
@@ -98,7 +129,8 @@ def changes(node: ast.AST) -> Iterator[ast.AST]:
         if called in DROPPED:
             yield node.args[0]
         plain = not any(isinstance(arg, ast.Starred) for arg in node.args)
-        if len(node.args) > 1 and plain and called not in SYMMETRIC:
+        same = len(node.args) > 1 and ast.dump(node.args[0]) == ast.dump(node.args[1])
+        if len(node.args) > 1 and plain and not same and called not in SYMMETRIC:
             yield ast.Call(node.func, [node.args[1], node.args[0], *node.args[2:]], [])
 
 
@@ -117,9 +149,9 @@ def skipped(tree: ast.AST) -> set[ast.AST]:
 
 def mutants_of(path: Path) -> Iterator[Mutant]:
     """Yield all mutants of one file."""
-    text = path.read_text(encoding="utf-8")
-    lines = [0]
-    for line in text.encode().splitlines(keepends=True):
+    text = path.read_bytes()
+    lines, codes = [0], text.decode().splitlines()
+    for line in text.splitlines(keepends=True):
         lines.append(lines[-1] + len(line))
     tree = ast.parse(text)
     left = skipped(tree)
@@ -129,11 +161,12 @@ def mutants_of(path: Path) -> Iterator[Mutant]:
             continue
         start = lines[node.lineno - 1] + node.col_offset
         stop = lines[node.end_lineno - 1] + node.end_col_offset
-        before = text.encode()[start:stop].decode()
+        before = text[start:stop].decode()
         for changed in changes(node):
             # `ast.unparse` leaves the outer brackets to its caller.
             after = f"({ast.unparse(ast.fix_missing_locations(changed))})"
-            yield Mutant(file, node.lineno, start, stop, before, after)
+            place = (node.lineno, node.col_offset, start, stop)
+            yield Mutant(file, *place, before, after, codes[node.lineno - 1])
 
 
 def every_mutant() -> list[Mutant]:
@@ -150,9 +183,58 @@ def every_mutant() -> list[Mutant]:
     ]
 
 
-def tests_of(file: str) -> list[str]:
-    """Return the tests of a file: those of the longest prefix in :data:`TESTS`."""
-    return TESTS[max((name for name in TESTS if file.startswith(name)), key=len)]
+def sampled(every: list[Mutant], size: int, seed: int) -> list[Mutant]:
+    """Draw mutants from every file in proportion to its number of mutants, in random order."""
+    chance = random.Random(seed)
+    files = sorted({mutant.file for mutant in every})
+    inside = [[mutant for mutant in every if mutant.file == file] for file in files]
+    for group in inside:
+        chance.shuffle(group)
+    listed = [mutant for group in inside for mutant in group]
+    step = len(listed) / size
+    start = chance.random() * step
+    chosen = [listed[int(start + i * step)] for i in range(size)]
+    chance.shuffle(chosen)
+    return chosen
+
+
+def equivalent() -> set[tuple]:
+    """Return the keys of mutants that were judged to change no result."""
+    held = json.loads(EQUIVALENT.read_text(encoding="utf-8")) if EQUIVALENT.exists() else []
+    names = ("file", "code", "before", "after", "column")
+    return {tuple(each[name] for name in names) for each in held}
+
+
+def digest(file: str) -> str:
+    """Hash of a source file, of which a result or a map of lines speaks."""
+    return hashlib.sha256((ROOT / "src" / PACKAGE / file).read_bytes()).hexdigest()[:16]
+
+
+class Tests:
+    """Tests that should notice a mutant: those that run its line, or those of its folder."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.map = json.loads(path.read_text(encoding="utf-8")) if path else {}
+
+    def of(self, mutant: Mutant) -> list[str]:
+        """Return tests, quickest first where a map tells."""
+        held = self.map.get("files", {}).get(mutant.file)
+        own = TESTS[max((name for name in TESTS if mutant.file.startswith(name)), key=len)]
+        if held is None or held["digest"] != digest(mutant.file):
+            return own
+        lines = range(mutant.line, mutant.line + mutant.before.count("\n") + 1)
+        numbers = {i for line in lines for i in held["lines"].get(str(line), [])}
+        # Lines that run on import belong to no test: the tests of the whole file may notice.
+        numbers = numbers or {i for tests in held["lines"].values() for i in tests}
+        chosen, total = [], 0.0
+        named = [self.map["tests"][i] for i in sorted(numbers)]  # the map lists tests by duration
+        # Tests about the file assert more of it than those that only come through.
+        for name, seconds in sorted(named, key=lambda test: not test[0].startswith(tuple(own))):
+            total += seconds
+            if chosen and (total > TEST_SECONDS or len(chosen) >= TESTS_PER_MUTANT):
+                break
+            chosen.append(name)
+        return chosen
 
 
 class Copy:
@@ -169,11 +251,16 @@ class Copy:
         path.write_bytes(text)
         environment = os.environ | {"PYTHONPATH": str(self.source), "PYTHONDONTWRITEBYTECODE": "1"}
         environment |= {"HYPOTHESIS_PROFILE": "quick"}
+        environment |= {"HYPOTHESIS_STORAGE_DIRECTORY": str(self.source.parent / "hypothesis")}
         try:
-            command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
-            done = _run([*command, *tests], environment)
-            if done is None or done.returncode:
-                return "time" if done is None else _first(done.stdout)
+            for part in _parts(tests):
+                code, output = _forked_pytest(part, environment)
+                if code > 0 and not _first(output):  # the mutant broke something, or the tests did
+                    path.write_bytes(whole)
+                    collected, told = _forked_pytest(["--collect-only", *part], environment)
+                    assert collected == 0, f"Tests fail without a mutant:\n{output}\n{told}"
+                if code:
+                    return "time" if code < 0 else _first(output) or f"exit code {code}"
             if fuzz:
                 command = [sys.executable, "tests/extended_fuzz.py", "--problems", str(fuzz)]
                 done = _run([*command, "--first-seed", "77", "--processes", "1"], environment)
@@ -182,6 +269,66 @@ class Copy:
             return ""
         finally:
             path.write_bytes(whole)
+
+
+def _parts(tests: list[str]) -> list[list[str]]:
+    """Split tests that a map has chosen into those to run first and the others."""
+    if not any("::" in test for test in tests):
+        return [tests]
+    files = list(dict.fromkeys(test.split("::")[0] for test in tests))[:FIRST_FILES]
+    first = [test for test in tests if test.split("::")[0] in files][:FIRST_TESTS]
+    rest = [test for test in tests if test not in first]
+    return [first, rest] if rest else [first]
+
+
+def _forked_pytest(tests: list[str], environment: dict[str, str]) -> tuple[int, str]:
+    """Run tests in a fork of this process; return the exit code, -1 for lack of time, and output.
+
+    This process has imported what the tests need, but nothing of the package.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small products: threads only wait
+    for name in IMPORTED_ONCE:
+        with suppress(ImportError):
+            importlib.import_module(name)
+    with TemporaryFile() as held:
+        child = os.fork()
+        if not child:
+            _test_and_exit(tests, environment, held.fileno())
+        end, code = time.monotonic() + SECONDS, None
+        while code is None and time.monotonic() < end:
+            ended, status = os.waitpid(child, os.WNOHANG)
+            code = abs(os.waitstatus_to_exitcode(status)) if ended else None
+            time.sleep(0 if ended else 0.02)
+        if code is None:
+            os.killpg(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        held.seek(0)
+        return -1 if code is None else code, held.read().decode(errors="replace")
+
+
+def _test_and_exit(tests: list[str], environment: dict[str, str], output: int) -> NoReturn:
+    import pytest
+
+    code = 70
+    try:
+        os.setsid()
+        for stream in (1, 2):
+            os.dup2(output, stream)
+        os.chdir(ROOT)
+        os.environ.update(environment)
+        sys.path[:] = [name for name in sys.path if name != str(Path(__file__).parent)]
+        sys.path.insert(0, environment["PYTHONPATH"])
+        plugins = ["-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:cov"]
+        plugins += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what is imported once
+        marks = "not slow and not browser" if any("::" in test for test in tests) else ""
+        selected = ["-m", marks] if marks else []
+        code = int(pytest.main(["-x", "-q", *plugins, *selected, *tests]))
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def _run(command: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess | None:
@@ -195,15 +342,14 @@ def _run(command: list[str], environment: dict[str, str]) -> subprocess.Complete
 
 def _first(output: str) -> str:
     lines = [line for line in output.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    return lines[0].split(" - ")[0][:160] if lines else "import"
+    return lines[0].split(" - ")[0][:160] if lines else ""
 
 
-def judged(chosen: list[Mutant], results: Path, fuzz: int, limit: float) -> Counter:
+def judged(chosen: list[Mutant], tests: Tests, results: Path, asked: argparse.Namespace) -> dict:
     """Judge mutants that have no result yet, and write each result at once."""
     lines = results.read_text().splitlines() if results.exists() else []
     # Of other contents of the file a result says nothing.
-    held = {file: (ROOT / "src" / PACKAGE / file).read_bytes() for file in {m.file for m in chosen}}
-    digests = {file: hashlib.sha256(text).hexdigest()[:16] for file, text in held.items()}
+    digests = {file: digest(file) for file in {mutant.file for mutant in chosen}}
     known = {
         found["name"]: found["caught"]
         for found in map(json.loads, lines)
@@ -213,18 +359,27 @@ def judged(chosen: list[Mutant], results: Path, fuzz: int, limit: float) -> Coun
     with TemporaryDirectory() as folder:
         copy = Copy(folder)
         for mutant in chosen:
-            if mutant.name in known or time.monotonic() - begun > limit:
+            if mutant.name in known or time.monotonic() - begun > asked.seconds:
                 continue
-            whole = held[mutant.file]
+            whole = (ROOT / "src" / PACKAGE / mutant.file).read_bytes()
             text = whole[: mutant.start] + mutant.after.encode() + whole[mutant.stop :]
-            caught = copy.judged(mutant.file, text, tests_of(mutant.file), fuzz)
+            fuzz = 0 if mutant.file.startswith("sources") else asked.fuzz
+            caught = copy.judged(mutant.file, text, tests.of(mutant), fuzz)
             known[mutant.name] = caught
             with results.open("a") as file:
                 told = {"name": mutant.name, "caught": caught, "digest": digests[mutant.file]}
                 print(json.dumps(told | asdict(mutant)), file=file)
             print(f"{caught or 'NOT CAUGHT'}: {mutant.name}", flush=True)
-    names = [mutant.name for mutant in chosen]
-    return Counter(bool(known[name]) for name in names if name in known)
+    return {mutant: known[mutant.name] for mutant in chosen if mutant.name in known}
+
+
+def interval(caught: int, total: int, z: float = 1.96) -> tuple[float, float]:
+    """Wilson's 95 % interval of a proportion."""
+    share = caught / total
+    middle = (share + z**2 / (2 * total)) / (1 + z**2 / total)
+    width = z * math.sqrt(share * (1 - share) / total + z**2 / (4 * total**2))
+    width /= 1 + z**2 / total
+    return max(0.0, middle - width), min(1.0, middle + width)
 
 
 def main() -> int:
@@ -234,18 +389,29 @@ def main() -> int:
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--fuzz", type=int, default=40, help="problems of the fuzz; 0: none")
+    parser.add_argument("--map", type=Path, help="file of the tests that run each line")
     parser.add_argument("--results", type=Path, help="file of results, to which new ones are added")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so many")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="stop after so many")
     parser.add_argument("--least", type=float, default=0.85, help="share that must be caught")
+    parser.add_argument("--count-all", action="store_true", help="also those of no effect")
     asked = parser.parse_args()
     every = every_mutant()
-    chosen = random.Random(asked.seed).sample(every, len(every) if asked.all else asked.sample)
+    chosen = sampled(every, len(every) if asked.all else asked.sample, asked.seed)
+    tests = Tests(asked.map if asked.map and asked.map.exists() else None)
+    left_out = set() if asked.count_all else equivalent()
     with TemporaryDirectory() as folder:
         results = asked.results or Path(folder) / "results.jsonl"
-        found = judged(chosen, results, asked.fuzz, asked.seconds)
-    caught, total = found[True], sum(found.values())
-    print(f"{caught} of {total} mutants caught, of {len(every)} that there are")
-    return int(not total or caught < asked.least * total)
+        counted = [mutant for mutant in chosen if mutant.key not in left_out]
+        found = judged(counted, tests, results, asked)
+    caught, total = sum(map(bool, found.values())), len(found)
+    if not total:
+        return 1
+    low, high = interval(caught, total)
+    print(
+        f"{caught} of {total} mutants caught, {caught / total:.1%} (95 % interval {low:.1%} to "
+        f"{high:.1%}); drawn from {len(every)}, {len(chosen) - len(counted)} of no effect left out"
+    )
+    return int(caught < asked.least * total)
 
 
 if __name__ == "__main__":
