@@ -399,3 +399,26 @@ def test_subnormal_variances_lie_in_their_intervals(fit, power):
     bounds = fit(PrimedPCA(2), X).certificate_.eigenvalue_bounds
     for (low, high), side in zip(bounds.tolist(), (a, b), strict=True):
         assert Fraction(low) <= 2 * Fraction(side) ** 2 / 3 <= Fraction(high)
+
+
+def test_components_that_are_not_real_numbers_are_refused():
+    rows = np.random.default_rng(0).normal(size=(50, 6))
+    good = np.linalg.svd(rows - rows.mean(0))[2][:3]
+    masked = np.ma.array(good, mask=np.eye(3, 6))
+    for bad in (good * (1 + 0j), masked, sp.csr_matrix(good), good[:0], "components.npy"):
+        with pytest.raises(ValueError, match="`components`"):
+            certify(rows, bad)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *[("tol", "small"), ("tol", True), ("failure_probability", None), ("max_passes", True)],
+        *[("center", "no"), ("center", None), ("sample_weight", np.full(50, 1 + 5j))],
+        ("scale", np.full(6, 1 + 5j)),
+    ],
+)
+def test_invalid_options_of_certify_are_named(name, value):
+    rows = np.random.default_rng(0).normal(size=(50, 6))
+    with pytest.raises(ValueError, match=f"`{name}`"):
+        certify(rows, np.eye(6)[:2], **{name: value})
