@@ -287,3 +287,17 @@ def test_components_that_explain_everything_leave_one_test():
     rows = np.random.default_rng(0).normal(size=(50, 3)) * [3, 2, 1]
     found = outliers(PrimedPCA(3).fit(rows), rows)
     np.testing.assert_array_equal(found.p_value, found.p_t2)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e200])
+def test_rows_that_have_no_statistics_are_refused(value):
+    # A p-value of NaN is below no level, so that such a row would never be reported.
+    rows = np.random.default_rng(0).normal(size=(50, 4))
+    pca = PrimedPCA(2).fit(rows)
+    rows[3, 1] = value
+    for ask in (statistics, outliers):
+        with pytest.raises(ValueError, match=r"non-finite|exceed the range"):
+            ask(pca, rows)
+    for ask in (pca.score, pca.score_samples, pca.contributions):
+        with pytest.raises(ValueError, match=r"non-finite|exceed the range"):
+            ask(rows)

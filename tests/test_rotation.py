@@ -85,3 +85,20 @@ def test_bad_loadings_are_refused():
         varimax(np.full((3, 2), np.nan))
     with pytest.raises(ValueError, match="`power`=0 must be"):
         promax(np.eye(3), power=0)
+
+
+@pytest.mark.parametrize("rotate", [varimax, promax])
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("power", [-1000, -540, -270, 270, 540, 1000])
+def test_the_unit_does_not_change_the_rotation(rotate, normalize, power):
+    # The fourth powers of 2^-270 underflow, and those of 2^270 overflow.
+    loadings = np.random.default_rng(0).normal(size=(8, 3))
+    one = rotate(loadings, normalize=normalize)
+    other = rotate(loadings * 2.0**power, normalize=normalize)
+    np.testing.assert_allclose(other.loadings / 2.0**power, one.loadings, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(other.correlations, one.correlations, rtol=1e-10, atol=1e-12)
+
+
+def test_complex_loadings_are_refused():
+    with pytest.raises(ValueError, match="complex"):
+        varimax(np.eye(3) * 1j)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.datasets import load_wine
 
 from primedpca import PrimedPCA, estimator
@@ -102,3 +103,32 @@ def test_rows_that_are_seen_in_batches_are_transformed():
     pca.partial_fit(X[:300]).partial_fit(X[300:])
     true = (X - X.mean(axis=0)) @ pca.components_.T
     np.testing.assert_allclose(pca.transform(X[:2]), true[:2], rtol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "bool"])
+def test_out_of_whole_numbers_is_refused(dtype):
+    rows = np.random.default_rng(0).normal(size=(20, 4))
+    out = np.zeros((20, 2), dtype)
+    with pytest.raises(TypeError, match="truncate"):
+        PrimedPCA(2).fit(rows).transform(rows, out=out)
+    assert not out.any()
+
+
+def test_inverse_transform_of_other_types():
+    torch = pytest.importorskip("torch")
+    rows = np.random.default_rng(0).normal(size=(20, 4))
+    pca = PrimedPCA(2).fit(rows)
+    scores = np.round(pca.transform(rows) * 8)
+    wanted = pca.inverse_transform(scores)
+    for dtype in (torch.float32, torch.float64, torch.int64):
+        back = pca.inverse_transform(torch.tensor(scores).to(dtype))
+        assert back.dtype == torch.float64
+        np.testing.assert_allclose(back.numpy(), wanted)
+    np.testing.assert_allclose(pca.inverse_transform(scores.astype(object)), wanted)
+    np.testing.assert_allclose(pca.inverse_transform(np.ma.array(scores)), wanted)
+    single = PrimedPCA(2).fit(rows.astype(np.float32))
+    assert single.inverse_transform(scores.astype(np.float32)).dtype == np.float32
+    masked = np.ma.array(scores, mask=scores > 0)
+    for bad in (scores * 1j, masked, np.full((3, 2), "a"), sparse.csr_matrix(scores)):
+        with pytest.raises(ValueError, match="`X`"):
+            pca.inverse_transform(bad)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from copy import copy
 from functools import partial
 from operator import attrgetter
@@ -17,7 +18,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import validation
 
 from primedpca import rotation as rotations
-from primedpca._core.arrays import check_python_numbers, is_dense, is_sparse, namespace, to_numpy
+from primedpca._core.arrays import (
+    as_real,
+    check_python_numbers,
+    is_dense,
+    is_sparse,
+    namespace,
+    to_numpy,
+)
 from primedpca._core.orthonormal import centred_product, orthonormalise
 from primedpca._core.parameters import (
     DEFAULT,
@@ -59,6 +67,8 @@ __all__ = ["PrimedPCA", "load"]
 
 PARAMETERS = ("n_components", *DEFAULTS)
 values_of = attrgetter(*PARAMETERS)
+#: What a fit stores before it has read the data.
+ABOUT_DATA = ("n_features_in_", "feature_names_in_", "_frames", "history_", "plan_")
 #: Arrays of new rows up to this size are transformed without the engine.
 SMALL_BYTES = 2**25
 
@@ -258,7 +268,7 @@ class PrimedPCA(
         -------
         PrimedPCA
         """
-        with lock_of(self), together(self.engine, "a fit"):
+        with lock_of(self), together(self.engine, "a fit"), self._unchanged_by_errors():
             return self._fit(X, y, sample_weight)
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> PrimedPCA:  # noqa: N803
@@ -319,6 +329,21 @@ class PrimedPCA(
             self._keep(fit() if session is None else session.solution(fit), data, guess)
         return self
 
+    @contextmanager
+    def _unchanged_by_errors(self) -> Iterator[None]:
+        """Context in which an error leaves what is known of earlier data as it was.
+
+        Otherwise a fitted model would have the columns of data that were refused.
+        """
+        before = {name: self.__dict__[name] for name in ABOUT_DATA if name in self.__dict__}
+        try:
+            yield
+        except BaseException:
+            for name in ABOUT_DATA:
+                self.__dict__.pop(name, None)
+            self.__dict__.update(before)
+            raise
+
     def _options(self) -> dict[str, Any]:
         """The parameters by name, from attributes: a subclass may have a signature of its own."""
         return dict(zip(PARAMETERS, values_of(self), strict=True))
@@ -345,7 +370,7 @@ class PrimedPCA(
         self.status_, self.n_passes_ = solution.status, solution.passes
         self.converged_, proof = solution.converged, solution.certificate
         self.history_, self.certificate_ = solution.history, proof
-        self.angle_bounds_: Any = None if proof is None else proof.angle_bounds
+        self.angle_bounds_: Any = None if proof is None else proof.angle_bounds.copy()
         if solution.warns:
             self._warn(solution.shortfall(self.tol))
 
@@ -451,7 +476,9 @@ class PrimedPCA(
             Of the library and on the device of ``X``.
         """
         self._check_fitted()
-        scores = X if is_dense(X) else np.asarray(X)
+        floats = getattr(getattr(X, "dtype", None), "kind", "f") == "f"  # others have no `kind`
+        plain = is_dense(X) and floats and not isinstance(X, np.ma.MaskedArray)
+        scores = X if plain else as_real(X, "X")
         if len(scores.shape) != 2 or scores.shape[1] != self.n_components_:
             wanted = f"(n_samples, n_components_={self.n_components_})"
             raise ValueError(f"`X` must have shape {wanted}, got {tuple(scores.shape)}.")
@@ -459,7 +486,10 @@ class PrimedPCA(
         back = weights if self.scale_ is None else weights * self.scale_
         xp = namespace(scores)
         where = {"device": scores.device} if hasattr(scores, "device") and xp is not np else {}
-        return scores @ xp.asarray(back, **where) + xp.asarray(self.mean_, **where)
+        parts = scores, xp.asarray(back, **where), xp.asarray(self.mean_, **where)
+        kind = xp.result_type(*parts)  # some libraries multiply only arrays of one type
+        scores, back, mean = (xp.astype(part, kind, copy=False) for part in parts)
+        return scores @ back + mean
 
     def _check_fitted(self) -> None:
         validation.check_is_fitted(self)
@@ -670,7 +700,8 @@ class PrimedPCA(
         PrimedPCA
             Itself.  After an error it is as it was before the call.
         """
-        with lock_of(self):  # rows of two threads, one batch after the other
+        # Rows of two threads are added one batch after the other.
+        with lock_of(self), self._unchanged_by_errors():
             options = self._options()
             check_options(options)
             stream.check_source(None, options)
@@ -680,9 +711,12 @@ class PrimedPCA(
             k = stream.component_count(self.n_components, source.shape[1])
             known = known or stream.empty_stream(source.shape[1], k, options)
             stream.check_unchanged(known, k, options)
+            if known.rows:
+                stream.check_map(vars(self).get("map_"), source.traits.map_name)
             weights = stream.as_weights(sample_weight, source.shape[0])
             self._set_stream(stream.taken_in(known, source, weights, self.center))
             self.map_ = source.traits.map_name
+            self._stream_components = k
         return self
 
     def merge(self, other: Any) -> PrimedPCA:
@@ -699,12 +733,15 @@ class PrimedPCA(
             Itself, as after the rows of both, with the sketch in its own size.
         """
         with lock_of(self):
+            if not isinstance(other, PrimedPCA):
+                raise TypeError(f"`other` is a {type(other).__name__}. Pass a PrimedPCA.")
             mine, theirs = (vars(model).get("stream_") for model in (self, other))
             if mine is None or theirs is None:
                 raise ValueError("merging needs sketches. Call `partial_fit` on both first.")
             one, two = (vars(model).get("feature_names_in_") for model in (self, other))
             if one is not None and two is not None and not np.array_equal(one, two):
                 raise ValueError("the models have different `feature_names_in_`. Rename columns.")
+            stream.check_map(vars(self).get("map_"), vars(other).get("map_"))
             self._set_stream(stream.merged(mine, theirs))
         return self
 
@@ -719,7 +756,9 @@ class PrimedPCA(
             with lock_of(self):  # or they might be those of an earlier stream
                 if name not in self.__dict__:
                     proven = self.certificate != "none"
-                    found = stream.fitted_by(self.stream_, self.n_components, self.tol, proven)
+                    # As of the last batch: a later `n_components` may suit `fit` only.
+                    k = vars(self).get("_stream_components", self.n_components)
+                    found = stream.fitted_by(self.stream_, k, self.tol, proven)
                     self.__dict__.update(found)
                 return self.__dict__[name]
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from primedpca._core.arrays import to_numpy
+from primedpca._core.arrays import as_real
 from primedpca._operator.operator import Centred
 from primedpca._operator.scaling import in_unit_of_data
 
@@ -130,7 +130,7 @@ def _pair(components: Any, reference: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _units(rows: Any) -> np.ndarray:
-    values = np.atleast_2d(to_numpy(rows)).astype(np.float64)
+    values = np.atleast_2d(as_real(rows, "components"))
     peak = np.abs(values).max(axis=1, keepdims=True)
     if not (np.isfinite(peak).all() and (peak > 0).all()):
         raise ValueError("components must be finite and not zero. Remove such rows.")

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from primedpca._core.arrays import as_real
+
 __all__ = ["Rotation", "promax", "varimax"]
 
 SWEEPS = 200  # over all pairs; about ten suffice
@@ -72,8 +74,8 @@ def varimax(loadings: Any, *, normalize: bool = True) -> Rotation:
     >>> bool(np.allclose(varimax(simple @ turn).loadings, simple))
     True
     """
-    given = _checked(loadings)
-    return _sorted(given, _turned(_rows(given, normalize)), np.eye(given.shape[1]))
+    given, unit = _checked(loadings)
+    return _sorted(given, unit, _turned(_rows(given, normalize)), np.eye(given.shape[1]))
 
 
 def promax(loadings: Any, *, power: float = 4.0, normalize: bool = True) -> Rotation:
@@ -102,7 +104,7 @@ def promax(loadings: Any, *, power: float = 4.0, normalize: bool = True) -> Rota
     """
     if not power >= 1:
         raise ValueError(f"`power`={power!r} must be a number of at least 1, such as 4.")
-    given = _checked(loadings)
+    given, unit = _checked(loadings)
     rows = _rows(given, normalize)
     first = _turned(rows)
     simple = rows @ first
@@ -111,22 +113,28 @@ def promax(loadings: Any, *, power: float = 4.0, normalize: bool = True) -> Rota
     # Scores turn by the inverse transpose: this scale gives them unit variance.
     turn = turn * np.linalg.norm(np.linalg.pinv(turn), axis=1)
     inverse = np.linalg.pinv(turn)
-    return _sorted(given, first @ turn, inverse @ inverse.T)
+    return _sorted(given, unit, first @ turn, inverse @ inverse.T)
 
 
-def _checked(loadings: Any) -> np.ndarray:
-    given = np.asarray(loadings, dtype=np.float64)
+def _checked(loadings: Any) -> tuple[np.ndarray, float]:
+    """Return the loadings in a unit in which their powers stay in range, and this unit."""
+    given = as_real(loadings, "loadings")
     if given.ndim != 2 or 0 in given.shape:
         raise ValueError(f"`loadings` must have shape (d > 0, k > 0), got {given.shape}.")
     if not np.isfinite(given).all():
         raise ValueError("`loadings` has a non-finite value. Use the loadings of a fitted model.")
-    return given
+    unit = 2.0 ** (math.frexp(float(np.abs(given).max()))[1] - 1)  # division by it is exact
+    return given / unit, unit
 
 
 def _rows(given: np.ndarray, normalize: bool) -> np.ndarray:
     """Return the rows, with length 1 if ``normalize``; rows of zeros stay as they are."""
+    if not normalize:
+        return given
+    peaks = np.abs(given).max(axis=1, keepdims=True)
+    given = given / np.where(peaks > 0, peaks, 1.0)  # squares of small rows would underflow
     lengths = np.linalg.norm(given, axis=1, keepdims=True)
-    return given / np.where((lengths > 0) & normalize, lengths, 1.0)
+    return given / np.where(lengths > 0, lengths, 1.0)
 
 
 def _turned(rows: np.ndarray) -> np.ndarray:
@@ -156,11 +164,13 @@ def _best_angle(x: np.ndarray, y: np.ndarray) -> float:
     return 0.0 if math.hypot(across, along) < 1e-300 else math.atan2(across, along) / 4
 
 
-def _sorted(given: np.ndarray, matrix: np.ndarray, correlations: np.ndarray) -> Rotation:
+def _sorted(
+    given: np.ndarray, unit: float, matrix: np.ndarray, correlations: np.ndarray
+) -> Rotation:
     """Sort components by their sums of squares and make the sum of their loadings positive."""
     turned = given @ matrix
     order = np.argsort(-np.sum(turned**2, axis=0), kind="stable")
     signs = np.where(turned[:, order].sum(axis=0) < 0, -1.0, 1.0)
     both = np.outer(signs, signs)
     correlations = correlations[order][:, order] * both
-    return Rotation(turned[:, order] * signs, matrix[:, order] * signs, correlations)
+    return Rotation(turned[:, order] * signs * unit, matrix[:, order] * signs, correlations)

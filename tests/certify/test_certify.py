@@ -424,3 +424,26 @@ def test_a_certificate_of_left_vectors_holds_for_their_images():
         assert (angles(images.T, right.T[:k]) <= found.angle_bounds).all()
         assert subspace_angles(images[:, 1:4], right[:, 1:4])[0] <= found.clusters[0].angle_bound
         assert (found.angle_bounds[:3] < 100 * bounds[:3].max()).all()
+
+
+def test_components_that_are_not_real_numbers_are_refused():
+    rows = np.random.default_rng(0).normal(size=(50, 6))
+    good = np.linalg.svd(rows - rows.mean(0))[2][:3]
+    masked = np.ma.array(good, mask=np.eye(3, 6))
+    for bad in (good * (1 + 0j), masked, sp.csr_matrix(good), good[:0], "components.npy"):
+        with pytest.raises(ValueError, match="`components`"):
+            certify(rows, bad)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *[("tol", "small"), ("tol", True), ("failure_probability", None), ("max_passes", True)],
+        *[("center", "no"), ("center", None), ("sample_weight", np.full(50, 1 + 5j))],
+        ("scale", np.full(6, 1 + 5j)),
+    ],
+)
+def test_invalid_options_of_certify_are_named(name, value):
+    rows = np.random.default_rng(0).normal(size=(50, 6))
+    with pytest.raises(ValueError, match=f"`{name}`"):
+        certify(rows, np.eye(6)[:2], **{name: value})

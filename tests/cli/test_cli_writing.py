@@ -89,3 +89,19 @@ def test_beside_what_is_read_may_be_written(folder, tmp_path):
     line = f"report {tmp_path}/m.safetensors {folder}/tables -o {page}"
     assert primedpca(*line.split()).returncode == 0
     assert primedpca(*line.split(), "--force").returncode == 0
+
+
+@pytest.mark.parametrize("option", ["-o", "--report"])
+@pytest.mark.parametrize("place", ["kept", "kept/inside"])
+def test_nothing_is_written_into_a_checkpoint(tmp_path, option, place):
+    # A fit would end with a model that cannot be written, or a folder that cannot be resumed.
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(30, 4)))
+    suffix = {"-o": ".safetensors", "--report": ".html"}[option]
+    folder = tmp_path / ("kept" + suffix * (place == "kept"))
+    path = folder if place == "kept" else folder / f"inside{suffix}"
+    path.parent.mkdir(exist_ok=True)
+    command = ["fit", tmp_path / "x.npy", "-k", "1", "--checkpoint", folder, option, path]
+    done = primedpca(*command)
+    assert done.returncode == 1
+    assert "is inside `--checkpoint`" in done.stderr
+    assert not path.exists()

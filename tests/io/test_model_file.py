@@ -216,3 +216,8 @@ def test_scikit_learns_pca_does_the_same(options):
         assert model.components_.any()
     with pytest.raises(Exception, match="not fitted"):
         PrimedPCA().to_sklearn()
+
+
+def test_a_zero_byte_in_a_path_is_named():
+    with pytest.raises(ValueError, match=r"'a\\x00b' is not a path"):
+        load("a\0b")

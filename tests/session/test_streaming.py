@@ -12,8 +12,9 @@ import scipy.sparse as sp
 import torch
 from sklearn.base import clone
 from sklearn.decomposition import PCA, IncrementalPCA
+from sklearn.exceptions import NotFittedError
 
-from primedpca import PrimedPCA, load
+from primedpca import PrimedPCA, as_source, load
 from primedpca.priming import FrequentDirections
 from primedpca.result import Status
 
@@ -373,3 +374,48 @@ def test_weights_that_add_up_to_one():
     with pytest.raises(ValueError, match="adds up to 1; weights count rows"):
         PrimedPCA(2).fit(X, sample_weight=weight)
     assert PrimedPCA(2).partial_fit(X, sample_weight=weight).n_components_ == 0
+
+
+def test_an_error_leaves_the_columns_of_the_model_as_they_were():
+    good = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 4)), columns=list("abcd"))
+    bad = pd.DataFrame(np.full((30, 3), np.nan), columns=list("xyz"))
+    for first in ("fit", "partial_fit"):
+        for second in ("fit", "partial_fit"):
+            pca = getattr(PrimedPCA(2), first)(good)
+            scores = pca.transform(good)
+            with pytest.raises(ValueError):
+                getattr(pca, second)(bad)
+            assert pca.n_features_in_ == 4
+            assert list(pca.feature_names_in_) == list("abcd")
+            np.testing.assert_array_equal(pca.transform(good), scores)
+            assert getattr(pca, first)(good).n_samples_ == (30 if first == "fit" else 60)
+    pca = PrimedPCA(2)
+    with pytest.raises(ValueError):
+        pca.fit(bad)
+    with pytest.raises(NotFittedError):
+        pca.transform(good)
+
+
+def test_rows_with_different_maps_are_not_mixed():
+    rows = np.random.default_rng(0).random((30, 4))
+    mapped = as_source(rows, map=np.log1p)
+    for first, second in ((rows, mapped), (mapped, rows)):
+        pca = PrimedPCA(2).partial_fit(first)
+        with pytest.raises(ValueError, match="the map <log1p>"):
+            pca.partial_fit(second)
+        with pytest.raises(ValueError, match="the map <log1p>"):
+            pca.merge(PrimedPCA(2).partial_fit(second))
+        assert pca.partial_fit(first).n_samples_ == 60
+
+
+@pytest.mark.parametrize("later", [0.5, "mle", 1])
+def test_the_number_of_components_is_that_of_the_last_batch(later):
+    rows = np.random.default_rng(0).normal(size=(30, 4))
+    pca = PrimedPCA(2).partial_fit(rows).set_params(n_components=later)
+    assert pca.components_.shape == (2, 4)
+    assert pca.set_params(warm_start=True).fit(rows).status_.name == "CERTIFIED"
+
+
+def test_only_models_are_merged():
+    with pytest.raises(TypeError, match="Pass a PrimedPCA"):
+        PrimedPCA(2).partial_fit(np.eye(4)).merge(3)

@@ -818,3 +818,24 @@ def test_arrays_of_two_megabytes_are_cut_into_an_even_number_of_blocks(megabytes
         assert max(sizes) - min(sizes) <= 1
         assert max(sizes) * 50 * np.dtype(dtype).itemsize <= 2**22
         assert len(sizes) == 1 if megabytes == 1 else len(sizes) % 2 == 0
+
+
+def test_integers_of_128_bits_are_not_rounded():
+    pl = pytest.importorskip("polars")
+    if not hasattr(pl, "Int128"):
+        pytest.skip("polars has no Int128")
+    rows = {"b": np.random.default_rng(0).normal(size=20)}
+    far = [2**70 + i for i in range(20)]
+    with pytest.raises(ValueError, match="column 'a' holds 1180591620717411303425"):
+        PrimedPCA(1).fit(pl.DataFrame({"a": pl.Series(far, dtype=pl.Int128), **rows}))
+    near = pl.DataFrame({"a": pl.Series(range(20), dtype=pl.Int128), **rows})
+    assert PrimedPCA(1).fit(near).explained_variance_[0] == pytest.approx(35, rel=0.01)
+
+
+def test_sparse_frames_with_another_fill_value():
+    pd = pytest.importorskip("pandas")
+    rows = np.random.default_rng(0).normal(size=(30, 4))
+    wanted = PrimedPCA(2).fit(rows).explained_variance_
+    for fill in (np.nan, 1.0, 0.0):
+        frame = pd.DataFrame(rows, columns=list("abcd")).astype(pd.SparseDtype("float", fill))
+        np.testing.assert_allclose(PrimedPCA(2).fit(frame).explained_variance_, wanted)

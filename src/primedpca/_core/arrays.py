@@ -21,6 +21,7 @@ __all__ = [
     "Block",
     "InexactError",
     "Like",
+    "as_real",
     "check_python_numbers",
     "check_whole_numbers",
     "describe",
@@ -172,6 +173,30 @@ def to_numpy(x: Array) -> np.ndarray:
     if is_torch_array(x):
         return np.asarray(x.detach().cpu())
     return np.asarray(x.get() if is_cupy_array(x) else x)
+
+
+def as_real(values: Any, name: str) -> np.ndarray:
+    """Return real numbers given by the user as a new array in float64.
+
+    A cast alone would drop imaginary parts and read masked entries.
+
+    Parameters
+    ----------
+    values : array-like
+    name : str
+        Name of the values in messages, such as ``"sample_weight"``.
+    """
+    if is_sparse(values):
+        raise ValueError(f"`{name}` is a sparse matrix. Pass it as a dense array: `toarray()`.")
+    if np.ma.is_masked(values):
+        raise ValueError(f"`{name}` has masked entries. Fill them, or leave them out.")
+    found = to_numpy(values)
+    if found.dtype.kind == "c":
+        raise ValueError(f"`{name}` holds complex numbers. Pass real numbers.")
+    try:
+        return found.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"`{name}` must hold numbers: {error}. Convert them.") from error
 
 
 def subtract_outer(z: Array, u: Array, v: Array) -> None:

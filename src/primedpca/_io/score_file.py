@@ -52,6 +52,8 @@ def write_into(out: Any, scores: Any) -> Any:
     found, wanted = tuple(getattr(out, "shape", ())), tuple(scores.shape)
     if found != wanted:
         raise ValueError(f"`out` must be an array of shape {wanted}, got {found or repr(out)}.")
+    if isinstance(out, np.ndarray) and not np.can_cast(scores.dtype, out.dtype, "same_kind"):
+        raise TypeError(f"`out` has dtype {out.dtype}, which would truncate scores. Use a float.")
     out[...] = scores
     return out
 

@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
+import numpy as np
+
 from primedpca._core.notebook import InPlace, in_notebook
 from primedpca._model.attributes import attributes
 from primedpca._model.notebook_html import progress_html
@@ -62,11 +64,13 @@ def watched(
         context.call_on_fit_task_begin(estimator=model, **about)
 
     speaker = _speaker(model) if speaks and model.verbose else None
+    shown: list[Record] = []  # copies: the fit decides by its own rows
 
     def tell(history: list[Record], find: Find) -> bool:
-        model.history_ = history  # callbacks read it from the model
+        shown.extend(map(_copied, history[len(shown) :]))
+        model.history_ = shown  # callbacks read it from the model
         if speaker is not None:
-            speaker(history[-1], "")
+            speaker(_copied(history[-1]), "")
         if context is None:
             return False
         passed = context.subcontext(task_name="pass")
@@ -92,6 +96,14 @@ def watched(
     if context is not None:
         fitted = {name: value for name, value in vars(model).items() if name.endswith("_")}
         context.call_on_fit_task_end(estimator=model, reconstruction_attributes=fitted, **about)
+
+
+def _copied(row: Record) -> Record:
+    """Return a copy of a row of the history that shares no array with it."""
+    return {
+        name: value.copy() if isinstance(value, np.ndarray) else value
+        for name, value in row.items()
+    }
 
 
 def _speaker(model: Any) -> Callable[[Record | None, Any], None]:

@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 
 from primedpca._certify.sketch_bounds import sketch_certificate
-from primedpca._core.arrays import check_whole_numbers, is_sparse, to_numpy, work_dtype
+from primedpca._core.arrays import (
+    as_real,
+    check_whole_numbers,
+    is_sparse,
+    to_numpy,
+    work_dtype,
+)
 from primedpca._core.parameters import is_whole
 from primedpca._core.process import keep_freed, one_blas_thread
 from primedpca._core.units import as_bytes
@@ -132,12 +138,21 @@ def check_unchanged(known: Stream, k: int, parameters: Mapping[str, Any]) -> Non
     raise ValueError(f"{words}. Restore the earlier value, or start with a new model.")
 
 
+def check_map(known: str | None, found: str | None) -> None:
+    """Raise ValueError if rows to be added went through another map than those before them."""
+    if known != found:
+        before, now = ("no map" if name is None else f"the map {name}" for name in (known, found))
+        raise ValueError(
+            f"The rows have {now}, but those before them had {before}. Use the same for all rows."
+        )
+
+
 def _kinds(known: Stream) -> tuple[bool, bool]:
     return (False, False) if known.columns is None else known.columns[:2]
 
 
 def _as_scale(scale: Any) -> np.ndarray | None:
-    return None if scale is None or isinstance(scale, str) else to_numpy(scale).astype(np.float64)
+    return None if scale is None or isinstance(scale, str) else as_real(scale, "scale")
 
 
 def merged(one: Stream, other: Stream) -> Stream:
@@ -169,7 +184,9 @@ def merged(one: Stream, other: Stream) -> Stream:
     )
 
 
-def fitted_by(known: Stream, n_components: Any, tol: float, certified: bool) -> dict[str, Any]:
+def fitted_by(
+    known: Stream, n_components: int | None, tol: float, certified: bool
+) -> dict[str, Any]:
     """Return the fitted attributes after the rows so far; the stream itself is not changed.
 
     Parameters
@@ -205,7 +222,7 @@ def fitted_by(known: Stream, n_components: Any, tol: float, certified: bool) -> 
         "status_": Status.CERTIFIED if proven else Status.STREAMED,
         "converged_": proven,
         "certificate_": proof if certified else None,
-        "angle_bounds_": proof.angle_bounds if certified else None,
+        "angle_bounds_": proof.angle_bounds.copy() if certified else None,
         "n_passes_": 1.0,
         "where_": "this machine",
         "history_": [],
@@ -355,7 +372,7 @@ def as_weights(sample_weight: Any, n: int) -> np.ndarray | None:
     """
     if sample_weight is None:
         return None
-    weights = to_numpy(sample_weight).astype(np.float64)
+    weights = as_real(sample_weight, "sample_weight")
     if weights.shape != (n,) or not (np.isfinite(weights) & (weights >= 0)).all():
         words = f"must be {n} finite numbers of at least 0, got shape {weights.shape}"
         raise ValueError(f"`sample_weight` {words}. Use 0 to leave a row out.")

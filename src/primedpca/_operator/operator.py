@@ -143,6 +143,8 @@ class Centred:
     ) -> None:
         if missing not in ("error", "mean"):
             raise ValueError(f"`missing`={missing!r} must be 'error' or 'mean'.")
+        if not isinstance(center, (bool, np.bool_)):
+            raise ValueError(f"`center`={center!r} must be True or False.")
         given = as_source(x)
         traits = given.traits
         engine = as_engine(traits.client() if engine is None else engine)
@@ -319,13 +321,17 @@ class Centred:
         return self.narrow(y)
 
     def scores_and_squares(self, vectors: Array) -> tuple[Array, Array]:
-        """Return ``M V``, ``(n, p)``, and the squared row norms of ``M``, ``(n,)``: one pass."""
+        """Return ``M V``, ``(n, p)``, and the squared row norms of ``M``, ``(n,)``: one pass.
+
+        Raise ValueError if a row has a non-finite value, or one whose square overflows.
+        """
         offset = self.learn().offset
         operands = {"vectors": vectors, "axis": self.source.axis, "squares": True}
         parts, _ = self._pass(kernels.forward, **operands)
         y, squares = parts.stacks or parts.sums
         if offset is not None:
             y = y - self._row_roots()[:, None] * wide_dot(offset, vectors)
+        self.check_finite(squares)  # a non-finite value of a row reaches its norm
         return self.narrow(y), squares
 
     def adjoint(self, left: Array) -> Array:

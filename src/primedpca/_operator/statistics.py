@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from primedpca._core.arrays import (
+    as_real,
     dtype_name,
     is_device_sparse,
     namespace,
@@ -121,7 +122,7 @@ def before_any_pass(like: Like, scale: Any) -> Frame:
                 f"`scale`={scale!r} must be None, 'std' or an array with one number per column."
             )
         return Frame()
-    given = to_numpy(scale).astype(np.float64)
+    given = as_real(scale, "scale")
     with np.errstate(over="ignore", under="ignore"):
         values = like.asarray(given)
     if values.shape != (like.n_features,):
@@ -152,10 +153,7 @@ def roots_of(weight: Any, n: int, like: Like) -> tuple[Array, float, float]:
     Weights and their sum are divided by the unit, a power of four.  The unit is 1 unless the sum
     is so large that subtracting 1 does not change it; then weighted squares might overflow.
     """
-    try:
-        values = to_numpy(weight).astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"`sample_weight` must hold numbers: {error}. Convert them.") from error
+    values = as_real(weight, "sample_weight")
     if values.shape != (n,):
         raise ValueError(
             f"`sample_weight` has shape {values.shape}, but `X` has {n} rows. Give one weight "

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 
 from primedpca._certify.certifiers import ProbeCertifier, Proof
 from primedpca._certify.given import GivenCertifier
-from primedpca._core.arrays import to_numpy
+from primedpca._core.arrays import as_real, to_numpy
 from primedpca._core.orthonormal import complete
-from primedpca._core.parameters import DEFAULT, as_seed
+from primedpca._core.parameters import DEFAULT, as_seed, is_real, is_whole
 from primedpca._core.process import one_blas_thread
 from primedpca._operator.operator import Centred
 from primedpca._planning.plan import make_plan
@@ -88,11 +87,11 @@ def certify(
     0
     """
     # Written so that NaN fails, too: every comparison with NaN is false.
-    if tol is not None and not 0 < tol < math.pi / 2:
+    if tol is not None and not (is_real(tol) and 0 < tol < math.pi / 2):
         raise ValueError(f"`tol`={tol!r} must be an angle in radians, above 0 and below pi/2.")
-    if not 0 <= failure_probability < 1:
+    if not (is_real(failure_probability) and 0 <= failure_probability < 1):
         raise ValueError(f"`failure_probability`={failure_probability!r} must lie in [0, 1).")
-    if not isinstance(max_passes, Integral) or max_passes < 1:
+    if not is_whole(max_passes) or max_passes < 1:
         raise ValueError(f"`max_passes`={max_passes!r} must be a whole number, at least 1.")
     if "float64" in preparation:
         raise TypeError(
@@ -282,13 +281,15 @@ def _check_components(components: Any, data: Centred) -> tuple[Array, np.ndarray
     """Return valid components as columns of unit length, ``(d, k)``, and their inner products."""
     if hasattr(components, "components_"):
         raise TypeError("`components` is a fitted model. Pass its `components_` instead.")
-    values = to_numpy(components).astype(np.float64)
+    values = as_real(components, "components")
     if values.ndim != 2 or values.shape[1] != data.shape[1]:
         raise ValueError(
             f"`components` have shape {values.shape}, but `X` has {data.shape[1]} features. Pass "
             "one row for each component"
             + ("." if values.shape[:1] != data.shape[1:] else ": transpose them.")
         )
+    if not values.size:
+        raise ValueError("`components` has no rows. Pass one row for each component.")
     own = values @ values.T
     off = float(np.abs(own - np.eye(values.shape[0])).max())
     if not off <= 1e-4:

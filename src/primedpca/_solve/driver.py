@@ -399,7 +399,7 @@ class _Fit:
             if proof is None and variances is not None and variances.size:
                 row["variances"] = in_unit_of_data(self.data, variances[:k])
         if proof is not None and proof.evidence is not None:
-            row["angle_bounds"] = proof.certificate.angle_bounds
+            row["angle_bounds"] = proof.certificate.angle_bounds.copy()  # rows may be changed
             row["counted_bounds"] = proof.certificate.counted_bounds()
             found = proof.evidence.values[: proof.certificate.angle_bounds.size]
             row["variances"] = in_unit_of_data(self.wide, found)

@@ -140,6 +140,16 @@ def check_outside(path: Path, option: str, *inputs: str | Path) -> None:
             raise ValueError(f"`{option}` {path} is inside {part}, an input. Name another place.")
 
 
+def check_beside(folder: Path, named: Mapping[str, Path | None]) -> None:
+    """Check that no output is, or lies in, the folder of a checkpoint, which holds nothing else."""
+    whole = os.path.realpath(folder)
+    for option, path in named.items():
+        if path is not None and Path(os.path.realpath(path)).is_relative_to(whole):
+            raise ValueError(
+                f"`{option}` {path} is inside `--checkpoint` {folder}. Name another place."
+            )
+
+
 def _files_of(*inputs: str | Path) -> Iterator[Path]:
     """Yield the files of DATA and models: a file or folder, or those of a pattern or a set."""
     from primedpca.sources.files.common import split_part

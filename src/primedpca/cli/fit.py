@@ -61,11 +61,13 @@ def _checked_source(data: str, options: opt.FitOptions) -> Any:
     """Check that all outputs can be written, before anything is read, and open DATA."""
     out, report = options.out, options.report
     start = [] if options.warm_start is None else [options.warm_start]
-    files.check_outputs({"-o": out, "--report": report}, options.force, data, *start)
+    outputs = {"-o": out, "--report": report}
+    files.check_outputs(outputs, options.force, data, *start)
     if out is not None and out.suffix != files.MODEL:
         raise ValueError(f"`-o` {out} must end in {files.MODEL} (transform writes scores).")
     if options.checkpoint is not None:  # the fit checks the folder itself
         files.check_outside(options.checkpoint, "--checkpoint", data)
+        files.check_beside(options.checkpoint, outputs)
     if report is not None:
         files.check_page(report)
     return files.open_data(data, options)

@@ -64,6 +64,8 @@ def open_regular(path: Path) -> BinaryIO:
         handle = os.open(name, FLAGS)
     except OSError as error:
         raise _told(name, error) from None
+    except ValueError as error:  # a zero byte
+        raise ValueError(f"{name!r} is not a path: {error}. Correct it.") from None
     try:
         _check_mode(name, os.fstat(handle).st_mode)
         if hasattr(os, "set_blocking"):  # not on Windows before Python 3.12

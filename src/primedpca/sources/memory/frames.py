@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from primedpca._core.arrays import check_whole_numbers
+from primedpca._core.arrays import check_python_numbers, check_whole_numbers
 from primedpca.sources.base import MemorySource, needed
 from primedpca.sources.column_choice import chosen_names, warn_left_out
 from primedpca.sources.memory.dense import DenseSource
@@ -73,7 +73,8 @@ def frame_source(
         x = _taken(x, [name for name in column_names(x) if name not in text]) if text else x
     names = column_names(x)
     sparse = [hasattr(dtype, "fill_value") for dtype in getattr(x, "dtypes", ())]
-    if sparse and all(sparse):
+    # Only zeros can be left out; other fill values, such as the NaN of pandas, are stored.
+    if sparse and all(sparse) and all(dtype.fill_value == 0 for dtype in x.dtypes):
         source: MemorySource = SparseSource(x.sparse.to_coo())
     else:
         source = DenseSource(_values_of(x, names, any(sparse)))
@@ -150,4 +151,7 @@ def _values_of(x: Any, names: list[Any], partly_sparse: bool) -> np.ndarray:
             if kind in (nw.Int64, nw.UInt64):
                 whole = frame.get_column(name).drop_nulls().to_numpy()
                 check_whole_numbers(whole, f"column {name!r}")
+            elif kind in (nw.Int128, nw.UInt128):  # NumPy has no such integers
+                whole = frame.get_column(name).drop_nulls().to_list()
+                check_python_numbers(whole, f"column {name!r}")
     return values
