@@ -335,13 +335,15 @@ class PrimedPCA(
 
         Otherwise a fitted model would have the columns of data that were refused.
         """
-        before = {name: self.__dict__[name] for name in ABOUT_DATA if name in self.__dict__}
+        fitted = self.__dict__
+        before = fitted.copy()
         try:
             yield
         except BaseException:
             for name in ABOUT_DATA:
-                self.__dict__.pop(name, None)
-            self.__dict__.update(before)
+                fitted.pop(name, None)
+                if name in before:
+                    fitted[name] = before[name]
             raise
 
     def _options(self) -> dict[str, Any]:

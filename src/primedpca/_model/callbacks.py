@@ -67,6 +67,8 @@ def watched(
     shown: list[Record] = []  # copies: the fit decides by its own rows
 
     def tell(history: list[Record], find: Find) -> bool:
+        if speaker is None and context is None:
+            return False
         shown.extend(map(_copied, history[len(shown) :]))
         model.history_ = shown  # callbacks read it from the model
         if speaker is not None:
