@@ -17,7 +17,7 @@ import numpy as np
 from numpy.polynomial import Polynomial
 
 from primedpca._certify.bounds import UNIT, rounding_of, spectral_norm
-from primedpca._core.arrays import to_numpy
+from primedpca._core.arrays import is_torch_array, to_numpy
 from primedpca._core.orthonormal import combine, inner_products, side_by_side
 from primedpca._operator.operator import Centred
 from primedpca.priming.block_krylov import KrylovState
@@ -244,7 +244,7 @@ class Riders:
         self.scale = like.asarray(2.0 ** -np.clip(np.frexp(peaks)[1], -1000, 1000))
         # In the arithmetic of the priming, at a third of the price: the tests show what it rounds.
         cast = xp.astype(image * self.scale, dtype)
-        blocks = side_by_side(self.basis)
+        blocks = side_by_side(self.basis) if is_torch_array(cast) else self.basis
         parts = [xp.astype(block.T @ cast, dtype, copy=False) for block in blocks]
         for block, part in zip(blocks, parts, strict=True):
             cast -= block @ part

@@ -345,12 +345,12 @@ def _factors(gram: np.ndarray, triangle: bool) -> tuple[np.ndarray, np.ndarray] 
 
 
 def side_by_side(blocks: tuple[Array, ...]) -> tuple[Array, ...]:
-    """Return blocks that are neighbouring columns of one tensor as one block, others unchanged.
+    """Return tensors that are neighbouring columns of one as one block, others unchanged.
 
     On a GPU every product has the price of a launch, however small it is.
     """
     first = blocks[0]
-    base = first._base if len(blocks) > 1 and is_torch_array(first) else None
+    base = first._base if len(blocks) > 1 else None
     if base is None:
         return blocks
     start = end = first.storage_offset() - base.storage_offset()
@@ -364,7 +364,7 @@ def side_by_side(blocks: tuple[Array, ...]) -> tuple[Array, ...]:
 
 def combine(blocks: tuple[Array, ...], turn: np.ndarray, like: Like) -> Array:
     """Return ``V turn``, ``(d, p)`` in the dtype of ``like``, from the blocks of ``V``."""
-    blocks, parts = side_by_side(blocks), []
+    blocks, parts = side_by_side(blocks) if is_torch_array(blocks[0]) else blocks, []
     for first, last in pairwise(_edges(blocks)):
         parts.append(like.asarray(np.ascontiguousarray(turn[first:last])))
     xp, shape = like.xp, (blocks[0].shape[0], turn.shape[1])
@@ -404,7 +404,7 @@ def multiplied(square: Array, vectors: Array) -> Array:
 
 def inner_products(blocks: tuple[Array, ...], side: Array) -> np.ndarray:
     """Return ``V^T X``, ``(m, p)`` in float64 on the host, from the blocks of ``V``."""
-    xp, blocks = namespace(side), side_by_side(blocks)
+    xp, blocks = namespace(side), side_by_side(blocks) if is_torch_array(side) else blocks
 
     def some(rows: slice) -> Array:
         wide = xp.astype(side[rows], xp.float64, copy=False)

@@ -217,6 +217,7 @@ class BlockKrylov(BasePriming):
             state = state._replace(square=data.narrow(square))
         width = min(self.block_size or state.n_directions, like.n_features)
         roomy = self._limit(state, like) >= chain.STEPS * width and not self.keep_images
+        roomy &= like.device != "cpu"  # NumPy's name of it
         if not (roomy and state.newest is None and chain.suits(like, width)):
             return state._replace(newest=self._first_block(state, data))
         if self.side == "right" or self.explicit:
