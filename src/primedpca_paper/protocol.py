@@ -78,7 +78,7 @@ QUICK_STEPS: dict[str, tuple[int, int]] = {
     "linear": (4000, 4000),
     "mnist": (1500, 1000),
     "cifar10": (1000, 100),
-    "nips": (500, 200),
+    "nips": (300, 200),
 }
 
 

@@ -68,7 +68,7 @@ def test_run_lengths():
         "linear": (4000, 4000),
         "mnist": (1500, 1000),
         "cifar10": (1000, 100),
-        "nips": (500, 200),
+        "nips": (300, 200),
     }
     for made, expected in ((Protocol.full(), lengths), (Protocol.shortened(), quick)):
         for name, (batches, passes) in expected.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,8 @@ def _panels(axes: Any, run: RunFolder) -> None:
     draw_streaks(axes[2], streaks, k)
     n, d = run.settings["shape"]
     titles = (
-        f"{run.settings['name']}: n = {n:,}, d = {d:,}",
+        # A name that is wider than its panel would run into the next title.
+        "\n".join(textwrap.wrap(f"{run.settings['name']}: n = {n:,}, d = {d:,}", 48)),
         "divided by the mean of the last five points",
         f"within {THRESHOLD_WORDS} of the certified components",
     )
