@@ -1,6 +1,7 @@
 """Settings and fixtures of all tests."""
 
 import os
+import signal
 import sys
 import tempfile
 import tomllib
@@ -25,6 +26,10 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     import scipy.linalg  # noqa: F401  (only a library that is loaded can be limited)
 
     threadpool_limits(1, user_api="blas")
+
+# A shell lets its background jobs ignore SIGINT, which some tests raise.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).parents[1]
 METADATA = tempfile.TemporaryDirectory(prefix="primedpca-")
