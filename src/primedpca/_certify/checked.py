@@ -29,8 +29,15 @@ from primedpca._certify.bounds import (
 )
 from primedpca._certify.certifiers import NoCertifier, Proof
 from primedpca._certify.checks import RIDES, Check, Findings, Riders
-from primedpca._core.arrays import dtype_name, to_numpy
-from primedpca._core.orthonormal import combine, complete, inner_products, orthonormalise
+from primedpca._core.arrays import dtype_name, namespace, to_numpy
+from primedpca._core.orthonormal import (
+    combine,
+    complete,
+    inner_products,
+    orthonormalise,
+    triangle,
+)
+from primedpca._operator.gpu_products import COLUMNS_WIDE
 from primedpca._operator.operator import Centred
 from primedpca._operator.scaling import decomposition
 from primedpca.priming import BlockKrylov
@@ -88,8 +95,6 @@ class Passengers:
         self.product: Array | None = None
         #: Whether the mean that float64 found can be used in the arithmetic of the priming.
         self.shared = False
-        # Where a pass costs no more than its columns: those of float64 cost more than twice.
-        self._apart = data.traits.in_memory and dtype_name(data.like.dtype) == "float32"
 
     @property
     def passes(self) -> float:
@@ -112,11 +117,24 @@ class Passengers:
         """Return ``M M^T U / n``."""
         return self._together(self.data.gram_product, left)
 
+    def _is_apart(self, width: int) -> bool:
+        """Whether the first ``width`` columns are cheaper in a pass of their own.
+
+        In memory a pass costs no more than its columns, and those of float64 more than twice.  A
+        GPU multiplies some of them in the time of one.
+        """
+        data = self.data
+        if not (data.traits.in_memory and dtype_name(data.like.dtype) == "float32"):
+            return False
+        there = not data.sparse and data.source.device not in (None, "cpu")
+        return not there or self.check.s + width > COLUMNS_WIDE
+
     def _together(self, multiply: Any, vectors: Array) -> Array:
         if self.check.z is None:
-            product = self.check.multiply(self.check.omega[:, :0] if self._apart else vectors)
+            apart = self._is_apart(vectors.shape[1])
+            product = self.check.multiply(self.check.omega[:, :0] if apart else vectors)
             self.shared = self.data.share(self.check.wide)
-            if self._apart and self.shared:
+            if apart and self.shared:
                 product = multiply(vectors)
                 # Rows of tiny weight may be too large for float32 in the unit of the others.
                 self.shared = bool(self.like.xp.all(self.like.xp.isfinite(product)))
@@ -579,7 +597,7 @@ class CheckedCertifier(NoCertifier):
         turn = data.like.asarray(y)
         vectors = basis @ turn
         rest = images @ turn - vectors * data.like.asarray(theta)
-        b = np.asarray(np.linalg.qr(to_numpy(rest), mode="r"))
+        b = triangle(rest)
         slip = UNIT * p * data.shape[1]  # of the vectors from orthonormal ones
         e = rounding_of(data, p, float(theta[0]) + spectral_norm(b), slip)
         found = Evidence(theta, b, _left_out(evidence, p), e, evidence.negligible)
@@ -772,8 +790,7 @@ def _left_out(evidence: Evidence, p: int) -> float:
 
 def _small(newest: Array, known: np.ndarray, rest: Array, these: np.ndarray) -> np.ndarray:
     """Return ``B`` with ``B^T B = R^T R`` for ``R = Q known``, where ``rest`` are some columns."""
-    both = np.concatenate([to_numpy(newest), to_numpy(rest)], axis=1)
-    r = np.asarray(np.linalg.qr(both, mode="r"))
+    r = triangle(namespace(rest).concat([newest, rest], axis=1))
     found: np.ndarray = r[:, : known.shape[0]] @ known
     found[:, these] = r[:, known.shape[0] :]
     return found

@@ -26,12 +26,13 @@ from primedpca.protocols import Array
 __all__ = ["Check", "Findings", "Riders", "tau", "tau_of_sum"]
 
 #: Number of random vectors: more make sharper bounds, and each costs a float64 column of a pass.
-DENSE, SPARSE = 8, 16
+#: Dense data on a GPU are multiplied with as many in the time of one.
+DENSE, SPARSE, ON_DEVICE = 8, 16, 16
 #: Number of Gaussian vectors that test whether a basis is orthonormal.
 SKEW = 6
 #: Maximum number of passes that the random vectors take part in after one departure.
 RIDES = 14
-#: Number of random vectors that ride: of the others it is enough that they check.
+#: Number of random vectors that ride on a processor: of the others it is enough that they check.
 RIDERS = 8
 
 
@@ -89,12 +90,19 @@ class Check:
     seed : tuple of int
         Seed of the vectors.
     s : int, optional
-        Number of vectors, by default more for sparse data.
+        Number of vectors, by default more for sparse data and on a GPU.
+
+    Attributes
+    ----------
+    riding : int
+        Number of vectors that ride, the first ones.
     """
 
     def __init__(self, wide: Centred, side: str, seed: Any, s: int | None = None) -> None:
         self.wide, self.side = wide, side
-        self.s = s or (SPARSE if wide.sparse else DENSE)
+        there = not wide.sparse and wide.source.device not in (None, "cpu")
+        self.s = s or (SPARSE if wide.sparse else ON_DEVICE if there else DENSE)
+        self.riding = self.s if there else min(RIDERS, self.s)
         length = wide.shape[1] if side == "right" else wide.shape[0]
         drawn = np.random.default_rng(seed).standard_normal((length, self.s))
         self.omega = wide.like.asarray(drawn)
@@ -204,25 +212,25 @@ class Riders:
         self, check: Check, state: KrylovState, rho: float, share: float, seed: Any
     ) -> None:
         self.check, self.state, self.basis, self.rho = check, state, state.basis, rho
-        self.share = share
+        self.share, self._count = share, check.riding
         self._own: np.ndarray | None = None
         self._lengths: list[float] = []
         check.take(state.basis)
         self.at = m = state.projected.shape[0]
-        like, w = check.wide.like, state.coupling.shape[1]
+        like, w, r = check.wide.like, state.coupling.shape[1], check.riding
         drawn = np.random.default_rng(seed).standard_normal((m, SKEW))
-        inside, lift = check.vz[:, :RIDERS], state.coupling @ check.vo[m - w : m, :RIDERS]
+        inside, lift = check.vz[:, :r], state.coupling @ check.vo[m - w : m, :r]
         both = combine(self.basis, np.concatenate([inside, drawn], axis=1), like)
         #: ``V G`` with Gaussian ``G``, and the rounding error of its product with a unit vector.
-        self._along = like.xp.asarray(both[:, RIDERS:], copy=True)
+        self._along = like.xp.asarray(both[:, r:], copy=True)
         self._blur = 4 * (check.z.shape[0] + m) * UNIT * float(np.linalg.norm(drawn))
-        image, along = check.z[:, :RIDERS] - both[:, :RIDERS], check.vo[:m].T @ inside
+        image, along = check.z[:, :r] - both[:, :r], check.vo[:m].T @ inside
         if state.newest.shape[1]:
             image -= combine((state.newest,), lift, like)
             along += inner_products((state.newest,), check.omega).T @ lift
         #: The images, and the inner products of ``Omega`` with the errors of each, ``(s, r)``.
         self.images: list[Array] = [image / rho]
-        expected = to_numpy(check.omega.T @ check.z[:, :RIDERS]) - along
+        expected = to_numpy(check.omega.T @ check.z[:, :r]) - along
         self.tests: list[np.ndarray] = [to_numpy(check.omega.T @ self.images[0]) - expected / rho]
         #: Of each image the length of all that it was computed from, in one column.
         self.reach: list[float] = [float(_norms(check.z).max() + spectral_norm(lift)) / rho]
@@ -254,7 +262,7 @@ class Riders:
         self.tests[-1] += check.vo[: self.at].T @ taken
         self.reach[-1] += 2 * float(_norms(image).max() + np.linalg.norm(taken, axis=0).max())
         sizes = np.linalg.norm(to_numpy(self._along.T @ back), axis=0)
-        least = tau(SKEW, self.share / (8 * RIDES * RIDERS))
+        least = tau(SKEW, self.share / (8 * RIDES * self._count))
         self.inside.append((sizes + self._blur * _norms(back)) / least)
         self.images[-1] = back
         return cast
@@ -289,7 +297,7 @@ class Riders:
             Of a basis that contains the one at departure.
         """
         errors = [float(np.linalg.norm(part)) for part in self._errors(findings)]
-        t, best = tau(RIDERS, self.share / 2), math.inf
+        t, best = tau(self._count, self.share / 2), math.inf
         for n in range(len(self.images)):
             first, *others = _chebyshev(n)
             f = t * np.convolve(first, [1.0, 0.5])
@@ -317,13 +325,13 @@ class Riders:
         projected = (self.state.projected + self.state.projected.T) / 2
         if self._own is None:
             self._own = check.tests(projected, self.state.coupling, self.state.newest)
-        tests, inside = self._own, check.vo[:at, :RIDERS]
+        tests, inside = self._own, check.vo[:at, : self._count]
         sizes = np.linalg.norm(inside, axis=0)
         error = (float(np.linalg.norm(tests)) + 2 * findings.noise) / tau_of_sum(check.s, share / 8)
         noise = findings.noise * (1 + float(sizes.max()))
         tilt = 1.2 * skew / max(1e-3, 1 - skew)
         own = self._by_others(tests @ inside, noise, share / 8)
-        first = own + (error + b) * tilt * sizes + check.unit_error * check.lengths[:RIDERS]
+        first = own + (error + b) * tilt * sizes + check.unit_error * check.lengths[: self._count]
         found = [first / self.rho]
         along = (1.001 * b * (1 + skew) + error) / max(0.5, 1 - skew)
         for n in range(1, len(self.images)):
@@ -347,9 +355,9 @@ class Riders:
     def _by_others(self, tests: np.ndarray, noise: float, share: float) -> np.ndarray:
         """Sizes of columns of which each is tested by all random vectors but its own."""
         s = self.check.s
-        sizes = np.linalg.norm(tests * (1 - np.eye(s)[:, :RIDERS]), axis=0)
+        sizes = np.linalg.norm(tests * (1 - np.eye(s)[:, : self._count]), axis=0)
         # An image is tested when it is made, and again when it boards.
-        found: np.ndarray = (sizes + noise) / tau(s - 1, share / (2 * (RIDES + 1) * RIDERS))
+        found: np.ndarray = (sizes + noise) / tau(s - 1, share / (2 * (RIDES + 1) * self._count))
         return found
 
 

@@ -18,7 +18,7 @@ from primedpca._certify.bounds import (
     stream_bounds,
 )
 from primedpca._core.arrays import dtype_name, namespace, to_numpy
-from primedpca._core.orthonormal import complete, small_eigh
+from primedpca._core.orthonormal import complete, small_eigh, triangle
 from primedpca._operator.scaling import grown
 from primedpca.priming.sketch import SketchState
 from primedpca.protocols import Array
@@ -125,7 +125,7 @@ def refined_certificate(
     rotation = data.like.asarray(turn)
     vectors = basis @ rotation
     residual = products @ rotation - vectors * data.like.asarray(values)
-    b: np.ndarray = np.asarray(np.linalg.qr(to_numpy(residual), mode="r"))
+    b = triangle(residual)
     # Deviation from orthonormality as measured, plus the rounding error of the measurement.
     own = to_numpy(vectors.T @ vectors) - np.eye(p)
     skew = float(np.linalg.norm(own)) + data.shape[1] * UNIT

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -133,6 +134,14 @@ class Chain:
     __del__ = give_back
 
 
+@cache
+def _side(device: Any) -> Any:
+    """Return the stream of first calls: libraries keep a workspace of 32 MB for every stream."""
+    import torch
+
+    return torch.cuda.Stream(device)
+
+
 class _Buffers:
     """Memory of a chain, and the graphs captured on it."""
 
@@ -172,7 +181,7 @@ class _Buffers:
     def _capture(self, step: int) -> Any:
         import torch
 
-        stream, here = torch.cuda.Stream(self.z.device), torch.cuda.current_stream(self.z.device)
+        stream, here = _side(self.z.device), torch.cuda.current_stream(self.z.device)
         stream.wait_stream(here)
         with torch.cuda.stream(stream):
             self._split(step)  # libraries allocate their workspaces in the first call

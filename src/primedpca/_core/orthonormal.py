@@ -36,10 +36,12 @@ __all__ = [
     "side_by_side",
     "small_eigh",
     "smallest",
+    "triangle",
 ]
 
 SLICE_ENTRIES = 2**17  # of rows that are centred and multiplied while they are in cache
 FAST = 900_000  # multiplications up to which BLAS makes a product without copying its factors
+LARGE = 192  # order from which a GPU decomposes a matrix faster than a processor
 WORTH_THREADS = 2**25  # multiplications, some milliseconds: below, waking threads costs more
 
 
@@ -463,11 +465,23 @@ def _over_rows(a: Array, width: int, work: Callable[[slice], Any]) -> list[Any]:
     return list(map(work, rows))
 
 
-def small_eigh(matrix: np.ndarray, few: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+def triangle(columns: Array) -> np.ndarray:
+    """Return ``R`` of tall columns ``Q R``, on the host: it has the lengths of all combinations."""
+    if not is_torch_array(columns):
+        return np.asarray(np.linalg.qr(to_numpy(columns), mode="r"))
+    import torch
+
+    return to_numpy(torch.linalg.qr(columns, mode="r")[1])
+
+
+def small_eigh(
+    matrix: np.ndarray, few: int | None = None, there: Any = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Return eigenvalues in descending order, negative ones as 0, and eigenvectors.
 
     Computed in float64 on the host: for a matrix of order ``p``, launching kernels on a GPU would
-    cost more than the work.  With ``few``, only that many of the leading ones.
+    cost more than the work.  A larger one is decomposed by PyTorch on the device ``there``, if one
+    is given.  With ``few``, only that many of the leading ones.
     """
     if few is not None:
         from scipy.linalg import eigh
@@ -475,6 +489,12 @@ def small_eigh(matrix: np.ndarray, few: int | None = None) -> tuple[np.ndarray, 
         order = matrix.shape[0]
         values, vectors = eigh(matrix, subset_by_index=(order - few, order - 1), driver="evr")
         return np.maximum(values[::-1], 0.0), np.ascontiguousarray(vectors[:, ::-1])
-    values, vectors = np.linalg.eigh(matrix.astype(np.float64))
+    if there is not None and matrix.shape[0] >= LARGE:
+        import torch
+
+        found = torch.linalg.eigh(torch.from_numpy(matrix).to(there))
+        values, vectors = map(to_numpy, found)
+    else:
+        values, vectors = np.linalg.eigh(matrix.astype(np.float64))
     # torch rejects negative strides, and np.ascontiguousarray keeps those of a single column.
     return np.maximum(values[::-1], 0.0), vectors[:, ::-1].copy()

@@ -2,9 +2,10 @@
 
 ``A V`` and ``A^T Y`` with a tall ``A`` and some tens of columns compute little and read ``A`` once
 each, but cuBLAS takes up to three times as long as the reading does, and takes float32 or float64
-only.  The kernels here multiply blocks as they are stored, with the accuracy of float32: float32 in
-TF32 parts, float16 and bfloat16 as TF32, whole numbers of 8 bits as bfloat16.  A few columns of
-float64, such as those that check a proof, are multiplied in float64.
+only.  The kernels here multiply blocks as they are stored, with the accuracy of float32 at least:
+float32 in float64 where tensor cores do that, or else in TF32 parts, float16 and bfloat16 as TF32,
+whole numbers of 8 bits as bfloat16.  Columns of float64, such as those that check a proof, are
+multiplied in float64.
 
 Gram matrices of whole numbers are exact: products of 8 bits are added in 32 bits, and blocks in
 float64.
@@ -28,22 +29,31 @@ KINDS = {
     "int8": "whole",
 }
 #: Most columns of a product in float32, of whole numbers, and in float64.
-COLUMNS, COLUMNS_WHOLE, COLUMNS_WIDE = 64, 21, 8
+COLUMNS, COLUMNS_WHOLE, COLUMNS_WIDE = 64, 21, 32
 #: Fewest entries of a block: below, launching two kernels of Triton costs more than they save.
-ENTRIES = 2**27
+#: Kernels of float64 are faster, and the alternative to them is a copy of the block.
+ENTRIES, ENTRIES_WIDE = 2**27, 2**24
+#: Compute capabilities of the GPUs whose tensor cores multiply float64: A100, H100 and B200.
+FLOAT64 = ((8, 0), (9, 0), (10, 0))
 #: Of each kind, measured on an H200: rows and columns of a tile, warps and stages.
 FORWARD = {
     "float32": (128, 64, 4, 3),
     "half": (128, 32, 4, 4),
-    "whole": (64, 128, 4, 4),
-    "wide": (16, 32, 4, 3),
+    "whole": (64, 128, 4, 3),
+    "wide": (64, 64, 4, 3),
+    "wide half": (128, 32, 4, 3),
+    "wide whole": (128, 32, 4, 3),
 }
 ADJOINT = {
     "float32": (64, 128, 8, 3),
     "half": (32, 256, 8, 4),
-    "whole": (32, 256, 4, 4),
-    "wide": (16, 64, 4, 3),
+    "whole": (128, 64, 4, 2),
+    "wide": (32, 128, 4, 3),
+    "wide half": (32, 128, 4, 3),
+    "wide whole": (64, 64, 4, 3),
 }
+#: The same of sums over columns, which take parts of the rows as ``A^T Y``.
+STATISTICS = (8, 256, 4, 3)
 #: Programs that keep a GPU busy, and the most parts that rows are cut in for ``A^T Y``.
 BUSY, PARTS = 1024, 64
 #: Middle of the range of uint8: without it, entries fit into a signed byte.
@@ -57,31 +67,28 @@ GROUPS = 4
 def serves(block: Array, vectors: Array) -> bool:
     """Whether these kernels multiply such a block as it is stored: on CUDA, by Triton."""
     kind = KINDS.get(dtype_name(block.dtype))
-    if kind is None or not getattr(block, "is_cuda", False) or block.numel() < ENTRIES:
+    if kind is None or not getattr(block, "is_cuda", False):
         return False
-    most = COLUMNS_WHOLE if kind == "whole" else COLUMNS
-    most = COLUMNS_WIDE if dtype_name(vectors.dtype) == "float64" else most
-    if not 0 < vectors.shape[1] <= most or block.stride(1) != 1:
+    most, least = COLUMNS_WHOLE if kind == "whole" else COLUMNS, ENTRIES
+    if dtype_name(vectors.dtype) == "float64" or _is_widened(block, vectors):
+        most, least = COLUMNS_WIDE, ENTRIES_WIDE
+    if not 0 < vectors.shape[1] <= most or block.stride(1) != 1 or block.numel() < least:
         return False
     return _is_recent(block.device) and _kernels() is not None
 
 
 def forward(block: Array, vectors: Array) -> Array:
-    """Return ``A V``, ``(rows, p)``, in the type of the vectors."""
+    """Return ``A V``, ``(rows, p)``, in the type of the vectors or in float64."""
     import torch
+
+    if _is_widened(block, vectors):
+        vectors = vectors.to(torch.float64)
 
     (n, d), p, kind = block.shape, vectors.shape[1], _kind(block, vectors)
     bm, bk, warps, stages = FORWARD[kind]
-    options: Any = {"num_warps": warps, "num_stages": stages}
-    if kind == "wide":
-        v = _padded(vectors, COLUMNS_WIDE).T.contiguous()
-        y = torch.empty((n, COLUMNS_WIDE), dtype=torch.float64, device=block.device)
-        sizes = (n, d, block.stride(0), bm, bk, COLUMNS_WIDE)
-        _kernels().wide_forward[(-(-n // bm),)](block, v, y, *sizes, **options)
-        return y[:, :p]
     v = _padded(_in_parts(vectors) if kind == "whole" else vectors)
-    y = torch.empty((n, v.shape[1]), device=block.device)
-    tile = (bm, bk, v.shape[1])
+    y = torch.empty((n, v.shape[1]), dtype=_sums(v), device=block.device)
+    tile, options = (bm, bk, v.shape[1]), dict[str, Any](num_warps=warps, num_stages=stages)
     _kernels().forward[(-(-n // bm),)](
         block, v, y, n, d, block.stride(0), 1.0, *tile, kind, **options
     )
@@ -94,39 +101,56 @@ def adjoint(block: Array, y: Array) -> Array:
 
     (n, d), p, kind = block.shape, y.shape[1], _kind(block, y)
     bm, bk, warps, stages = ADJOINT[kind]
-    options: Any = {"num_warps": warps, "num_stages": stages}
-    across = -(-d // bk)
-    parts = min(PARTS, max(1, BUSY // across))
-    each = bm * (n // (bm * parts) + 1)
-    sizes = (n, d, block.stride(0), each)
-    if kind == "wide":
-        columns, tile = _padded(y, COLUMNS_WIDE), (bm, bk, COLUMNS_WIDE)
-        z = torch.empty((parts, d, COLUMNS_WIDE), dtype=torch.float64, device=block.device)
-        _kernels().wide_adjoint[(across, parts)](block, columns, z, *sizes, *tile, **options)
-        return z.sum(dim=0)[:, :p]
+    grid, each = _cut(n, d, bm, bk, BUSY, PARTS)
     columns = _padded(_in_parts(y) if kind == "whole" else y)
-    z = torch.empty((parts, d, columns.shape[1]), device=block.device)
-    tile = (bm, bk, columns.shape[1])
-    _kernels().adjoint[(across, parts)](block, columns, z, *sizes, 1.0, *tile, kind, **options)
+    z = torch.empty((grid[1], d, columns.shape[1]), dtype=_sums(columns), device=block.device)
+    tile, options = (bm, bk, columns.shape[1]), dict[str, Any](num_warps=warps, num_stages=stages)
+    _kernels().adjoint[grid](
+        block, columns, z, n, d, block.stride(0), each, 1.0, *tile, kind, **options
+    )
     return _joined(z.sum(dim=0, dtype=torch.float64), p, kind)
 
 
-def statistics(block: Array, dtype: Any) -> tuple[Array, Array]:
-    """Return the sum of all squares, those of a row added in ``dtype``, and the column sums.
-
-    Both are in float64.
-    """
+def statistics(block: Array) -> tuple[Array, Array]:
+    """Return the sum of all squares, and the column sums, in float64: one reading."""
     import torch
 
-    n, d = block.shape
-    squares = torch.empty(n, dtype=dtype, device=block.device)
-    _kernels().row_squares[(-(-n // 16),)](block, squares, n, d, block.stride(0), 16, 256)
-    wide: Any = {"dtype": torch.float64}
-    return squares.sum(**wide), block.sum(dim=0, **wide)
+    (n, d), (bm, bk, warps, stages) = block.shape, STATISTICS
+    grid, each = _cut(n, d, bm, bk, 2 * BUSY, 4 * PARTS)
+    found = torch.empty((2, grid[1], d), dtype=torch.float64, device=block.device)
+    options: Any = {"num_warps": warps, "num_stages": stages}
+    _kernels().statistics[grid](block, *found, n, d, block.stride(0), each, bm, bk, **options)
+    sums, squares = found.sum(dim=1)
+    return squares.sum(), sums
+
+
+def _cut(n: int, d: int, bm: int, bk: int, busy: int, most: int) -> tuple[tuple[int, int], int]:
+    """Return the programs along the columns and the rows, and the rows of each of them."""
+    across = -(-d // bk)
+    parts = min(most, max(1, busy // across))
+    return (across, parts), bm * (n // (bm * parts) + 1)
+
+
+def _sums(columns: Array) -> Any:
+    """Return the type in which products with these columns are added."""
+    import torch
+
+    return torch.float64 if columns.dtype == torch.float64 else torch.float32
+
+
+def _is_widened(block: Array, columns: Array) -> bool:
+    """Whether float32 is multiplied in float64, which on some GPUs takes no longer."""
+    single = dtype_name(block.dtype) == dtype_name(columns.dtype) == "float32"
+    if not (single and block.is_cuda and columns.shape[1] <= COLUMNS_WIDE):
+        return False
+    return _capability(block.device) in FLOAT64
 
 
 def _kind(block: Array, columns: Array) -> str:
-    return "wide" if dtype_name(columns.dtype) == "float64" else KINDS[dtype_name(block.dtype)]
+    kind = KINDS[dtype_name(block.dtype)]
+    if dtype_name(columns.dtype) != "float64":
+        return kind
+    return "wide" if kind == "float32" or not block.is_cuda else f"wide {kind}"
 
 
 def _in_parts(columns: Array) -> Array:
@@ -147,12 +171,12 @@ def _joined(product: Array, p: int, kind: str) -> Array:
     return product[:, 2 * p : 3 * p] + product[:, p : 2 * p] + product[:, :p]
 
 
-def _padded(columns: Array, least: int = 16) -> Array:
+def _padded(columns: Array) -> Array:
     """Return the columns with zeros up to a power of two, as tensor cores want it."""
     import torch
 
     p, columns = columns.shape[1], columns.contiguous()
-    missing = max(least, 1 << (p - 1).bit_length()) - p
+    missing = max(16, 1 << (p - 1).bit_length()) - p
     return torch.nn.functional.pad(columns, (0, missing)) if missing else columns
 
 
@@ -163,12 +187,17 @@ def counts(block: Array) -> bool:
     return bool(block.shape[0] >= 256 and block.stride(1) == 1 and _is_recent(block.device))
 
 
-@cache
 def _is_recent(device: Any) -> bool:
     """Whether the tensor cores of a GPU multiply bfloat16, and bytes: since Ampere."""
+    return _capability(device) >= (8, 0)
+
+
+@cache
+def _capability(device: Any) -> tuple[int, int]:
     import torch
 
-    return bool(torch.cuda.get_device_capability(device) >= (8, 0))
+    found: tuple[int, int] = torch.cuda.get_device_capability(device)
+    return found
 
 
 def counted_square(block: Array) -> tuple[Array, Array, float]:

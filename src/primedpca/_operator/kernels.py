@@ -152,8 +152,8 @@ def product(
     found = Parts((square, weighted_sum(y, root)))
     if not gather:
         return found
-    if stored and block.dtype != vectors.dtype:
-        return Parts((*found.sums, *gpu_products.statistics(block, vectors.dtype)))
+    if swift and root is None:
+        return Parts((*found.sums, *gpu_products.statistics(a)))
     return _with_statistics(found, a, root, 0)
 
 

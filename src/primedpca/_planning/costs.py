@@ -169,7 +169,7 @@ class Load:
     def product(self, columns: int, readings: int = 1) -> float:
         """Return the seconds to multiply all data with ``columns`` columns, and back."""
         ready, each = (self.rates.sparse if self.sparse else self.rates.dense)[self.item]
-        if self.rates is DEVICE and self.item == 4 and columns and not self.sparse:
+        if self.rates is DEVICE and columns and not self.sparse:
             columns = max(16, 1 << (columns - 1).bit_length())  # as tensor cores multiply them
         work = self.entries * (readings * ready + columns * each) / self.workers
         length = self.d if self.axis == 0 else self.n

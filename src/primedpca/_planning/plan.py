@@ -193,7 +193,13 @@ def make_plan(
     own = workers != REFERENCE_WORKERS and load.rates is CORE
     here = Load.of(data, workers) if own else load
     options = (tol, proven, max_memory, p_exact, learns, p_explicit)
-    plan = _cheapest(load, here, k, fixed, p, *options)
+    try:
+        plan = _cheapest(load, here, k, fixed, p, *options)
+    except ValueError:
+        if p == k or fixed is None:
+            raise
+        # Extra directions, which cost nothing where reading takes longest, may not fit in memory.
+        plan = _cheapest(load, here, k, fixed, k, tol, proven, max_memory, k, learns, k)
     if count := data.traits.missing_chunks:
         reason = f"{plan.reason}; {count} chunks are absent and read as the fill value"
         plan = replace(plan, reason=reason)

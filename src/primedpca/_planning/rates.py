@@ -83,7 +83,7 @@ CORE = Rates(
 #: launches and small problems are expensive.  Sparse Gram matrices are formed by the host.
 DEVICE = replace(
     CORE,
-    dense={4: (1.4e-12, 0.04e-12), 8: (8e-12, 0.1e-12)},
+    dense={4: (1.4e-12, 0.04e-12), 8: (1.4e-12, 0.05e-12)},
     sparse={4: (20e-12, 2e-12), 8: (30e-12, 3e-12)},
     counted=0.0036e-12,
     square={4: 0.05e-12, 8: 0.05e-12},
@@ -95,5 +95,5 @@ DEVICE = replace(
     order=8e-6,
     fit=0.4e-3,
     step=0.4e-3,
-    proof=2e-2,
+    proof=8e-3,
 )

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from primedpca._core import chain
-from primedpca._core.arrays import dtype_name, is_numpy_array, namespace
+from primedpca._core.arrays import dtype_name, is_numpy_array, is_torch_array, namespace
 from primedpca._core.orthonormal import (
     combine,
     complete,
@@ -411,7 +411,9 @@ def looked(state: KrylovState) -> KrylovState:
     part = state.n_directions + MORE
     few = part if state.square is not None and 4 * part <= order else None
     # The newest diagonal block is symmetric only up to rounding.
-    variances, turn = small_eigh((state.projected + state.projected.T) / 2, few)
+    block = state.basis[0]
+    there = block.device if is_torch_array(block) and block.is_cuda else None
+    variances, turn = small_eigh((state.projected + state.projected.T) / 2, few, there)
     done = order - state.coupling.shape[1]
     # C V S = V S Theta + Q B E^T S: the residuals are Q times this matrix, and Q is orthonormal.
     residual = state.coupling @ turn[done:]

@@ -20,6 +20,8 @@ def cut_in_memory(
     For processors their number is even from half a block on, so that two of them end together.
     """
     host, each = device in (None, "cpu"), 4 if work_dtype(dtype) == "float32" else 8
+    if not host and dtype_name(dtype) in ("uint8", "int8"):
+        each = 1  # multiplied as they are stored
     step = max(16, (BLOCK_BYTES if host else on_device) // (each * max(across, 1)))
     if host and 2 * length > step:
         step = max(8, -(-length // (2 * -(-length // (2 * step)))))
