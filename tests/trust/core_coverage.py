@@ -42,7 +42,16 @@ TESTS = [
 def tested(folder: str, marks: str, more: list[str]) -> tuple[int, dict[str, float]]:
     """Run the tests under coverage; return the exit code and the seconds of each test."""
     command = [sys.executable, "-m", "pytest", "-q", "-vv", "-p", "no:cacheprovider", "-m", marks]
-    command += ["--cov", "--cov-context=test", "--cov-report=", "--durations=0", *TESTS, *more]
+    command += [
+        "-n",
+        "2",
+        "--cov",
+        "--cov-context=test",
+        "--cov-report=",
+        "--durations=0",
+        *TESTS,
+        *more,
+    ]
     environment = os.environ | {"COVERAGE_FILE": f"{folder}/held"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     if done.returncode:

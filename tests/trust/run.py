@@ -26,14 +26,10 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "trust.md"
 RECORD = ROOT / "docs" / "results" / "trust.json"
 PYTEST = [
-    sys.executable,
-    "-m",
-    "pytest",
-    "-q",
-    "-p",
-    "no:cacheprovider",
-    "-o",
-    "junit_family=xunit1",
+    *(sys.executable, "-m", "pytest", "-q"),
+    *("-n", "2"),
+    *("-p", "no:cacheprovider"),
+    *("-o", "junit_family=xunit1"),
 ]
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "torch", "pandas", "zarr", "h5py", "pyarrow")
 
