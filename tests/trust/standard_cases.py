@@ -264,6 +264,7 @@ def cases(seed: int = 0) -> dict[str, Callable[[], Any]]:
     gaps[rng.random(gaps.shape) < 0.02] = np.nan
     call = functools.partial
     found: dict[str, Callable[[], Any]] = {}
+    states(found, of)
 
     def fit(name: str, X: Any, k: Any, **options: Any) -> None:
         found[name] = call(fitted, of(X), k, **options)
@@ -346,6 +347,12 @@ def cases(seed: int = 0) -> dict[str, Callable[[], Any]]:
     found["svd"] = call(_svd, of(rows(200, 60, 0.7)))
     found["refine"] = call(_refined, of(rows(200, 30, 0.7, "f8")))
     found["prime"] = call(_primed, of(rows(200, 30, 0.7, "f8")))
+    return found
+
+
+def states(found: dict[str, Callable[[], Any]], of: Callable) -> None:
+    """Add formulas, and the calls of single steps with chosen states."""
+    call = functools.partial
     for seed_of, (outside, crosses) in enumerate(
         ((False, False), (True, False), (False, True), (True, True))
     ):
@@ -354,23 +361,17 @@ def cases(seed: int = 0) -> dict[str, Callable[[], Any]]:
     found["formulas 5"] = call(formulas, evidence(5), 6)
     found["formulas 6"] = call(formulas, evidence(6, q=0, size=0.0, rounding=0.0), 9)
     found["formulas 7"] = call(formulas, tied_evidence(), 5)
-    states(found, of)
     found["formulas of sketches"] = streams
     found["quantiles"] = quantiles
     found["roundings"] = roundings
-    return found
-
-
-def states(found: dict[str, Callable[[], Any]], of: Callable) -> None:
-    """Add the calls of single steps with chosen states."""
-    call = functools.partial
     tall, wide = of(rows(300, 90, 0.7)), of(rows(90, 300, 0.7))
     for side, X in (("right", tall), ("left", wide)):
         found[f"rides, {side}"] = call(held.rides, X, side)
         found[f"decisions, {side}"] = call(held.decisions, X, side)
         for i, (steps, error, skew) in enumerate(((8, 0.0, 0.0), (8, 1e-5, 1e-4), (9, 1e-4, 0.005))):
             found[f"proofs {i + 1}, {side}"] = call(held.proofs, X, side, steps, error, skew)
-        found[f"explicit steps, {side}"] = call(held.matrices, X, side)
+        for steps in (5, 12):
+            found[f"{steps} explicit steps, {side}"] = call(held.matrices, X, side, steps)
         found[f"given steps, {side}"] = call(held.beside_findings, X, side)
     flat, steep = of(rows(300, 90, 0.25)), of(rows(300, 90, 1.2))
     for i, (X, tol, most, k) in enumerate(
@@ -396,6 +397,13 @@ def states(found: dict[str, Callable[[], Any]], of: Callable) -> None:
     found["audits"] = call(held.audits, of(rows(100, 24, 1.0, "f8")))
     for size in (8, 20):
         found[f"sketch steps {size}"] = call(held.sketches, of(rows(300, 24, 1.0, "f8")), size)
+    tiny = of(rows(60, 12, 0.7))
+    for side in ("right", "left"):
+        X = tiny if side == "right" else np.ascontiguousarray(tiny.T)
+        found[f"full basis, {side}"] = call(held.full_basis, X, side)
+        found[f"second attempts, {side}"] = call(held.second_attempts, X, side)
+    found["explicit steps, flat"] = call(held.matrices, flat, "right", 5)
+    found["checkpoint"] = call(held.resumed, of(rows(200, 30, 0.7)))
     found["ends"] = call(held.ends, tall)
     found["solutions"] = call(held.solutions, tall)
     found["stops"] = call(held.stops, of(rows(200, 30, 0.7)))

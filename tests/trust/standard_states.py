@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -16,6 +17,7 @@ from unittest import mock
 import numpy as np
 import scipy.sparse as sp
 
+from primedpca import PrimedPCA
 from primedpca._certify import bounds, certifiers, checked, checks, explicit, given, inertia, probes
 from primedpca._certify import sketch_bounds
 from primedpca._certify.bounds import Evidence
@@ -76,6 +78,10 @@ def rides(X: Any, side: str) -> list:
                 found += [evidence, bounds.upper(evidence), bounds.angle_bounds(
                     evidence, 4, bounds.upper(evidence))]
     found += [riders._noise(n) for n in range(3)]
+    riders.inside = [np.full(checks.RIDERS, 0.05 * (n + 1)) for n in range(3)]
+    for skew in (0.0, 0.2, 0.6, 0.9995):
+        held = Findings(0.01, skew, np.zeros(0), 1e-3)
+        found += [riders._errors(held), riders.missed(held)]
     certifier._ceiling = bounds.upper(evidence) if evidence else np.full(9, math.inf)
     return found
 
@@ -239,9 +245,9 @@ def explicit_run(X: Any, side: str, k: Any, tol: float, steps: int) -> tuple:
     return certifier, looked(step.snapshot.state), step
 
 
-def matrices(X: Any, side: str) -> list:
+def matrices(X: Any, side: str, steps: int) -> list:
     """Rides and factorisations of an explicit matrix, at several positions."""
-    certifier, state, _ = explicit_run(X, side, 4, 1e-9, 12)
+    certifier, state, _ = explicit_run(X, side, 4, 1e-9, steps)
     found: list = []
     values = state.variances
     for j in (4, 6):
@@ -261,11 +267,79 @@ def matrices(X: Any, side: str) -> list:
                 found += [certifier._known, certifier._attempts]
     leading = explicit._leading(state, 6, certifier.operator.square, certifier.wide)
     found += [leading.variances, leading.residual, leading.coupling, leading.projected]
+    tiny = explicit._leading(state, 6, 1e-11 * certifier.operator.square, certifier.wide)
+    found += [tiny.residual.shape[0], tiny.coupling]
+    # Residuals that are settled, but wide for the gaps.
+    for part in (1e-3, 8e-3, 0.01, 0.02):
+        certifier._attempts, certifier._known = 0, np.zeros(0)
+        certifier.tol = 0.5
+        wide = np.zeros((1, values.size))
+        wide[0] = part * values
+        certifier._bound(state._replace(residual=wide), 4, False)
+        found += [certifier._known, certifier._attempts]
     certifier.tol = TOL
     for last in (False, True):
         certifier._changes.append(0.0)
         proof = certifier._proof(state, 4, last)
         found.append([] if proof is None else [proof.certificate, certifier.exhausted])
+    return found
+
+
+def full_basis(X: Any, side: str) -> list:
+    """Conclude from a basis of everything, and from the first steps."""
+    found: list = []
+    for block in (1, 4):
+        for steps in (1, 2, 3, 12):
+            certifier, _, snapshot = run_of(X, side, steps, 3, block)
+            for proof in (certifier.conclude(snapshot), certifier.look(snapshot)):
+                found.append([] if proof is None else [proof.certificate, proof.counted])
+            data = Centred.of(X)
+            priming = BlockKrylov(block, side=side, explicit=True)
+            certifier = explicit.ExplicitCertifier(
+                data, data.in_float64(), priming, 3, 1e-6, 0, TOL, None, 100
+            )
+            stage = Stage(priming, block, 1000, 0, certifier)
+            step = follow(stage, lambda each, steps=steps: each.snapshot.step >= steps)
+            proof = certifier.conclude(step.snapshot)
+            found.append([] if proof is None else [proof.certificate, certifier.exhausted])
+    return found
+
+
+def second_attempts(X: Any, side: str) -> list:
+    """Look again after a proof has failed once."""
+    found: list = []
+    wide = np.random.default_rng(4).standard_normal((300, 90)) * np.arange(1, 91.0) ** -0.5
+    for tol in (1e-3, 0.02, 0.3):
+        data = Centred.of((wide if side == "right" else wide.T).astype("f4"))
+        priming = BlockKrylov(4, side=side)
+        certifier = checked.CheckedCertifier(
+            data, data.in_float64(), priming, 2, 1e-6, 0, tol, None, 60
+        )
+        certifier._attempts, certifier._tried = 1, 3
+
+        def note(step: Any, certifier: Any = certifier) -> bool:
+            found.append([certifier._attempts, certifier._tried, certifier._alone, certifier.spent])
+            return certifier.exhausted or certifier.hopeless or step.snapshot.step >= 18
+
+        follow(Stage(priming, 4, 40, 0, certifier), note)
+    return found
+
+
+def resumed(X: Any) -> list:
+    """Fit with a checkpoint, and resume from it."""
+    found: list = []
+    for priming in (BlockKrylov(4), "oja"):
+        with TemporaryDirectory() as folder:
+            for _ in range(2):
+                model = PrimedPCA(
+                    3,
+                    priming=priming,
+                    checkpoint=f"{folder}/held",
+                    max_passes=9,
+                    random_state=0,
+                    certificate="none",
+                ).fit(X)
+                found += [model.n_passes_, model.explained_variance_, len(model.history_)]
     return found
 
 
@@ -349,7 +423,7 @@ def beside_findings(X: Any, side: str) -> list:
     missed = riders.missed(checked.NOTHING_FOUND)
     floor = 0.8 * float(opened.values[-1])
     top = float(opened.values[0])
-    for error, skew in ((0.0, 0.0), (1e-4, 1e-4), (1e-3, 0.004), (0.0, 0.02)):
+    for error, skew in ((0.0, 0.0), (1e-4, 1e-4), (1e-3, 0.004), (0.0, 0.01), (0.0, 0.02)):
         held = findings_of(certifier, state, error * top, skew)
         refined = certifier._refined_by(state, opened, beside, held, 1e-6)
         found.append(refined)
@@ -514,6 +588,11 @@ def sketches(X: Any, size: int) -> list:
                 found.append(
                     sketch_bounds._decomposition_error(np.zeros((size, 9)), np.array([4.0, 1.0]))
                 )
+        for unit in (0.5, 8.0):
+            other = state._replace(unit=unit * state.unit)
+            _, middle, proof = sketch_bounds.sketch_certificate(other, data, 3)
+            found += [middle, proof.angle_bounds]
+            found.append(sketch_bounds.missed_by((eye[:, :3],), other, data, 0.0))
         for tol in (1e-9, 0.3):
             certifier = certifiers.SketchCertifier(data, 3, 6, tol)
             proof = certifier.conclude(last)

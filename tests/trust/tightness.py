@@ -68,6 +68,10 @@ def numbers(value: Any, depth: int = 0) -> Iterator[float]:
 
 
 KNOWN = {"Evidence", "Certificate", "Cluster", "Decomposition"}
+#: Most fields of a tuple that are summarised one by one, and numbers of a result in one summary.
+MOST_FIELDS, PIECE = 9, 16
+#: Most cases in which the numbers of one function are kept: the first ones.
+MOST_CASES = 9
 
 
 class Trace:
@@ -76,8 +80,17 @@ class Trace:
     def __init__(self) -> None:
         self.held: dict[str, list[float]] = {}
 
-    def add(self, name: str, value: Any) -> None:
-        """Take in what one call has returned."""
+    def add(self, name: str, value: Any, depth: int = 0) -> None:
+        """Take in what one call has returned, by its fields where it has names for them."""
+        if depth < 2 and isinstance(value, tuple) and value and len(value) <= MOST_FIELDS:
+            fields = getattr(value, "_fields", range(len(value)))
+            for field, part in zip(fields, value, strict=True):
+                self.add(f"{name}.{field}", part, depth + 1)
+            return
+        if depth < 2 and type(value).__name__ in KNOWN and not isinstance(value, tuple):
+            for field in dataclasses.fields(value):
+                self.add(f"{name}.{field.name}", getattr(value, field.name), depth + 1)
+            return
         calls, zeros, odd, count, logs, largest = self.held.setdefault(name, [0.0] * 6)
         for number in map(abs, numbers(value)):
             if not math.isfinite(number):
@@ -87,6 +100,12 @@ class Trace:
             else:
                 count, logs, largest = count + 1, logs + math.log(number), max(largest, number)
         self.held[name] = [calls + 1, zeros, odd, count, logs, largest]
+
+    def add_result(self, value: Any) -> None:
+        """Take in the result of a case, a few numbers at a time."""
+        every = list(numbers(value))
+        for i in range(0, len(every), PIECE):
+            self.add(f"result {i // PIECE + 1}", every[i : i + PIECE])
 
     def summary(self) -> dict[str, list[float]]:
         """Return calls, numbers that are zero or not finite, geometric mean and largest."""
@@ -188,7 +207,7 @@ def measured(name: str, seed: int = 0) -> dict[str, list[float]]:
     """Return the summaries of one case."""
     with warnings.catch_warnings(), traced() as trace:
         warnings.simplefilter("ignore")
-        trace.add("result", cases(seed)[name]())
+        trace.add_result(cases(seed)[name]())
     return trace.summary()
 
 
@@ -206,7 +225,7 @@ def spread_of(name: str, others: list[dict]) -> dict[str, list]:
                 entries.append(None)
             else:
                 entries.append(shown if room < LEAST else [shown, float(f"{room:.2g}")])
-        if any(entry is not None for entry in entries):
+        if any(entries):
             found[key] = entries
     return found
 
@@ -252,6 +271,12 @@ def write(names: list[str]) -> None:
         known.append(json.loads(done.stdout))
     for name in names:
         held[name] = spread_of(name, [each[name] for each in known])
+    kept: dict[str, int] = {}
+    for name in cases():
+        for key in list(held.get(name, ())):
+            kept[key] = kept.get(key, 0) + 1
+            if kept[key] > MOST_CASES and not key.startswith("result"):
+                del held[name][key]
     lines = [
         f" {json.dumps(name)}: {{\n"
         + ",\n".join(f"  {json.dumps(key)}: {json.dumps(held[name][key])}" for key in held[name])
