@@ -2,7 +2,7 @@
 
     python tests/trust/mutation.py --sample 200 --seed 0     # a sample, as `make trust` does
     python tests/trust/mutation.py --all --results mutants.jsonl    # resumed from its results
-    python tests/trust/mutation.py --only _certify --sample 60      # of some files alone
+    python tests/trust/mutation.py --only _certify _solve --sample 60    # of some files
 
 A mutant is one change of the syntax tree: another comparison, operator or constant, a call of
 ``max`` or ``abs`` that is dropped, two arguments that are swapped.  Each runs against a copy of the
@@ -392,7 +392,7 @@ def main() -> int:
     parser.add_argument("--sample", type=int, default=200)
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="files whose path begins so")
+    parser.add_argument("--only", nargs="+", default=[""], help="files whose path begins so")
     parser.add_argument("--fuzz", type=int, default=40, help="problems of the fuzz; 0: none")
     parser.add_argument("--map", type=Path, help="file of the tests that run each line")
     parser.add_argument("--results", type=Path, help="file of results, to which new ones are added")
@@ -400,7 +400,7 @@ def main() -> int:
     parser.add_argument("--least", type=float, default=0.85, help="share that must be caught")
     parser.add_argument("--count-all", action="store_true", help="also those of no effect")
     asked = parser.parse_args()
-    every = [mutant for mutant in every_mutant() if mutant.file.startswith(asked.only)]
+    every = [mutant for mutant in every_mutant() if mutant.file.startswith(tuple(asked.only))]
     chosen = sampled(every, len(every) if asked.all else asked.sample, asked.seed)
     tests = Tests(asked.map if asked.map and asked.map.exists() else None)
     left_out = set() if asked.count_all else equivalent()

@@ -17,7 +17,6 @@ from unittest import mock
 
 import numpy as np
 import scipy.sparse as sp
-
 import trust.standard_states as held
 
 from primedpca import PrimedPCA, certify, prime, refine, svd
@@ -39,7 +38,6 @@ PERTURBATION = {"f": 2.0**-21, "d": 2.0**-40}
 #: Unit roundoff that makes margins for rounding visible.
 COARSE = 1e-8
 TOL = math.pi / 1024
-
 
 
 @contextmanager
@@ -282,6 +280,18 @@ def cases(seed: int = 0) -> dict[str, Callable[[], Any]]:
     fit("exact", rows(*middle), 5, priming="exact")
     fit("exact, float64", rows(*middle, "f8"), 5, priming="exact", tol=1e-9)
     fit("exact, tied", tied(100, 40), 5, priming="exact")
+    for tol in (TOL, 1e-4):
+        equal = np.kron(np.eye(24), np.array([[1.0], [-1.0]])).astype("f4")
+        fit(f"exact, all equal to {tol:.0e}", equal, 3, priming="exact", tol=tol)
+        fit(f"right, all equal to {tol:.0e}", equal, 3, priming=right, tol=tol)
+    lost = rows(400, 60, 1.5, "f8").copy()
+    lost[:, :50] *= 1e-12
+    fit("exact, nearly of low rank", lost, 14, priming="exact")
+    fit("right, nearly of low rank", lost, 14, priming=right)
+    low = (rows(200, 6, 0.5, "f8") @ rows(60, 6, 0.5, "f8").T).astype("f4")
+    for name, way in (("right", right), ("left", left), ("sketch", FrequentDirections(16))):
+        fit(f"{name}, of low rank", low, 8, priming=way)
+    fit("sketch, fine", rows(400, 60, 0.5, "f8"), 3, priming=FrequentDirections(9), tol=1e-5)
     fit("exact, 80 %", rows(*middle), 0.8, priming="exact")
     fit("right, tied", tied(200, 90), 5, priming=right)
     fit("left, tied", tied(90, 200), 5, priming=left)
@@ -326,6 +336,7 @@ def cases(seed: int = 0) -> dict[str, Callable[[], Any]]:
             audited, X, 4, 1e-4, failure_probability=0.0
         )
     found["audit, fine"] = call(audited, of(rows(200, 30, 0.7, "f8")), 3, 1e-8, tol=1e-6)
+    found["audit, one pass"] = call(audited, of(rows(200, 30, 0.7)), 3, 1e-4, max_passes=1)
     found["audit, krylov"] = call(_audit, of(rows(300, 80, 1.0, "f8")), 4, 1e-6)
     found["audit, krylov without tol"] = call(_audit, of(rows(300, 80, 1.0, "f8")), 4, None)
     for side, X in (("right", rows(*middle)), ("left", wide)):
@@ -368,7 +379,9 @@ def states(found: dict[str, Callable[[], Any]], of: Callable) -> None:
     for side, X in (("right", tall), ("left", wide)):
         found[f"rides, {side}"] = call(held.rides, X, side)
         found[f"decisions, {side}"] = call(held.decisions, X, side)
-        for i, (steps, error, skew) in enumerate(((8, 0.0, 0.0), (8, 1e-5, 1e-4), (9, 1e-4, 0.005))):
+        for i, (steps, error, skew) in enumerate(
+            ((8, 0.0, 0.0), (8, 1e-5, 1e-4), (9, 1e-4, 0.005))
+        ):
             found[f"proofs {i + 1}, {side}"] = call(held.proofs, X, side, steps, error, skew)
         for steps in (5, 12):
             found[f"{steps} explicit steps, {side}"] = call(held.matrices, X, side, steps)
@@ -391,9 +404,12 @@ def states(found: dict[str, Callable[[], Any]], of: Callable) -> None:
         (
             *((3, 0.0, True, None), (3, 0.0, False, None), (3, 1e-6, False, None)),
             *((3, 1e-6, False, 20), (0.6, 1e-6, False, None), (0.6, 0.0, True, None)),
+            *((2, 1e-6, False, 12), (0.9, 1e-3, False, None)),
         )
     ):
-        found[f"probe looks {i + 1}"] = call(held.probe_looks, double, k, failure, small, basis)
+        looked = call(held.probe_looks, double, k, failure, small, basis)
+        found[f"probe looks {i + 1}"] = call(looked, None)
+        found[f"probe looks {i + 1}, with a sketch"] = call(looked, _sketched)
     found["audits"] = call(held.audits, of(rows(100, 24, 1.0, "f8")))
     for size in (8, 20):
         found[f"sketch steps {size}"] = call(held.sketches, of(rows(300, 24, 1.0, "f8")), size)
@@ -411,6 +427,11 @@ def states(found: dict[str, Callable[[], Any]], of: Callable) -> None:
     found["right vectors"] = call(held.right_vectors, wide)
     for name in ("sizes", "ceilings", "angles_between", "floors", "probe_bounds"):
         found[name.replace("_", " ")] = getattr(held, name)
+
+
+def _sketched(basis: Any, skew: float) -> float:
+    """Stand for the bound of a sketch on what a basis can have missed."""
+    return 0.3 / sum(block.shape[1] for block in basis) + skew
 
 
 def _weighted(X: np.ndarray, weights: np.ndarray, priming: BlockKrylov) -> list:

@@ -18,8 +18,17 @@ import numpy as np
 import scipy.sparse as sp
 
 from primedpca import PrimedPCA
-from primedpca._certify import bounds, certifiers, checked, checks, explicit, given, inertia, probes
-from primedpca._certify import sketch_bounds
+from primedpca._certify import (
+    bounds,
+    certifiers,
+    checked,
+    checks,
+    explicit,
+    given,
+    inertia,
+    probes,
+    sketch_bounds,
+)
 from primedpca._certify.bounds import Evidence
 from primedpca._certify.checks import Findings
 from primedpca._operator.operator import Centred
@@ -75,8 +84,11 @@ def rides(X: Any, side: str) -> list:
             certifier._best, certifier._at = math.inf, 0
             evidence = certifier._evidence(state, held, 4, 1e-6, full)
             if evidence is not None:
-                found += [evidence, bounds.upper(evidence), bounds.angle_bounds(
-                    evidence, 4, bounds.upper(evidence))]
+                found += [
+                    evidence,
+                    bounds.upper(evidence),
+                    bounds.angle_bounds(evidence, 4, bounds.upper(evidence)),
+                ]
     found += [riders._noise(n) for n in range(3)]
     riders.inside = [np.full(checks.RIDERS, 0.05 * (n + 1)) for n in range(3)]
     for skew in (0.0, 0.2, 0.6, 0.9995):
@@ -104,8 +116,8 @@ def proofs(X: Any, side: str, steps: int, error: float, skew: float) -> list:
         mapped = certifier._on_the_right(state, held, evidence, 4, 1e-6, last)
         found.append(None if mapped is None else [mapped[0].evidence, mapped[0].up, mapped[1]])
         found.append(None if mapped is None else mapped[0].turned)
-    certifier._at = 8
-    found.append(certifier._relieved(state, evidence))
+    for certifier._at in (0, 1, 8, state.projected.shape[0]):
+        found.append(certifier._relieved(state, evidence))
     for at in (0, 8, state.projected.shape[0]):
         found.append(checked.relief_of(state, at, 0.9 * float(state.variances[0])))
     found.append(checked.relief_of(state, 8, 1e-9))
@@ -408,7 +420,7 @@ def given_run(X: Any, side: str, shift: float, tol: float, steps: int, k: int = 
     vectors, own = audit._check_components(held.T, wide)
     certifier = given.GivenCertifier(data, wide, side, vectors, own, 1e-6, 5, tol, 100)
     stage = Stage(certifier.priming, max(data.shape), 100, 5, certifier, vectors)
-    with mock.patch.object(given.GivenCertifier, "_ride_on", lambda *_: None):
+    with mock.patch.object(given.GivenCertifier, "_ride_on", return_value=None):
         step = follow(stage, lambda each: certifier.exhausted or each.snapshot.step >= steps)
     return certifier, step.snapshot.state
 
@@ -442,6 +454,16 @@ def beside_findings(X: Any, side: str) -> list:
             moved = state._replace(step=step)
             found += [certifier._edge_of_rides(moved, opened, beside), certifier._level]
             found.append(certifier._is_lost(moved, opened, beside))
+    for factor in np.geomspace(0.5, 4.0, 16):
+        grown = state._replace(
+            projected=factor * state.projected, coupling=factor * state.coupling, step=9
+        )
+        for before in (math.inf, 11.0, 0.0):
+            certifier._rides_before, certifier._guessed = before, 0.0
+            found += [certifier._edge_of_rides(grown, opened, beside), certifier._level]
+        certifier._level = 0.3 * float(opened.values[-1])
+        coarse = beside._replace(residual=10 * factor * beside.residual)
+        found.append(certifier._predicted(state, opened, coarse, certifier._level))
     more = beside._replace(values=beside.values * (opened.values[-1] / beside.values[0]))
     found.append(certifier._is_lost(state, opened, more))
     for tol in (1e-5, 1e-3, 0.1):
@@ -503,11 +525,11 @@ def audits(X: Any) -> list:
 # -- probes and other certifiers -----------------------------------------------------------------
 
 
-def probe_looks(X: Any, k: Any, failure: float, small: bool, basis: int | None = None) -> list:
+def probe_looks(X: Any, k: Any, failure: float, small: bool, basis: Any, missed: Any) -> list:
     """Look at every step of block Krylov in float64, with probes or a factorisation."""
     data = Centred.of(X).in_float64()
     priming = BlockKrylov(4, max_basis=basis)
-    certifier = certifiers.ProbeCertifier(data, priming, k, failure, 0, small=small)
+    certifier = certifiers.ProbeCertifier(data, priming, k, failure, 0, None, missed, small)
     found: list = []
 
     def note(step: Any) -> bool:
@@ -577,7 +599,7 @@ def sketches(X: Any, size: int) -> list:
                     _, middle, proof = sketch_bounds.sketch_certificate(state, data, k)
                     found += [middle, replace(proof, eigenvalue_bounds=np.zeros((1, 2)))]
                     found.append(np.log2(np.maximum(proof.eigenvalue_bounds, 1e-300)))
-                for more in (0, 6):
+                for more in (0, 6, X.shape[1]):
                     _, middle, proof = sketch_bounds.refined_certificate(state, data, 3, more)
                     found += [middle, proof.angle_bounds]
                 eye = data.like.asarray(np.eye(X.shape[1]))

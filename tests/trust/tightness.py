@@ -39,7 +39,7 @@ RECORD = Path(__file__).with_suffix(".json")
 #: Smallest relative tolerance, largest one, and the tolerance in the spread that was seen.
 LEAST, MOST, ROOM = 5e-4, 0.5, 20
 #: Numbers of a summary; the first ones are counts, which are compared exactly.
-NAMES, COUNTS = ("calls", "zeros", "not finite", "geometric mean", "largest"), 3
+NAMES, COUNTS = ("calls", "not above zero", "not finite", "geometric mean", "largest"), 3
 #: Kernels of OpenBLAS that most processors can run.
 KERNELS = ("Haswell", "Nehalem")
 
@@ -54,7 +54,9 @@ def numbers(value: Any, depth: int = 0) -> Iterator[float]:
     elif isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
         if value.ndim > 1 and value.shape[1] != 2:
             value = np.linalg.norm(np.nan_to_num(value.astype(np.float64)), axis=0)
-        yield from map(float, value.ravel()[:200])
+        yield from map(
+            float, value.ravel()[:200] if value.ndim < 2 else np.abs(value).ravel()[:200]
+        )
     elif isinstance(value, (tuple, list)) and depth < 4:
         for part in value:
             yield from numbers(part, depth + 1)
@@ -70,12 +72,12 @@ def numbers(value: Any, depth: int = 0) -> Iterator[float]:
 KNOWN = {"Evidence", "Certificate", "Cluster", "Decomposition"}
 #: Most fields of a tuple that are summarised one by one, and numbers of a result in one summary.
 MOST_FIELDS, PIECE = 9, 16
-#: Most cases in which the numbers of one function are kept: the first ones.
-MOST_CASES = 9
+#: Most cases in which the numbers of one function are kept, spread over all in which it is called.
+MOST_CASES = 8
 
 
 class Trace:
-    """Summaries of all that functions return: calls, zeros, geometric mean, largest."""
+    """Summaries of all that functions return: calls, numbers not above zero, not finite, geometric mean, largest."""
 
     def __init__(self) -> None:
         self.held: dict[str, list[float]] = {}
@@ -91,15 +93,16 @@ class Trace:
             for field in dataclasses.fields(value):
                 self.add(f"{name}.{field.name}", getattr(value, field.name), depth + 1)
             return
-        calls, zeros, odd, count, logs, largest = self.held.setdefault(name, [0.0] * 6)
-        for number in map(abs, numbers(value)):
+        calls, below, odd, count, logs, largest = self.held.setdefault(name, [0.0] * 6)
+        for number in numbers(value):
             if not math.isfinite(number):
                 odd += 1
-            elif number == 0:
-                zeros += 1
-            else:
+                continue
+            below += number <= 0
+            if number:
+                number = abs(number)
                 count, logs, largest = count + 1, logs + math.log(number), max(largest, number)
-        self.held[name] = [calls + 1, zeros, odd, count, logs, largest]
+        self.held[name] = [calls + 1, below, odd, count, logs, largest]
 
     def add_result(self, value: Any) -> None:
         """Take in the result of a case, a few numbers at a time."""
@@ -108,10 +111,10 @@ class Trace:
             self.add(f"result {i // PIECE + 1}", every[i : i + PIECE])
 
     def summary(self) -> dict[str, list[float]]:
-        """Return calls, numbers that are zero or not finite, geometric mean and largest."""
+        """Return calls, numbers not above zero, not finite ones, geometric mean and largest."""
         return {
-            name: [calls, zeros, odd, math.exp(logs / count) if count else 0.0, largest]
-            for name, (calls, zeros, odd, count, logs, largest) in self.held.items()
+            name: [calls, below, odd, math.exp(logs / count) if count else 0.0, largest]
+            for name, (calls, below, odd, count, logs, largest) in self.held.items()
         }
 
 
@@ -271,12 +274,15 @@ def write(names: list[str]) -> None:
         known.append(json.loads(done.stdout))
     for name in names:
         held[name] = spread_of(name, [each[name] for each in known])
-    kept: dict[str, int] = {}
-    for name in cases():
-        for key in list(held.get(name, ())):
-            kept[key] = kept.get(key, 0) + 1
-            if kept[key] > MOST_CASES and not key.startswith("result"):
-                del held[name][key]
+    places: dict[str, list[str]] = {}
+    for name in held:
+        for key in held[name]:
+            places.setdefault(key, []).append(name)
+    for key, named in places.items():
+        step = max(1.0, len(named) / MOST_CASES)
+        kept = {named[int(i * step)] for i in range(min(len(named), MOST_CASES))}
+        for name in () if key.startswith("result") else set(named) - kept:
+            del held[name][key]
     lines = [
         f" {json.dumps(name)}: {{\n"
         + ",\n".join(f"  {json.dumps(key)}: {json.dumps(held[name][key])}" for key in held[name])
