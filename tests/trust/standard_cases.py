@@ -12,6 +12,7 @@ import importlib
 import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -163,9 +164,9 @@ def formulas(held: Evidence, k: int) -> list:
     found: list = [bounds.topmost(held), bounds.angle_bounds(held, k, up)]
     found += [bounds._block(held, a, b, up) for a, b in ((0, 0), (0, 2), (2, 3), (p - 2, p - 1))]
     found += [bounds._gap(held, a, b, up) for a, b in ((0, 0), (1, 3), (2, 2))]
-    total = float(held.values.sum()) + 0.5
+    total = 1.2 * float(held.values.sum())
     found += [bounds.fewest(held, up, total, share) for share in (0.3, 0.7, 0.9, 0.99)]
-    found += [bounds.carried(held, up), bounds.carried(held, up[: p - 2] + 0.01)]
+    found += [bounds.carried(held, up), bounds.carried(held, 1.01 * up[: p - 2])]
     for kind, count in (("exact", k), ("deterministic", p + 2)):
         found.append(bounds.certificate_of(held, count, None, kind, 0.0))
     return found
@@ -184,6 +185,12 @@ def every_field(seed: int, outside: bool, crosses: bool) -> Evidence:
         crosses=0.003 * rng.uniform(0.3, 1.0, 9) if crosses else None,
         relief=root @ root.T,
     )
+
+
+def times(known: Evidence, factor: float) -> Evidence:
+    """Return evidence in another unit."""
+    names = ("values", "residual", "missed", "rounding", "columns", "relief")
+    return replace(known, **{name: factor * getattr(known, name) for name in names})
 
 
 def tied_evidence() -> Evidence:
@@ -369,6 +376,9 @@ def states(found: dict[str, Callable[[], Any]], of: Callable) -> None:
     ):
         known = every_field(seed_of, outside, crosses)
         found[f"formulas {seed_of + 1}"] = call(formulas, known, 4)
+        for factor in (1e-9, 1e9):
+            name = f"formulas {seed_of + 1}, times {factor:.0e}"
+            found[name] = call(formulas, times(known, factor), 4)
     found["formulas 5"] = call(formulas, evidence(5), 6)
     found["formulas 6"] = call(formulas, evidence(6, q=0, size=0.0, rounding=0.0), 9)
     found["formulas 7"] = call(formulas, tied_evidence(), 5)
@@ -386,6 +396,15 @@ def states(found: dict[str, Callable[[], Any]], of: Callable) -> None:
         for steps in (5, 12):
             found[f"{steps} explicit steps, {side}"] = call(held.matrices, X, side, steps)
         found[f"given steps, {side}"] = call(held.beside_findings, X, side)
+        found[f"given steps 2, {side}"] = call(held.beside_findings, X, side, 5e-3, 0.2)
+        # With rounding errors as large as the others.
+        for name, function, more in (
+            ("rides", held.rides, ()),
+            ("proofs", held.proofs, (8, 1e-5, 1e-4)),
+            ("explicit steps", held.matrices, (5,)),
+            ("given steps", held.beside_findings, ()),
+        ):
+            found[f"{name}, {side}, coarse"] = call(coarsely, function, X, side, *more)
     flat, steep = of(rows(300, 90, 0.25)), of(rows(300, 90, 1.2))
     for i, (X, tol, most, k) in enumerate(
         (
@@ -448,8 +467,8 @@ def _audit(X: np.ndarray, k: int, tol: float | None) -> list:
 
 
 def _svd(X: np.ndarray) -> list:
-    found = svd(X, 4, random_state=0)
-    return [found.s, found.singular_value_bounds, found.certificate]
+    found, first = svd(X, 4, random_state=0), svd(X, 1, random_state=0)
+    return [first.s, found.s, found.singular_value_bounds, found.certificate]
 
 
 def _refined(X: np.ndarray) -> list:

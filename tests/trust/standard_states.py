@@ -425,9 +425,9 @@ def given_run(X: Any, side: str, shift: float, tol: float, steps: int, k: int = 
     return certifier, step.snapshot.state
 
 
-def beside_findings(X: Any, side: str) -> list:
+def beside_findings(X: Any, side: str, shift: float = 1e-4, tol: float = 0.01) -> list:
     """Certificates of given components from findings with large errors."""
-    certifier, state = given_run(X, side, 1e-4, 0.01, 12)
+    certifier, state = given_run(X, side, shift, tol, 12)
     opened = certifier.operator.opened
     state = state._replace(variances=opened.values)
     beside = given.Found.beside(state, opened.values.size)
@@ -479,7 +479,9 @@ def angles_between() -> list:
     rng = np.random.default_rng(5)
     c, theirs = np.eye(6)[:, :5] + 0.01 * rng.standard_normal((6, 5)), np.eye(6)[:, :5]
     far = 0.01 * rng.uniform(0.2, 1, 5)
+    skewed = theirs @ (np.eye(5) + 0.2 * np.ones((5, 5)))
     found: list = [given._angle(c, far, theirs, a, b) for a, b in ((0, 2), (1, 4), (0, 5))]
+    found += [given._angle(c, far, 0.5 * skewed, a, b) for a, b in ((0, 5), (0, 1))]
     square = np.cov(rng.standard_normal((4, 30)))
     found.append(given._lengths(square, rng.standard_normal((4, 3))))
     found += [audit._between(c[:, :2], theirs[:, :2]), audit._between(c[:, :1], theirs[:, 1:2])]

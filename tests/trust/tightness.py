@@ -77,7 +77,7 @@ MOST_CASES = 8
 
 
 class Trace:
-    """Summaries of all that functions return: calls, numbers not above zero, not finite, geometric mean, largest."""
+    """Summaries of all that functions return, by the names of functions and fields."""
 
     def __init__(self) -> None:
         self.held: dict[str, list[float]] = {}
@@ -264,7 +264,7 @@ def write(names: list[str]) -> None:
     """Record cases anew, with the spread over perturbations and kernels."""
     held = recorded() if RECORD.exists() else {}
     environments = [{}, *({"OPENBLAS_CORETYPE": kernel} for kernel in KERNELS)]
-    runs = [(seed, {}) for seed in (0, 1, 2, 3)] + [(0, each) for each in environments[1:]]
+    runs = [(seed, {}) for seed in range(6)] + [(0, each) for each in environments[1:]]
     known = []
     for seed, environment in runs:
         command = [sys.executable, __file__, "--measure", str(seed), *names]
