@@ -231,6 +231,8 @@ class Tests:
         numbers = numbers or {i for tests in held["lines"].values() for i in tests}
         chosen, total = [], 0.0
         named = [self.map["tests"][i] for i in sorted(numbers)]  # the map lists tests by duration
+        record = RECORDS.get(mutant.file.split("/")[0])  # runs in any case
+        named = [test for test in named if record is None or not test[0].startswith(record)]
         # Tests about the file assert more of it than those that only come through.
         for name, seconds in sorted(named, key=lambda test: not test[0].startswith(tuple(own))):
             total += seconds
@@ -257,7 +259,7 @@ class Copy:
         environment |= {"HYPOTHESIS_STORAGE_DIRECTORY": str(self.source.parent / "hypothesis")}
         try:
             record = RECORDS.get(file.split("/")[0])
-            for part in [[record], *_parts(tests)] if record else _parts(tests):
+            for part in [*([[record]] if record else []), *(_parts(tests) if tests else [])]:
                 code, output = _forked_pytest(part, environment)
                 if code > 0 and not _first(output):  # the mutant broke something, or the tests did
                     path.write_bytes(whole)
