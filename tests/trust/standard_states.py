@@ -461,6 +461,7 @@ def beside_findings(X: Any, side: str, shift: float = 1e-4, tol: float = 0.01) -
         for before in (math.inf, 11.0, 0.0):
             certifier._rides_before, certifier._guessed = before, 0.0
             found += [certifier._edge_of_rides(grown, opened, beside), certifier._level]
+            found.append(certifier._rides_before)
         certifier._level = 0.3 * float(opened.values[-1])
         coarse = beside._replace(residual=10 * factor * beside.residual)
         found.append(certifier._predicted(state, opened, coarse, certifier._level))

@@ -146,10 +146,9 @@ class Watch:
         self.undone: list[tuple[Any, str, Any]] = []
         # Functions are known by other modules, too, which have imported them.
         self.places: dict[int, list[tuple[Any, str]]] = {}
-        for name, module in list(sys.modules.items()):
-            if name.split(".")[0] == "primedpca":
-                for key, value in list(vars(module).items()):
-                    self.places.setdefault(id(value), []).append((module, key))
+        self.watched: dict[int, Any] = {}
+        for module, key, value in _everything():
+            self.places.setdefault(id(value), []).append((module, key))
 
     def replace(self, owner: Any, name: str, value: Any) -> None:
         """Set an attribute for the time of the trace."""
@@ -159,6 +158,7 @@ class Watch:
     def function(self, label: str, function: Any) -> None:
         """Watch a function wherever it is imported."""
         watched = _watched(label, function, self.trace)
+        self.watched[id(watched)] = function
         for module, key in self.places[id(function)]:
             self.replace(module, key, watched)
 
@@ -174,6 +174,22 @@ class Watch:
                 self.replace(owner, name, _watched(of, value, self.trace))
             elif isinstance(value, property) and value.fget is not None:
                 self.replace(owner, name, property(_watched(of, value.fget, self.trace)))
+
+    def undo(self) -> None:
+        """Restore all, also in modules that were first imported while this watched."""
+        for owner, name, value in reversed(self.undone):
+            setattr(owner, name, value)
+        for module, key, value in _everything():
+            if id(value) in self.watched:
+                setattr(module, key, self.watched[id(value)])
+
+
+def _everything() -> Iterator[tuple[Any, str, Any]]:
+    """Yield what the modules of the package hold: module, name, value."""
+    for name, module in list(sys.modules.items()):
+        if name.split(".")[0] == "primedpca":
+            for key, value in list(vars(module).items()):
+                yield module, key, value
 
 
 def _is_plain(value: Any) -> bool:
@@ -199,8 +215,7 @@ def traced() -> Iterator[Trace]:
                     watch.function(label, value)
         yield trace
     finally:
-        for owner, name, value in reversed(watch.undone):
-            setattr(owner, name, value)
+        watch.undo()
 
 
 # -- the record --------------------------------------------------------------------------------
