@@ -131,7 +131,7 @@ def decisions(X: Any, side: str) -> list:
     certifier, state, snapshot = run_of(X, side, 5)
     tol, found = certifier.tol, []
     k = 4
-    for changes in ([], [math.inf, 0.1], [0.5, 0.1, 0.01, 0.01], [0.0, 0.0], [0.2] * 5):
+    for changes in ([], [math.inf, 0.1], [0.03, 0.1], [0.5, 0.1, 0.01, 0.01], [0.0] * 2, [0.2] * 5):
         certifier._changes = [*changes]
         for change in (tol / 2, tol, 2 * tol, 0.02, 0.021, 0.3):
             for count in (1, 3, 4, 5, 9, 10, 11):
