@@ -41,7 +41,7 @@ LEAST, MOST, ROOM = 5e-4, 0.5, 20
 #: Numbers of a summary; the first ones are counts, which are compared exactly.
 NAMES, COUNTS = ("calls", "not above zero", "not finite", "geometric mean", "largest"), 3
 #: Kernels of OpenBLAS that most processors can run.
-KERNELS = ("Haswell", "Nehalem")
+KERNELS = ("Haswell", "Nehalem", "Sandybridge", "Zen")
 
 
 # -- summaries of return values ----------------------------------------------------------------
@@ -234,10 +234,11 @@ def spread_of(name: str, others: list[dict]) -> dict[str, list]:
     first, *more = others
     found = {}
     for key, known in first.items():
+        if not all(key in other for other in more):
+            continue
         entries: list[Any] = []
         for i, value in enumerate(known):
-            values = [other[key][i] if key in other else math.inf for other in more]
-            room = ROOM * max((_apart(value, other) for other in values), default=0.0)
+            room = ROOM * max((_apart(value, other[key][i]) for other in more), default=0.0)
             shown = float(f"{value:.6g}")
             if room > MOST or (i < COUNTS and room):
                 entries.append(None)
@@ -279,7 +280,7 @@ def write(names: list[str]) -> None:
     """Record cases anew, with the spread over perturbations and kernels."""
     held = recorded() if RECORD.exists() else {}
     environments = [{}, *({"OPENBLAS_CORETYPE": kernel} for kernel in KERNELS)]
-    runs = [(seed, {}) for seed in range(6)] + [(0, each) for each in environments[1:]]
+    runs = [(seed, {}) for seed in range(5)] + [(0, each) for each in environments[1:]]
     known = []
     for seed, environment in runs:
         command = [sys.executable, __file__, "--measure", str(seed), *names]
