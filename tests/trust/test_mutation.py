@@ -49,6 +49,17 @@ def test_equivalent_mutants_exist_and_have_a_reason(mutation, every):
     assert all(each["reason"] for each in json.loads(mutation.EQUIVALENT.read_text()))
 
 
+def test_recorded_numbers_run_in_any_case_and_are_not_chosen_again(mutation, every, tmp_path):
+    mutant = next(each for each in every if each.file == "_certify/bounds.py")
+    assert all((mutation.ROOT / record).is_file() for record in mutation.RECORDS.values())
+    names = [f"{mutation.RECORDS['_certify']}::test", "tests/certify/test_bounds.py::test"]
+    held = {"digest": mutation.digest(mutant.file), "lines": {str(mutant.line): [0, 1]}}
+    path = tmp_path / "map.json"
+    known = {"tests": [[name, 0.1] for name in names], "files": {mutant.file: held}}
+    path.write_text(json.dumps(known))
+    assert mutation.Tests(path).of(mutant) == names[1:]
+
+
 def test_wilsons_interval(mutation):
     assert mutation.interval(85, 100) == pytest.approx((0.7672, 0.9069), abs=1e-4)
     assert mutation.interval(10, 10)[1] == 1.0

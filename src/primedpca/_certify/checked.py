@@ -621,8 +621,7 @@ class CheckedCertifier(NoCertifier):
         p = _mapped_size(values, self._count(state) + more)
         if p < k:
             return None
-        like = replace(data.like, n_features=data.shape[0])
-        left = combine(state.basis, state.turn[:, :p], like)
+        left = combine(state.basis, state.turn[:, :p], data.like)
         images = data.adjoint(left)
         square = inner_products((images,), images) / data.weight
         theta, y = rayleigh_ritz(inner_products((left,), left), square)

@@ -36,7 +36,7 @@ from primedpca._core.outward_rounding import arcsin_up
 from primedpca._operator.operator import Centred
 from primedpca.priming import BlockKrylov
 from primedpca.priming.block_krylov import KrylovState
-from primedpca.protocols import Array, Like
+from primedpca.protocols import Array
 from primedpca.result import Certificate, Cluster, Snapshot
 
 __all__ = ["Beside", "GivenCertifier"]
@@ -154,8 +154,8 @@ class Given(Passengers):
         lengths, axes = small_eigh(inner_products((rest,), rest))
         root = np.sqrt(lengths)[:, None] * (axes.T @ turn)
         root = root / np.sqrt(values) if left else root
-        like = replace(wide.like, n_features=y.shape[0])
-        block = combine((y,), turn / np.sqrt(wide.weight * values) if left else turn, like)
+        scaled = turn / np.sqrt(wide.weight * values) if left else turn
+        block = combine((y,), scaled, wide.like)
         return Opened(values, turn, back, root, images, block)
 
 
@@ -390,11 +390,10 @@ class GivenCertifier(CheckedCertifier):
         wide, k, left = self.wide, opened.values.size, self.check.side == "left"
         if findings.skew > 0.01:
             return None
-        like: Like = replace(wide.like, n_features=state.basis[0].shape[0])
         # How many does not depend on the random vectors.
         f = self._wanted(beside)
-        more = combine(state.basis[1:], beside.turn[:, :f], like)
-        both = like.xp.concat([opened.block, more], axis=1)
+        more = combine(state.basis[1:], beside.turn[:, :f], wide.like)
+        both = wide.like.xp.concat([opened.block, more], axis=1)
         images = wide.adjoint(more) if left else wide.forward(more)
         square = np.zeros((k + f, k + f))
         # (C V)^T (C V) = T^2 + R^T R: the image of M V has the length of C V.
