@@ -50,6 +50,11 @@ TESTS = {
     "sources/files": ["tests/sources", "tests/contracts/test_sources.py"],
     "sources": ["tests/contracts/test_sources.py", "tests/sources"],
 }
+#: Folder of sources -> tests of its constants, which run on import and so belong to no test.
+ON_IMPORT = {
+    "_operator": "tests/operator/test_limits.py",
+    "sources": "tests/sources/test_limits.py",
+}
 #: Not run here: they need a GPU, or time alone.
 LEFT_OUT = {"_operator/gpu_products.py", "_operator/triton_kernels.py", "_solve/replay.py"}
 SECONDS = 300
@@ -225,8 +230,9 @@ class Tests:
         lines = range(mutant.line, mutant.line + mutant.before.count("\n") + 1)
         numbers = {i for line in lines for i in held["lines"].get(str(line), [])}
         # Lines that run on import belong to no test: the tests of the whole file may notice.
+        pinned = [] if numbers else [ON_IMPORT.get(mutant.file.split("/")[0])]
         numbers = numbers or {i for tests in held["lines"].values() for i in tests}
-        chosen, total = [], 0.0
+        chosen, total = [f"{name}::test_the_limits" for name in pinned if name], 0.0
         named = [self.map["tests"][i] for i in sorted(numbers)]  # the map lists tests by duration
         # Tests about the file assert more of it than those that only come through.
         for name, seconds in sorted(named, key=lambda test: not test[0].startswith(tuple(own))):
