@@ -8,7 +8,8 @@ A mutant is one change of the syntax tree: another comparison, operator or const
 sources, first with tests, then with a short fuzz of the certificates.
 
 With ``--map``, a file that ``core_coverage.py --map`` writes, the tests are those that run the
-changed line, quickest first.  Without it they are the tests of the folder.
+changed line: tests of recorded numbers, then of every function its quickest case, and so on.
+Without it they are the tests of the folder.
 
 Mutants that change no result are listed with their reasons in ``equivalent_mutants.json`` and do
 not count: "equivalent" ones, a wider but valid "margin" for rounding, and choices of "cost" alone.
@@ -31,6 +32,7 @@ import subprocess
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -55,11 +57,13 @@ ON_IMPORT = {
     "_operator": "tests/operator/test_limits.py",
     "sources": "tests/sources/test_limits.py",
 }
+#: Tests of recorded and of exact numbers, which run first, and the most cases of one function.
+PRECISE, OF_EACH = ("test_record.py", "test_limits.py", "test_text_limits.py"), 60
 #: Not run here: they need a GPU, or time alone.
 LEFT_OUT = {"_operator/gpu_products.py", "_operator/triton_kernels.py", "_solve/replay.py"}
 SECONDS = 300
 #: Tests from the map: at most so many, of which the map says that they take so many seconds.
-TESTS_PER_MUTANT, TEST_SECONDS = 150, 30.0
+TESTS_PER_MUTANT, TEST_SECONDS = 250, 30.0
 #: Tests of few files, run before all others: to collect the rest takes longer than to run these.
 FIRST_TESTS, FIRST_FILES = 25, 2
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.json")
@@ -234,8 +238,18 @@ class Tests:
         numbers = numbers or {i for tests in held["lines"].values() for i in tests}
         chosen, total = [f"{name}::test_the_limits" for name in pinned if name], 0.0
         named = [self.map["tests"][i] for i in sorted(numbers)]  # the map lists tests by duration
-        # Tests about the file assert more of it than those that only come through.
-        for name, seconds in sorted(named, key=lambda test: not test[0].startswith(tuple(own))):
+        # Tests about the file assert more of it than those that only come through, and other
+        # functions more than other cases of one function.
+        ranks = Counter[str]()
+        places = {}
+        for name, _ in named:
+            function = name.partition("[")[0]
+            ranks[function] += 1
+            file = function.partition("::")[0]
+            precise = file.endswith(PRECISE) and ranks[function] <= OF_EACH
+            stage = 0 if precise else 1 if name.startswith(tuple(own)) else 2
+            places[name] = stage, 0 if precise else ranks[function]
+        for name, seconds in sorted(named, key=lambda test: places[test[0]]):
             total += seconds
             if chosen and (total > TEST_SECONDS or len(chosen) >= TESTS_PER_MUTANT):
                 break
