@@ -58,7 +58,7 @@ ON_IMPORT = {
     "sources": "tests/sources/test_limits.py",
 }
 #: Tests of recorded and of exact numbers, which run first, and the most cases of one function.
-PRECISE, OF_EACH = ("test_record.py", "test_limits.py", "test_text_limits.py"), 60
+PRECISE, OF_EACH = ("test_record.py", "_limits.py", "test_exact.py", "test_details.py"), 60
 #: Not run here: they need a GPU, or time alone.
 LEFT_OUT = {"_operator/gpu_products.py", "_operator/triton_kernels.py", "_solve/replay.py"}
 SECONDS = 300
