@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import zarr
+from catalogue import BYTE_SOURCES, FILES, KINDS
 
 from primedpca import as_source
 from primedpca.sources.files import (
@@ -661,9 +662,11 @@ def test_sparse_members_of_every_format(tmp_path, kind, packed):
 # -- Matrix Market ----------------------------------------------------------------------------
 
 
-def mtx(path, text, **options):
+def mtx(path, text):
     path.write_bytes(text.encode())
-    return refused(matrix_market.matrix_market, path)
+    found = refused(matrix_market.matrix_market, path)
+    assert found is None or found.startswith(str(path))
+    return found
 
 
 def test_sizes_of_matrix_market_files(tmp_path, monkeypatch):
@@ -969,3 +972,31 @@ def test_workbooks_may_be_as_large_as_the_limit(tmp_path, monkeypatch):
     np.testing.assert_array_equal(as_source(path).read(0), [[1, 2.5], [3, 4]])
     monkeypatch.setattr(spreadsheets, "FILE_BYTES", os.path.getsize(path) - 1)
     assert "it has over 1 GB" in refused(as_source, path)
+
+
+# -- damage -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [*FILES, *KINDS, *BYTE_SOURCES])
+def test_messages_on_damaged_files_begin_with_the_path(name, tmp_path):
+    """Every file is cut, or filled with other bytes, before it is opened and after."""
+    X = (np.arange(60).reshape(20, 3) % 7).astype(np.uint8 if name in BYTE_SOURCES else "f4")
+    for number, after in enumerate((False, True)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        given = {**FILES, **KINDS, **BYTE_SOURCES}[name](X, folder)
+        paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+        if not paths or (not isinstance(given, str) and not hasattr(given, "paths")):
+            return
+        source = as_source(given) if after else None
+        for path in paths:
+            held = path.read_bytes()
+            for damaged in (held[: len(held) // 2], b"\x93NUMPY" + bytes(len(held))):
+                path.write_bytes(damaged)
+                found = [refused(as_source, given)]
+                if after:
+                    found.append(refused(list, source.scan()))
+                for words in filter(None, found):
+                    begin = words.removeprefix("`X`=").lstrip("'\"")
+                    assert begin.startswith((str(folder), "File not found", "row ")), words
+            path.write_bytes(held)
