@@ -129,6 +129,22 @@ def cases() -> dict[str, tuple[Any, int, int, dict[str, Any]]]:
         found[f"weights 2^{power}, std"] = (X, 11, 0, heavy | {"scale": "std"})
     found["rows that grow"] = (late[::-1].copy(), 11, 0, {})
     found["rows that shrink"] = (late, 11, 0, {})
+    far = numbers()
+    far[:20] *= 2.0**105
+    single = numbers().astype(np.float32)
+    single[:20] *= 2.0**40
+    for name, matrix in {"float64": far, "float32": single}.items():
+        for order, rows in (("grow", matrix[::-1].copy()), ("shrink", matrix)):
+            found[f"rows that {order} far, {name}"] = (rows, 11, 0, {})
+            heavy = {"sample_weight": weights(40), "scale": scale}
+            found[f"rows that {order} far, {name}, weights"] = (rows, 11, 0, heavy)
+    for power in (-300, -101, 101, 300):
+        same = np.full((40, 6), np.ldexp(3.0, power))
+        same[25:] *= numbers()[25:]
+        found[f"rows that are alike at first, 2^{power}"] = (same, 5, 0, {})
+        same = np.ldexp(numbers(), power)
+        same[:25] = 0
+        found[f"rows that are zero at first, 2^{power}"] = (same, 5, 0, {})
     found["constant"] = (np.full((40, 3), 5.0), 11, 0, {})
     found["zero"] = (np.zeros((40, 3)), 11, 0, {})
     found["constant, std"] = (np.full((40, 3), 5.0), 11, 0, {"scale": "std"})

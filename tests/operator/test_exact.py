@@ -158,13 +158,16 @@ def test_means_of_dense_blocks(kind):
 @pytest.mark.parametrize("kind", [np.asarray, torch.tensor])
 @pytest.mark.parametrize("root", [None, np.array([0.1, 0.3, 0.0, 0.7, 1.1, 1.3, 1.7])])
 def test_means_of_constant_columns_are_exact(kind, root):
-    block = np.tile([0.1, 1 / 3, 1e-300, 7e200], (7, 1))
-    block[5, 3] = np.nan
-    if root is not None:
-        block[2] = [5, 6, 7, 8]  # of weight zero
+    constants = np.r_[0.1, 1 / 3, 1e-300, 7e200, np.random.default_rng(0).random(40)]
     weights = None if root is None else like(kind, root)
-    found = preparation.stored_means(kind(block), f8(kind), 1.0, weights)
-    assert host(found).tolist() == block[0].tolist()
+    for hole in (False, True):
+        block = np.tile(constants, (7, 1))
+        if hole:
+            block[5, 3] = np.nan
+        if root is not None:
+            block[2] += 5  # of weight zero
+        found = preparation.stored_means(kind(block), f8(kind), 1.0, weights)
+        assert host(found).tolist() == constants.tolist()
     almost = np.full((7, 1), 0.1)
     almost[3] = 0.1 * (1 + 1e-13)
     found = host(preparation.stored_means(kind(almost), f8(kind)))

@@ -68,6 +68,7 @@ def test_rows_by_number(axis):
     source = Cut(X, 3, axis)
     for index in ([0], [19], [5, 5, 2], [3, 2, 17, 0], [2, 3], []):
         np.testing.assert_array_equal(source.rows(np.array(index, dtype=int)), X[index])
+    assert Cut(X, 20, axis).rows(np.array([], dtype=int)).shape == (0, 4)
     if axis == 0:
         source.read_blocks.clear()
         source.rows(np.array([19, 0, 1, 2]))  # 20 rows in 7 blocks, the first of two rows

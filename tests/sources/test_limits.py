@@ -190,6 +190,9 @@ def test_blocks_of_zstandard_without_a_size():
     assert refused(check, whole, len(whole), 100) is None
     assert "last block" in refused(check, whole[:-8], len(whole) - 8, 100)
     assert "do not fit" in refused(check, whole + b"x", len(whole) + 1, 100)
+    empty = zstd_frame(0x00, b"w", (0, 7), (0, 0))
+    assert refused(check, empty, len(empty), 7) is None
+    assert "last block" in refused(check, empty, len(empty) - 1, 7)
     summed = zstd_frame(0x04, b"w", (0, 7), tail=b"sums")
     assert refused(check, summed, len(summed), 100) is None
     assert "do not fit" in refused(check, summed[:-4], len(summed) - 4, 100)
@@ -824,6 +827,18 @@ def test_whole_lines_of_any_encoding(size, encoding):
     quoted = list(common.whole_lines(io.BytesIO(data), "path", size * len(end), 1000, end, mark))
     assert b"".join(piece for _, piece in quoted) == data
     assert all(piece.decode(encoding).count('"') % 2 == 0 for _, piece in quoted)
+
+
+@pytest.mark.parametrize("size", range(1, 15))
+def test_lines_with_several_quotation_marks(size):
+    data = b'a"b""\nc"\n"d"\n""""\n"e\nf\ng"\nh\n'
+    found = [
+        piece for _, piece in common.whole_lines(io.BytesIO(data), "path", size, 99, b"\n", b'"')
+    ]
+    assert b"".join(found) == data
+    assert all(piece.endswith(b"\n") and piece.count(b'"') % 2 == 0 for piece in found)
+    if size < 3:
+        assert found == [b'a"b""\nc"\n', b'"d"\n', b'""""\n', b'"e\nf\ng"\n', b"h\n"]
 
 
 def test_lines_may_be_as_long_as_the_limit():

@@ -379,6 +379,7 @@ def test_first_lines_of_csv_files(tmp_path, suffix):
     assert "pass `delimiter`=';'" in found("a;b\n1;2\n")
     assert "in line 3; pass `delimiter`='|'" in found("\n\na|b\n1|2\n")
     assert found("a;b\n1\n2\n3\n") is None  # the second line has no such sign
+    assert "pass `delimiter`=';'" in found("a;b\n1;2\n3\n")
     assert "pass `delimiter`=' '" in found("a b\n1 2\n3 4\n")
     assert "pass `delimiter`=' '" in found("1 2\n1 2\n3 4\n", header=False)
     assert found("a b\n1\n2\n") is None
