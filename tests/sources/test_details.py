@@ -20,7 +20,6 @@ from primedpca.sources.base import BlockSource, Subset, cut_evenly, fingerprint
 from primedpca.sources.files import images, plink, video
 from primedpca.sources.files.images import ImageFolder
 from primedpca.sources.files.video import VideoFrames
-from primedpca.sources.maps import RowMap
 from primedpca.sources.memory import iterables
 from primedpca.sources.memory.dask_array import DaskSource
 from primedpca.sources.memory.dense import DenseSource
@@ -214,14 +213,6 @@ def test_arrays_of_other_dimensions():
 
 
 # -- maps -------------------------------------------------------------------------------------
-
-
-def test_the_ready_maps():
-    assert [maps.log1p, maps.sqrt] == [RowMap("log1p", then="log1p"), RowMap("sqrt", then="sqrt")]
-    assert maps.counts_per_million == RowMap("counts_per_million", "sum", 1_000_000.0)
-    assert maps.log_cp10k == RowMap("log_cp10k", "sum", 10_000.0, "log1p")
-    assert maps.log_cpm == RowMap("log_cpm", "sum", 1_000_000.0, "log1p")
-    assert maps.normalise_rows == RowMap("normalise_rows", "squares", 1.0)
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array, sp.csc_array, torch.tensor])
@@ -779,3 +770,19 @@ def test_blocks_that_stay_on_a_device():
     assert reads == []
     np.testing.assert_array_equal(to_numpy(moved.rows(np.array([39, 0]))), X[[39, 0]])
     assert moved.local == tuple(range(8))
+
+
+def test_large_integers_of_tables_stay_integers(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+
+    held = pa.table({"a": [2**60 + 1, 3], "b": [1, 2**53 + 1]})
+    parquet.write_table(held, tmp_path / "a.parquet")
+    source = as_source(tmp_path / "a.parquet")
+    assert source.read(0).tolist() == [[2**60 + 1, 1], [3, 2**53 + 1]]
+    mixed = pa.table({"a": [2**53, 3], "b": [1.5, 2.0**60]})
+    parquet.write_table(mixed, tmp_path / "b.parquet")
+    assert as_source(tmp_path / "b.parquet").read(0).tolist() == [[2.0**53, 1.5], [3, 2.0**60]]
+    mixed = pa.table({"a": [2**53 + 1, 3], "b": [1.5, 2.0]})
+    parquet.write_table(mixed, tmp_path / "c.parquet")
+    assert "column 'a'" in refused(as_source(tmp_path / "c.parquet").read, 0)

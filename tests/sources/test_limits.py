@@ -29,6 +29,7 @@ from primedpca.sources.files import (
     zarr_store,
 )
 from primedpca.sources.files.zarr_store import Layout
+from primedpca.sources.maps import RowMap
 from primedpca.sources.memory.sparse import check_indices, check_indptr
 
 MIB = 1_048_576
@@ -60,7 +61,12 @@ LIMITS = {
     "files.tables": {"WHOLE": 4},
     "files.text_lines": {"LOOKED_AT": 65_536},
     "files.zarr_store": {"METADATA_BYTES": 64 * MIB, "ABSENT": 18_446_744_073_709_551_615},
-    "maps": {"LEAST": {"log1p": -1, "sqrt": 0}},
+    "maps": {"LEAST": {"log1p": -1, "sqrt": 0}}
+    | {"log1p": RowMap("log1p", then="log1p"), "sqrt": RowMap("sqrt", then="sqrt")}
+    | {"counts_per_million": RowMap("counts_per_million", "sum", 1_000_000.0)}
+    | {"log_cp10k": RowMap("log_cp10k", "sum", 10_000.0, "log1p")}
+    | {"log_cpm": RowMap("log_cpm", "sum", 1_000_000.0, "log1p")}
+    | {"normalise_rows": RowMap("normalise_rows", "squares", 1.0)},
     "memory.dense": {"DEVICE_BLOCK_BYTES": 1024 * MIB},
     "memory.iterables": {"BLOCK_BYTES": 4 * MIB},
     "memory.sparse": {"BLOCK_ENTRIES": 524_288, "OUTPUT_RATIO": 16},
