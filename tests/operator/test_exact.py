@@ -670,9 +670,10 @@ def test_matrices_by_slices(monkeypatch):
 
 def test_adjacent_blocks_of_another_source():
     source = Cut(np.arange(24.0).reshape(12, 2), 3)
-    span = wide_rows.Span(source, 1, 3)
-    assert (span.shape, span.blocks) == ((6, 2), ((0, 3), (3, 6)))
-    assert (span.local, [span.below(i) for i in (0, 1)]) == ((0, 1), [1, 2])
+    span = wide_rows.Span(source, 1, 4)
+    assert (span.shape, span.blocks) == ((9, 2), ((0, 3), (3, 6), (6, 9)))
+    assert (span.local, [span.below(i) for i in range(3)]) == ((0, 1, 2), [1, 2, 3])
+    assert wide_rows.Span(source, 1, 2).shape == (3, 2)
     np.testing.assert_array_equal(span.read(1), source.held[6:9])
     strips = wide_rows.Strips([source.held[:3].T, source.held[3:6].T])
     assert (strips.shape, strips.axis, strips.blocks) == ((4, 3), 1, ((0, 3),))

@@ -210,6 +210,7 @@ def test_arrays_of_other_dimensions():
         assert f"0 {what}(s) (shape={shape})" in refused(as_source, np.ones(shape))
     empty = xr.DataArray(np.ones((0, 3)), dims=("time", "x"))
     assert "0 sample(s)" in refused(as_source, empty)
+    assert "0 feature(s)" in refused(as_source, empty.transpose("x", "time"))
 
 
 # -- maps -------------------------------------------------------------------------------------

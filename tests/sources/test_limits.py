@@ -410,13 +410,17 @@ def test_texts_of_an_h5ad_file_may_be_as_long_as_the_limit(tmp_path, monkeypatch
 
     class Words:
         def __getitem__(self, place):
-            long.steps.append(min(place.stop, 200) - place.start)
+            long.steps.append(min(place.stop, long.shape[0]) - place.start)
             return np.array(["w" * (size // 100)] * long.steps[-1], dtype=object)
 
     long.asstr = Words
     monkeypatch.setattr(hdf5, "TEXT_BYTES", 200 * (size // 100))
     texts_of(long, path)
     assert long.steps == [64, 64, 64, 8]
+    monkeypatch.setattr(hdf5, "TEXT_BYTES", 10)  # as much text as the file has bytes
+    long.shape = (99,)
+    texts_of(long, path)
+    long.shape = (200,)
     monkeypatch.setattr(hdf5, "TEXT_BYTES", 200 * (size // 100) - 1)
     with pytest.raises(ValueError, match="more text than the file has bytes"):
         texts_of(long, path)
@@ -485,6 +489,69 @@ def test_lengths_and_types_in_metadata_of_zarr():
     assert len(padded) == 20
     for bad in (padded, "<U3", "object", ["f8"], "nonsense"):
         assert "only numbers are supported" in refused(zarr_store._dtype, bad)
+
+
+def zarr_metadata(version=3, **changes):
+    """Metadata of an array of 8 x 6 in chunks of 4 x 3."""
+    bytes_codec = {"name": "bytes", "configuration": {"endian": "little"}}
+    found = {
+        **{"zarr_format": 3, "shape": [8, 6], "data_type": "float32", "codecs": [bytes_codec]},
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4, 3]}},
+    }
+    if version == 2:
+        found = {"zarr_format": 2, "shape": [8, 6], "dtype": "<f4", "chunks": [4, 3]}
+        found |= {"filters": None, "compressor": None}
+    return found | changes
+
+
+def shards(inner, index=("bytes", "crc32c"), **more):
+    packed = [{"name": "bytes"}, {"name": "zstd", "configuration": {"level": 3}}]
+    options = {"chunk_shape": list(inner), "codecs": packed, "index_codecs": [*index]} | more
+    return {"name": "sharding_indexed", "configuration": options}
+
+
+def test_layouts_of_zarr():
+    def layout(version=3, **changes):
+        return zarr_store.layout_of("label", zarr_metadata(version, **changes))
+
+    for version in (2, 3):
+        assert layout(version) == Layout((8, 6), (4, 3), (4, 3), 4, ({"id": "bytes"},)[:0], None)
+    zstd = {"name": "zstd", "configuration": {"level": 3}}
+    assert layout(codecs=["bytes", zstd, "crc32c"]).packing == (
+        {"id": "crc32c"},
+        {"id": "zstd", "level": 3},
+    )
+    assert layout(2, compressor={"id": "zlib", "level": 1}).packing == ({"id": "zlib", "level": 1},)
+    assert layout(2, filters=[{"id": "delta", "dtype": "<f4", "astype": "<f8"}]).encoded == 8
+    found = layout(codecs=[shards((2, 3))])
+    assert (found.chunks, found.inner, found.packing) == (
+        (4, 3),
+        (2, 3),
+        ({"id": "zstd", "level": 3},),
+    )
+    assert (found.index_at_end, found.index_checksum) == (True, True)
+    found = layout(codecs=[shards((4, 3), ["bytes"], index_location="start")])
+    assert (found.index_at_end, found.index_checksum) == (False, False)
+
+    def told(version=3, **changes):
+        return refused(zarr_store.layout_of, "label", zarr_metadata(version, **changes))
+
+    for inner in ((3, 3), (4, 2), (4,), (4, 3, 1), (0, 3)):
+        assert told(codecs=[shards(inner)]) is not None
+    assert "codecs beside its shards" in told(codecs=[shards((2, 3)), zstd])
+    assert "encodes the index" in told(codecs=[shards((2, 3), ["bytes", "zstd"])])
+    assert "its chunks have shape (4, 3)" in told(shape=[8])
+    assert "is not regular" in told(chunk_grid={"name": "other"})
+    assert "decodes Python objects" in told(2, compressor={"id": "pickle"})
+    assert "cannot be bounded" in told(2, compressor={"id": "unknown"})
+    assert "'zlib and bz2'" in told(2, filters=[{"id": "zlib"}], compressor={"id": "bz2"})
+    assert "'lzma with filters'" in told(2, compressor={"id": "lzma", "format": 2})
+    assert told(2, compressor={"id": "lzma", "format": 1}) is None
+    assert "a codec named None" in told(codecs=[{}, {"name": None}])
+    for shape in ([0, 6], [8, -1], [8, 6, 1]):
+        assert told(shape=shape) is not None
+    unknown = zarr_metadata(2, compressor={"id": "unknown"})
+    assert zarr_store.layout_of("label", unknown, known_only=False).packing is None
 
 
 def test_metadata_of_zarr_may_be_as_long_as_the_limit(monkeypatch):
