@@ -97,6 +97,9 @@ def cases() -> dict[str, tuple[Any, int, int, dict[str, Any]]]:
             found[f"{name}, rows, {step}"] = (matrix, step, 0, {})
         found[f"{name}, columns"] = (matrix, 2, 1, {})
         found[f"{name}, wide"] = (matrix.T, 2, 0, {})
+        found[f"{name}, wide, columns"] = (matrix.T, 11, 1, {})
+        both = {"sample_weight": np.array([1.0, 4, 0, 0.25, 9, 1])}
+        found[f"{name}, wide, columns, weights"] = (matrix.T, 11, 1, both)
         found[f"{name}, not centred"] = (matrix, 11, 0, {"center": False})
         found[f"{name}, weights"] = (matrix, 11, 0, {"sample_weight": weights(40)})
         first = {"sample_weight": weights(40, range(15))}

@@ -90,11 +90,34 @@ def test_products(name):
             if product == "mean":
                 data.learn()
             v, u = (data.like.asarray(part.astype(float)) for part in (right, left))
-            first, again = (PRODUCTS[product](one, v, u) for one in (data, data))
-            later = PRODUCTS[product](whole, v, u)
-        for one, found in ((data, first), (data, again), (whole, later)):
+            first, later = (PRODUCTS[product](one, v, u) for one in (data, whole))
+        for one, found in ((data, first), (whole, later)):
             gain, unit = (np.longdouble(part) for part in (one.frame.gain, one.frame.unit))
             exact = reference * gain**gains * unit**units
             tolerance = 1e-5 if dtype_name(data.like.dtype) == "float32" else 1e-12
             error = np.abs(np.asarray(to_numpy(found)) - exact).max()
             assert float(error) <= tolerance * float(np.abs(exact).max()), product
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_checked_squares(name):
+    """The smaller matrix, and its product with a few vectors in the operator's own arithmetic."""
+    M, _, w = by_definition(name)
+    exact = (M.T @ M if M.shape[1] <= M.shape[0] else M @ M.T) / w.sum()
+    checks = np.random.default_rng(2).integers(-3, 4, (len(exact), 2))
+    for data in (opened(name), opened(name).in_float64()):
+        if not data.squares_at_once:
+            assert data.sparse or (data.source.axis == 1 and data.shape[0] >= data.shape[1])
+            continue
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            found = data.checked_square(data.like.asarray(checks.astype(float)))
+        gain = np.longdouble(data.frame.gain)
+        coarse = data.source.dtype in (np.float32, np.int16)
+        single = dtype_name(data.like.dtype) == "float32"
+        for part, wanted, rough in zip(
+            found, (exact, exact @ checks), (coarse, single), strict=True
+        ):
+            error = np.abs(np.asarray(to_numpy(part)) - wanted * gain**2).max()
+            tolerance = 1e-5 if rough else 1e-12
+            assert float(error) <= tolerance * float(np.abs(wanted * gain**2).max())

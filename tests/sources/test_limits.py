@@ -752,6 +752,7 @@ def test_sizes_of_matrix_market_files(tmp_path, monkeypatch):
     assert mtx(path, head + "2 2 1\n2 2 3") is None
     for wrong, line in (("0 1 3", 3), ("3 1 3", 3), ("1 3 3", 3), ("1 1\n", 3), ("1 1 x", 3)):
         assert f"line {line} " in mtx(path, head + f"2 2 1\n{wrong}\n")
+    assert "line 4 holds 'x'" in mtx(path, head + "2 2 1\n\n1 1 x\n")
     assert "line 5 has an index 9, not in 1..2" in mtx(path, head + "2 2 2\n1 1 1\n\n1 9 1\n")
     assert "more than the 1 entries" in mtx(path, head + "2 2 1\n1 1 3\n1 2 3\n")
     assert "ends after 1 of the 2 entries" in mtx(path, head + "2 2 2\n1 1 3\n")
