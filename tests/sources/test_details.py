@@ -787,3 +787,56 @@ def test_large_integers_of_tables_stay_integers(tmp_path):
     mixed = pa.table({"a": [2**53 + 1, 3], "b": [1.5, 2.0]})
     parquet.write_table(mixed, tmp_path / "c.parquet")
     assert "column 'a'" in refused(as_source(tmp_path / "c.parquet").read, 0)
+
+
+@pytest.mark.parametrize(
+    ("times", "declared", "right"),
+    [
+        # Ten frames of 0.1 s, in ticks of 0.01 s: three quarters of a frame may be missing.
+        (range(0, 100, 10), {"duration": 100}, True),
+        (range(0, 100, 10), {"duration": 107}, True),
+        (range(0, 100, 10), {"duration": 108}, False),
+        (range(0, 100, 10), {"frames": 10, "average_rate": 10}, True),
+        (range(0, 100, 10), {"frames": 11, "average_rate": 10}, False),
+        (range(0, 100, 10), {"container": 1_070_000}, True),
+        (range(0, 100, 10), {"container": 1_080_000}, False),
+        (range(0, 100, 10), {"container": 9_000_000, "streams": 2}, True),
+        (range(50, 150, 10), {"duration": 100}, True),
+        (range(50, 150, 10), {"duration": 108}, False),
+        (range(50, 150, 10), {"duration": 149, "start_time": 0}, True),
+        (range(50, 150, 10), {"duration": 158, "start_time": 0}, False),
+        ([0, 10], {"duration": 27}, True),
+        ([0, 10], {"duration": 28}, False),
+        ([0], {"duration": 17, "average_rate": 10}, True),
+        ([0], {"duration": 18, "average_rate": 10}, False),
+        ([0], {"duration": 0}, True),
+        ([0], {"duration": 1}, False),
+        ([0, 10], {"duration": 47, "last": 30}, True),
+        ([0, 10], {"duration": 48, "last": 30}, False),
+    ],
+)
+def test_videos_that_are_shorter_than_they_declare(times, declared, right):
+    from fractions import Fraction
+
+    usual = {"average_rate": None, "duration": None, "frames": 0, "start_time": None}
+    stream = SimpleNamespace(time_base=Fraction(1, 100), **(usual | declared))
+    container = SimpleNamespace(
+        duration=declared.get("container"), streams=[None] * declared.get("streams", 1)
+    )
+    last = SimpleNamespace(pts=times[-1], duration=declared.get("last"))
+    source = SimpleNamespace(_times=list(times), path="path")
+    found = refused(VideoFrames._check_whole, source, container, stream, last)
+    assert (found is None) == right
+    assert right or found.startswith("path declares ")
+
+
+def test_damage_that_is_found_while_a_member_is_decompressed(tmp_path):
+    rows = np.random.default_rng(0).random((400, 5))
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, X=rows)
+    held = bytearray(path.read_bytes())
+    held[len(held) // 2] ^= 0xFF
+    path.write_bytes(held)
+    source = as_source(path, cache=0)
+    words = refused(lambda: [block for _, block in source.scan()])
+    assert words.startswith(f"{path} is damaged or cannot be read (block 0, rows 0:400): ")
