@@ -76,12 +76,15 @@ def facts(source: Any) -> dict[str, Any]:
     for size, seed, epoch, start in ((10, None, 0, 0), (10, 3, 1, 1), (7, 3, 2, 4)):
         index = [index.tolist() for index, _ in source.batches(size, seed, epoch, start)]
         found[f"batches {size} {seed} {epoch} {start}"] = index
+    found["batches 10 3"] = [index.tolist() for index, _ in source.batches(10, 3)]
     part = source.sample(0.3, 1)
     found["sample"] = [part.index.tolist(), cut_of(part)]
     for room, most in ((np.inf, np.inf), (300.0, np.inf), (500.0, 2.0**21), (0.0, np.inf)):
         moved = OnDevice(source, "cpu", room, most)
         kept = [moved._groups, moved._most, moved.cache_bytes, moved.read_rate]
         found[f"device {room} {most}"] = [cut_of(moved), *kept]
+        same = [index.tolist() for index, _ in moved.batches(10, 3)] == found["batches 10 3"]
+        assert same or moved._all, "batches on a device"
     return plain(found)
 
 

@@ -602,6 +602,15 @@ def test_values_that_are_not_finite_are_listed_in_order():
     assert "has 2 column(s) in which every value is missing (first: column 0, counted" in told
 
 
+def test_one_value_of_a_column_is_enough():
+    rows = np.full((4, 2), np.nan)
+    rows[1], rows[2, 0] = [3.0, 7.0], 5.0
+    for weight in (None, [1.0, 0.25, 1, 1]):
+        data = operator_of(rows, missing="mean", sample_weight=weight)
+        mean = 4.0 if weight is None else 4.6
+        np.testing.assert_allclose(data.mean, [mean, 7], rtol=1e-15)
+
+
 def test_one_row_is_too_few():
     assert "Found 1 sample" in refused(operator_of(np.ones((1, 3))).check_rows)
     assert refused(operator_of(np.ones((2, 3))).check_rows) is None

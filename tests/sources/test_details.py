@@ -501,6 +501,27 @@ def test_variables_that_are_chosen(tmp_path):
     assert "both choose variables" in refused(as_source, path, columns=["gene 1"], mask_var="some")
 
 
+def test_columns_of_frames_that_have_the_same_name():
+    frame = pd.DataFrame(counted(5, 4), columns=list("abcb"))
+    assert "`X` has 2 columns named 'b'" in refused(as_source, frame)
+    assert as_source(frame, exclude="b").shape == (5, 2)
+    text = pd.DataFrame({name: ["x", "y"] for name in "abcdef"})
+    told = refused(as_source, text)
+    assert told.startswith("`X` has 6 column(s) that do not hold numbers ('a' (text), ")
+    assert "'e' (text) ...)" in told
+    assert "'e' (text))" in refused(as_source, text[list("abcde")])
+
+
+def test_columns_of_anndata_files_are_listed(tmp_path):
+    data = annotated(counted(6, 3))
+    data.obs["kind"] = list("ababab")
+    data.write_h5ad(tmp_path / "a.h5ad")
+    told = refused(as_source, tmp_path / "a.h5ad", label_column="x")
+    assert told.endswith("no `obs['x']`; columns of `obs`: '_index', 'kind'")
+    told = refused(as_source, f"{tmp_path / 'a.h5ad'}::layers/y")
+    assert told.endswith("a.h5ad has no `layers/y`; it has X.")
+
+
 def test_dask_arrays(monkeypatch):
     import dask.array as da
 
@@ -705,6 +726,23 @@ def test_room_on_a_device():
     assert on_device._room(library, host, 600.0) == 300.0
     assert on_device._room(library, card, math.inf) == pytest.approx(0.7 * 1400)
     assert on_device._room(library, card, 1000.0) == 500.0
+
+
+def test_the_number_of_a_device():
+    def device(name, index=None):
+        return SimpleNamespace(type=name, index=index)
+
+    library = SimpleNamespace(device=device, cuda=SimpleNamespace(current_device=lambda: 3))
+    assert on_device._exactly(library, "cuda") == device("cuda", 3)
+    assert on_device._exactly(library, "cpu") == device("cpu")
+    assert on_device._exactly(torch, "cuda:1") == torch.device("cuda", 1)
+
+
+def test_data_that_just_fit_on_a_device():
+    source = as_source(counted(10, 3))
+    for room, whole in ((240.0, True), (239.0, False)):
+        moved = OnDevice(source, "cpu", room)
+        assert (moved._all, moved.read_rate == math.inf) == (whole, whole)
 
 
 def test_bytes_on_a_device():
