@@ -689,3 +689,22 @@ def test_adjacent_blocks_of_another_source():
     strips = wide_rows.Strips([source.held[:3].T, source.held[3:6].T])
     assert (strips.shape, strips.axis, strips.blocks) == ((4, 3), 1, ((0, 3),))
     np.testing.assert_array_equal(strips.read(0), np.r_[source.held[:3].T, source.held[3:6].T])
+
+
+def test_data_that_are_centred_after_the_products():
+    """Dense rows on a device, which are neither standardised nor filled."""
+
+    def implicit(axis=0, device="cuda:0", block=X, **options):
+        source = Cut(block, 2, axis)
+        source.device = device
+        return Centred(source, LocalEngine(1), **options).implicitly_centred().implicit
+
+    assert implicit()
+    assert not implicit(axis=1)
+    assert not implicit(device=None)
+    assert not implicit(device="cpu")
+    assert not implicit(center=False)
+    assert not implicit(scale="std")
+    assert not implicit(missing="mean")
+    assert not implicit(block=sp.csr_array(X))
+    assert implicit(scale=np.ones(3), sample_weight=np.ones(5))
