@@ -1091,3 +1091,17 @@ def test_messages_on_damaged_files_begin_with_the_path(name, tmp_path):
                     begin = words.removeprefix("`X`=").lstrip("'\"")
                     assert begin.startswith((str(folder), "File not found", "row ")), words
             path.write_bytes(held)
+
+
+def test_filters_that_a_chunk_of_hdf5_leaves_out(tmp_path):
+    """The mask of a chunk says which filters were not applied, the first one by its lowest bit."""
+    X = np.arange(12.0).reshape(4, 3)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        data = file.create_dataset(
+            "X", X.shape, X.dtype, chunks=(2, 3), shuffle=True, compression=4
+        )
+        plain = X[:2].tobytes()
+        data.id.write_direct_chunk((0, 0), plain, filter_mask=3)
+        data.id.write_direct_chunk((2, 0), zlib.compress(X[2:].tobytes()), filter_mask=1)
+    source = as_source(tmp_path / "a.h5")
+    np.testing.assert_array_equal(np.concatenate([block for _, block in source.scan()]), X)

@@ -472,3 +472,9 @@ def test_suffixes_of_paths():
     assert paths.suffix_of("a.zarr.zip") == ".zarr.zip"
     assert paths.suffix_of("a.b/c.xyz") == ".xyz"
     assert paths.suffix_of("a.zarr/") == ".zarr"
+
+
+def test_rows_to_skip():
+    assert [table_columns.check_skip_rows(one) for one in (None, 0, 3)] == [0, 0, 3]
+    for bad in (-1, 1.5, "2"):
+        assert f"`skip_rows`={bad!r}" in refused(table_columns.check_skip_rows, bad)
