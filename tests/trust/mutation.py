@@ -9,7 +9,8 @@ A mutant is one change of the syntax tree: another comparison, operator or const
 sources, first with tests, then with a short fuzz of the certificates.
 
 With ``--map``, a file that ``core_coverage.py --map`` writes, the tests are those that run the
-changed line, quickest first.  Without it they are the tests of the folder.
+changed line: tests of recorded numbers, then of every function its quickest case, and so on.
+Without it they are the tests of the folder.
 
 Mutants that change no result are listed with their reasons in ``equivalent_mutants.json`` and do
 not count: "equivalent" ones, a wider but valid "margin" for rounding, and choices of "cost" alone.
@@ -32,6 +33,7 @@ import subprocess
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -51,11 +53,18 @@ TESTS = {
     "sources/files": ["tests/sources", "tests/contracts/test_sources.py"],
     "sources": ["tests/contracts/test_sources.py", "tests/sources"],
 }
+#: Folder of sources -> tests of its constants, which run on import and so belong to no test.
+ON_IMPORT = {
+    "_operator": "tests/operator/test_limits.py",
+    "sources": "tests/sources/test_limits.py",
+}
+#: Tests of recorded and of exact numbers, which run first, and the most cases of one function.
+PRECISE, OF_EACH = ("test_record.py", "_limits.py", "test_exact.py", "test_details.py"), 60
 #: Not run here: they need a GPU, or time alone.
 LEFT_OUT = {"_operator/gpu_products.py", "_operator/triton_kernels.py", "_solve/replay.py"}
 SECONDS = 300
 #: Tests from the map: at most so many, of which the map says that they take so many seconds.
-TESTS_PER_MUTANT, TEST_SECONDS = 150, 30.0
+TESTS_PER_MUTANT, TEST_SECONDS = 250, 30.0
 #: Tests of few files, run before all others: to collect the rest takes longer than to run these.
 FIRST_TESTS, FIRST_FILES = 25, 2
 #: Recorded numbers, which run before all other tests whatever the map says: they notice most.
@@ -228,13 +237,24 @@ class Tests:
         lines = range(mutant.line, mutant.line + mutant.before.count("\n") + 1)
         numbers = {i for line in lines for i in held["lines"].get(str(line), [])}
         # Lines that run on import belong to no test: the tests of the whole file may notice.
+        pinned = [] if numbers else [ON_IMPORT.get(mutant.file.split("/")[0])]
         numbers = numbers or {i for tests in held["lines"].values() for i in tests}
-        chosen, total = [], 0.0
+        chosen, total = [f"{name}::test_the_limits" for name in pinned if name], 0.0
         named = [self.map["tests"][i] for i in sorted(numbers)]  # the map lists tests by duration
         record = RECORDS.get(mutant.file.split("/")[0])  # runs in any case
         named = [test for test in named if record is None or not test[0].startswith(record)]
-        # Tests about the file assert more of it than those that only come through.
-        for name, seconds in sorted(named, key=lambda test: not test[0].startswith(tuple(own))):
+        # Tests about the file assert more of it than those that only come through, and other
+        # functions more than other cases of one function.
+        ranks = Counter[str]()
+        places = {}
+        for name, _ in named:
+            function = name.partition("[")[0]
+            ranks[function] += 1
+            file = function.partition("::")[0]
+            precise = file.endswith(PRECISE) and ranks[function] <= OF_EACH
+            stage = 0 if precise else 1 if name.startswith(tuple(own)) else 2
+            places[name] = stage, 0 if precise else ranks[function]
+        for name, seconds in sorted(named, key=lambda test: places[test[0]]):
             total += seconds
             if chosen and (total > TEST_SECONDS or len(chosen) >= TESTS_PER_MUTANT):
                 break

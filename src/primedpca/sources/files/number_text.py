@@ -254,7 +254,7 @@ def _affixes(text: str) -> list[str]:
     before, after = (AFFIX.search(part) for part in (outer[1], outer[3]))
     found = [after[0]] if after else []
     # Letters right before a number are more often a name, such as r1, than a currency.
-    if before and (not before[0].isalpha() or outer[1].endswith(" ") or before[0] in CURRENCIES):
+    if before and (not before[0].isalpha() or before[0] in CURRENCIES):
         found.append(before[0])
     return found
 

@@ -47,9 +47,11 @@ class DaskSource(BlockSource):
         self._here, self._block = False, None
 
     @cached_property
-    def nnz(self) -> int:  # type: ignore[override]
-        """Estimate from the first block of how many entries sparse chunks store in all."""
+    def nnz(self) -> int | None:  # type: ignore[override]
+        """Estimate from the first block of how many entries sparse chunks store; None if dense."""
         first, (start, stop) = self.read(0), self.blocks[0]
+        if not is_sparse(first):
+            return None
         return int(first.nnz) * self.shape[self.axis] // (stop - start)
 
     def dask_client(self) -> Any:
