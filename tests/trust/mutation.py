@@ -35,8 +35,11 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import NoReturn
@@ -68,7 +71,8 @@ TESTS_PER_MUTANT, TEST_SECONDS = 250, 30.0
 #: Tests of few files, run before all others: to collect the rest takes longer than to run these.
 FIRST_TESTS, FIRST_FILES = 25, 2
 #: Recorded numbers, which run before all other tests whatever the map says: they notice most.
-RECORDS = {"_solve": "tests/trust/test_tightness.py", "_certify": "tests/trust/test_tightness.py"}
+RECORDED = "tests/trust/test_tightness.py::test_numbers_are_those_recorded"
+RECORDS = {"_solve": RECORDED, "_certify": RECORDED}
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.json")
 #: Imported once, before the processes that judge are forked: imports took most of their time.
 IMPORTED_ONCE = (
@@ -381,12 +385,30 @@ def judged(chosen: list[Mutant], tests: Tests, results: Path, asked: argparse.Na
         for found in map(json.loads, lines)
         if digests.get(found["file"]) == found["digest"]
     }
-    begun = time.monotonic()
+    left = [mutant for mutant in chosen if mutant.name not in known]
+    shares = [left[i :: asked.processes] for i in range(asked.processes)]
+    work = partial(_judge, tests, results, asked, digests, time.monotonic() + asked.seconds)
+    with ProcessPoolExecutor(asked.processes, get_context("fork")) as pool:
+        for found in pool.map(work, shares):
+            known |= found
+    return {mutant: known[mutant.name] for mutant in chosen if mutant.name in known}
+
+
+def _judge(
+    tests: Tests,
+    results: Path,
+    asked: argparse.Namespace,
+    digests: dict[str, str],
+    end: float,
+    chosen: list[Mutant],
+) -> dict[str, str]:
+    """Judge some mutants in a copy of the sources of this process, until the time ends."""
+    known = {}
     with TemporaryDirectory() as folder:
         copy = Copy(folder)
         for mutant in chosen:
-            if mutant.name in known or time.monotonic() - begun > asked.seconds:
-                continue
+            if time.monotonic() > end:
+                break
             whole = (ROOT / "src" / PACKAGE / mutant.file).read_bytes()
             text = whole[: mutant.start] + mutant.after.encode() + whole[mutant.stop :]
             fuzz = 0 if mutant.file.startswith("sources") else asked.fuzz
@@ -396,7 +418,7 @@ def judged(chosen: list[Mutant], tests: Tests, results: Path, asked: argparse.Na
                 told = {"name": mutant.name, "caught": caught, "digest": digests[mutant.file]}
                 print(json.dumps(told | asdict(mutant)), file=file)
             print(f"{caught or 'NOT CAUGHT'}: {mutant.name}", flush=True)
-    return {mutant: known[mutant.name] for mutant in chosen if mutant.name in known}
+    return known
 
 
 def interval(caught: int, total: int, z: float = 1.96) -> tuple[float, float]:
@@ -419,6 +441,7 @@ def main() -> int:
     parser.add_argument("--map", type=Path, help="file of the tests that run each line")
     parser.add_argument("--results", type=Path, help="file of results, to which new ones are added")
     parser.add_argument("--seconds", type=float, default=math.inf, help="stop after so many")
+    parser.add_argument("--processes", type=int, default=2, help="mutants judged at a time")
     parser.add_argument("--least", type=float, default=0.85, help="share that must be caught")
     parser.add_argument("--count-all", action="store_true", help="also those of no effect")
     asked = parser.parse_args()

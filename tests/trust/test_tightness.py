@@ -18,6 +18,7 @@ def test_every_case_is_recorded():
     assert list(cases()) == list(KNOWN)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", KNOWN)
 def test_numbers_are_those_recorded(name):
     words = changed(name, KNOWN[name])
