@@ -44,7 +44,15 @@ from primedpca_paper.traces import ALONE, name_of
 __all__ = ["MARK", "Facts", "changed", "stray_numbers", "updated"]
 
 #: Order of the reasons why n.a. differs.
-REASONS = ("run length", "rate", "ε", "touched", "not explained")
+REASONS = (
+    "run length",
+    "rate",
+    "ε",
+    "mini-batches",
+    "draw of the set",
+    "touched",
+    "not explained",
+)
 EXTRA_ROWS = "docs/results/extra_components/extra_components.csv.gz"
 SIZES_ROWS = "docs/results/extra_components/extra_sizes.csv.gz"
 MARK = re.compile(r"<!--= (.*?) -->(.*?)<!--=-->", re.S)
