@@ -538,9 +538,10 @@ def _explained(
             "time",
         )
     others = [
-        *_other_setups(again, cell, now),
+        *_other_setups(again, cell, now, listed=True),
         *_independent_batches(more.drawn, cell),
         *_other_draws(again, cell, more.draws),
+        *_other_setups(again, cell, now, listed=False),
     ]
     others = [other for other in others if other.agreeing > agree]
     if others:
@@ -561,23 +562,22 @@ class Other(NamedTuple):
     where: str = "there"
 
 
-def _other_setups(again: Again, cell: Agreement, now: Setup) -> Iterator[Other]:
-    """Yield other settings and run lengths, those of the paper's grid first."""
+def _other_setups(again: Again, cell: Agreement, now: Setup, listed: bool) -> Iterator[Other]:
+    """Yield other settings and run lengths, of the paper's grid or not."""
     name, method = cell.dataset, cell.method
     kind = "ε" if method == POWER else "rate"
-    settings = again.settings(name, method)
-    for setting in sorted(settings, key=lambda setting: not on_grid(method, setting)):
+    settings = [s for s in again.settings(name, method) if on_grid(method, s) == listed]
+    for setting in settings:
         for setup in (Setup(setting), again.shortest_at(name, method, setting)):
             if setup is None or not _agreeing(again, [cell], setup).agreeing:
                 continue
             count = _agreeing(again, again.of(name, method), setup).agreeing
             words, reason = f"agrees at {kind} {setting:g}", kind
-            if not on_grid(method, setting):
-                words += ", which the paper's grid lacks"
+            words += "" if listed else ", which the paper's grid lacks"
             if method != POWER and math.isfinite(setup.length):
+                chosen = again.at(name, method, setup.length).setting
                 words += f", in runs of {setup.length:,.0f} steps, the shortest with every printed "
-                words += f"time; the rule chooses {again.at(name, method, setup.length).setting:g}"
-                words += " for that length"
+                words += f"time, for which the rule chooses {chosen:g}"
                 reason = "run length" if setting == now.setting else kind
             yield Other(count, reason, words)
 
