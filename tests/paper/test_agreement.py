@@ -85,6 +85,8 @@ def test_runs_of_another_folder_are_used_where_these_lack_them(folder, tmp_path)
     assert again.settings("mnist", "power_method") == [1e-3, 1e-4]
     # The paper has n.a. only alone at pi/128, and here every line reaches it.
     assert again.count(again.of("mnist", "power_method"), 1e-4).agreeing == 5
+    # Both have every printed time: the larger is taken.
+    assert again.shortest("mnist", "power_method") == Setup(1e-3)
 
 
 def test_each_differing_cell_has_a_reason_and_a_measurement(folder):
@@ -103,7 +105,7 @@ def test_each_differing_cell_has_a_reason_and_a_measurement(folder):
     assert f"of these {expected} cells" in files["agreement.md"]
 
 
-def printed_steps(method, setting=None):
+def printed_steps(method):
     """Steps at which the closed form reaches the streaks for which the paper prints a time."""
     steps = []
     for threshold in (THRESHOLDS[0], THRESHOLDS[2], THRESHOLDS[4]):
@@ -126,6 +128,28 @@ def test_shortest_runs_are_those_of_the_slowest_printed_time(folder):
         assert all(again.has_streak(cell, expected) for cell in cells)
         assert not all(again.has_streak(cell, cut) for cell in cells)
     assert again.shortest("mnist", "power_method") == Setup(1e-3)
+
+
+def test_shortest_runs_have_the_rate_that_the_rule_chooses_for_their_length(tmp_path):
+    records, selection = known.new(tmp_path / "out"), known.new(tmp_path / "selection")
+    known.write_priming(records, "mnist", "eigengame", 0.01)
+    for extra in EXTRAS:
+        for seed in (0, 1):
+            run = Run("mnist", "eigengame", 0.1, extra, seed)
+            kinds = (False, True) if extra == 0 else (True,)
+            records.write(run, [known.row_of(run, 1, 1.0, kind) for kind in kinds])
+    # The larger rate is better up to step 64, then worse, and never has the printed times.
+    for seed in (0, 1):
+        for rate, late in ((0.1, 1.4), (0.01, 0.5)):
+            run = Run("mnist", "eigengame", rate, 0, seed)
+            early = 0.1 if rate == 0.1 else late
+            rows = [(step, early if step <= 64 else late) for step in known.STEPS]
+            selection.write(run, [known.row_of(run, step, angle, False) for step, angle in rows])
+    again = Again(Results(records, selection), list(selection.rows()))
+    assert max(printed_steps("eigengame")) < 64
+    assert [again.chosen("mnist", "eigengame", cut) for cut in (64, 128, 256)] == [0.1, 0.1, 0.01]
+    assert again.shortest("mnist", "eigengame") == Setup(0.01, 256)
+    assert again.at("mnist", "eigengame", 64) == Setup(0.1, 64)
 
 
 def test_without_a_run_that_has_every_printed_time_nothing_is_shortest(tmp_path):
@@ -215,6 +239,10 @@ def test_other_draws_of_the_linear_set_explain_cells_of_the_power_method(tmp_pat
         ("power_method", "alone", "pi/128"),
     ]
     assert "agrees on 2 of 2 sets" in found[0]["explanation"]
+    # Draws on which no more cells agree than on ours explain nothing.
+    worse = agreement_files(results, selection, draws=[other])
+    cells = list(csv.DictReader(io.StringIO(worse["agreement-remaining.csv"])))
+    assert "draw of the set" not in {cell["reason"] for cell in cells}
     assert "6 of 6 cells of this priming agree on 1 of them" in found[0]["explanation"]
 
 
