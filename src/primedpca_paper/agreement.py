@@ -1,8 +1,8 @@
 """Cells where "n.a." differs from the paper, and the choice of the protocol that explains them.
 
-The paper states neither its run lengths nor the settings that it chose, and "n.a." depends on
-both.  Here every cell of its table 2 is computed again for other lengths, settings and rules, from
-rows that were measured once: a run that is cut is the beginning of a longer one.
+Tables of the counts of :mod:`primedpca_paper.recount`: protocols beside each other, the one that
+we take as the paper's as far as it can be determined, and a measurement for every cell that still
+differs.
 """
 
 from __future__ import annotations
@@ -17,262 +17,355 @@ from typing import NamedTuple
 
 import numpy as np
 
-from primedpca_paper.comparison import Agreement, agreement
+from primedpca_paper.comparison import Agreement
 from primedpca_paper.datasets import SETS
+from primedpca_paper.draws import Draw, read_draws
 from primedpca_paper.protocol import N_COMPONENTS, PAPERS
 from primedpca_paper.raw_rows import open_raw
-from primedpca_paper.records import Records, Row, write_whole
-from primedpca_paper.selection import best_setting
+from primedpca_paper.records import Records, write_whole
+from primedpca_paper.recount import (
+    CUTS,
+    POWER,
+    RULES,
+    STOCHASTIC,
+    Again,
+    Count,
+    Setup,
+    cut_at,
+    on_grid,
+)
 from primedpca_paper.tables import NAMES, number
 from primedpca_paper.tabular import Cell, Table, tidy
-from primedpca_paper.traces import ALONE, Results, Trace, name_of
+from primedpca_paper.traces import ALONE, Results, name_of
 
-__all__ = ["CUTS", "Again", "agreement_files", "agreement_of"]
+__all__ = ["CUTS", "TAKEN", "Again", "agreement_files", "agreement_of"]
 
-#: Lengths of a run in steps.
-CUTS = (500, 700, 1000, 1500, 2000, 3000, 4000, 5000, 7000, 10_000, 14_000, 20_000)
-POWER = "power_method"
-STOCHASTIC = tuple(method for method in PAPERS if method != POWER)
-#: Rules by which a run has a streak, and the evaluations that count.
-RULES: dict[str, tuple[bool, bool | None]] = {
-    "first reached (ours)": (False, None),
-    "held to the end of the run": (True, None),
-    "first reached, ends of epochs only": (False, True),
-    "first reached, not on ends of epochs": (False, False),
-    "held, ends of epochs only": (True, True),
-}
+#: Lengths of a run in epochs, for a protocol with one number for all sets.
+EPOCHS = (10, 20, 50, 100, 200, 500, 1000, 2000)
+#: Factors on the shortest lengths: the paper's runs may have been longer.
+LONGER = (1.25, 1.5, 2.0)
+#: Title of the protocol that we take as the paper's.
+TAKEN = "shortest runs and largest ε with every printed time"
 
 
-class Count(NamedTuple):
-    """Number of cells of the paper's table that agree, that were not run, and of all."""
+class Counted(NamedTuple):
+    """A protocol, and the cells in which it agrees with the paper."""
 
-    agreeing: int
-    unknown: int
-    cells: int
-
-    def __add__(self, other: object) -> Count:
-        """Return the sum of two counts."""
-        assert isinstance(other, Count)
-        return Count(*(a + b for a, b in zip(self, other, strict=True)))
-
-    @property
-    def text(self) -> str:
-        """The count as a cell of a table."""
-        missing = f", {self.unknown} not run" if self.unknown else ""
-        return f"{self.agreeing} of {self.cells}{missing}"
+    title: str
+    fitted: str
+    printed: Count  # cells with a time in the paper
+    absent: Count  # cells with n.a. in the paper
 
 
-class Choice(NamedTuple):
-    """Choices for one set with which most cells agree."""
-
-    length: int  # of the stochastic runs
-    stochastic: Count  # at the rule's rates
-    rates: dict[str, float]
-    rated: Count  # at these rates
-    epsilon: float
-    power: Count
+Setups = Callable[[str, str], Setup]
 
 
-class Again:
-    """The cells of the paper's table 2 under other choices.
-
-    Parameters
-    ----------
-    results : Results
-        The results whose cells are compared.
-    selection : list of Row
-        Rows of the grid, from which the rule chooses settings for other lengths.
-    others : sequence of Results
-        Results with runs at settings that ``results`` lacks.  Steps and streaks do not depend on
-        the machine.
-    """
-
-    def __init__(
-        self, results: Results, selection: list[Row], others: Sequence[Results] = ()
-    ) -> None:
-        self.results, self.others = results, (results, *others)
-        self.cells = [cell for cell in agreement(results) if cell.ours is not None]
-        self.rows = {
-            (name, method): [row for row in selection if row.run[:2] == (name, method)]
-            for name in SETS
-            for method in PAPERS
-        }
-        self._chosen: dict[tuple[str, str, int], float] = {}
-
-    def of(self, name: str, *methods: str) -> list[Agreement]:
-        """Return the cells of one set and these methods."""
-        return [cell for cell in self.cells if cell.dataset == name and cell.method in methods]
-
-    def traces(self, cell: Agreement, setting: float) -> list[Trace]:
-        """Return the runs of a cell's line at a setting; empty if it was not run."""
-        kind = (cell.dataset, cell.method, cell.extra or 0, cell.extra is not ALONE)
-        for results in self.others:
-            if traces := results.at(kind, setting):
-                return traces
-        return []
-
-    def settings(self, name: str, method: str) -> list[float]:
-        """Return the settings at which every line of a set and method was run, largest first."""
-        grid = {row.run.setting for row in self.rows[name, method]}
-        more = {s for results in self.others for s in results.settings_run(name, method)}
-        cells = self.of(name, method)
-        run = sorted(grid | more, reverse=True)
-        return [s for s in run if cells and all(self.traces(cell, s) for cell in cells)]
-
-    def chosen(self, name: str, method: str, length: int) -> float:
-        """Return the setting that the paper's rule chooses if runs end at this length."""
-        key = (name, method, length)
-        if key not in self._chosen:
-            rows = (row for row in self.rows[name, method] if row.step <= length)
-            self._chosen[key] = best_setting(rows, name, method)
-        return self._chosen[key]
-
-    def lengths(self, name: str) -> list[int]:
-        """Return :data:`CUTS` up to the length of the stochastic runs of a set, and that length."""
-        last = max(self.results.length(name, method) or 0 for method in STOCHASTIC)
-        return [*(length for length in CUTS if length < last), last]
-
-    def count(
-        self,
-        cells: Sequence[Agreement],
-        setting: float,
-        cut: Callable[[Trace], Trace] = lambda trace: trace,
-        held: bool = False,
-    ) -> Count:
-        """Return how many cells agree at this setting if runs are cut."""
-        agreeing = unknown = 0
-        for cell in cells:
-            traces = self.traces(cell, setting)
-            if traces:
-                ours = all(
-                    _steps(cut(trace), cell.threshold, held, cell.method) for trace in traces
-                )
-                agreeing += ours == bool(np.isfinite(cell.theirs))
-            unknown += not traces
-        return Count(agreeing, unknown, len(cells))
-
-    def at_length(self, name: str, method: str, length: int) -> tuple[float, Count]:
-        """Return the chosen setting and the cells that agree if runs end at this length."""
-        setting = self.chosen(name, method, length)
-        cut = _cut_at(length)
-        return setting, self.count(self.of(name, method), setting, cut)
-
-    def at_rule(self, rule: str) -> Count:
-        """Return the cells of all sets that agree under another rule."""
-        held, ends = RULES[rule]
-        total = Count(0, 0, 0)
-        for name in SETS:
-            for method in PAPERS:
-                setting = self.results.setting(name, method)
-                cut = self._evaluated(name, method, ends)
-                if setting is not None:
-                    total += self.count(self.of(name, method), setting, cut, held)
-        return total
-
-    def _evaluated(self, name: str, method: str, ends: bool | None) -> Callable[[Trace], Trace]:
-        per_epoch = self.results.per_epoch(name, method)
-        if ends is None or method == POWER or per_epoch is None:
-            return lambda trace: trace
-        return lambda trace: trace.only((trace.steps % per_epoch == 0) == ends)
-
-    def best(self, name: str) -> Choice:
-        """Return the length, the rates and the epsilon of a set with which most cells agree.
-
-        Rates and epsilon are of the paper's grid.  Of equal ones the longest run and the rule's
-        setting are taken.
-        """
-        found = {length: self._both(name, length) for length in self.lengths(name)}
-        length = max(found, key=lambda length: (found[length].agreeing, length))
-        rates, rated = {}, Count(0, 0, 0)
-        for method in STOCHASTIC:
-            rule = self.chosen(name, method, length)
-            rates[method], count = self._best_setting(name, method, rule, _cut_at(length))
-            rated += count
-        epsilon = self.results.setting(name, POWER)
-        assert epsilon is not None
-        power = self._best_setting(name, POWER, epsilon)
-        return Choice(length, found[length], rates, rated, *power)
-
-    def _best_setting(
-        self,
-        name: str,
-        method: str,
-        rule: float,
-        cut: Callable[[Trace], Trace] = lambda trace: trace,
-    ) -> tuple[float, Count]:
-        """Return the setting of the paper's grid with which most cells agree."""
-        cells = self.of(name, method)
-        grid = [s for s in self.settings(name, method) if _on_grid(method, s)]
-        counts = {setting: self.count(cells, setting, cut) for setting in [rule, *grid]}
-        # The first of equal ones is the rule's.
-        setting = max(counts, key=lambda setting: counts[setting].agreeing)
-        return setting, counts[setting]
-
-    def _both(self, name: str, length: int) -> Count:
-        total = Count(0, 0, 0)
-        for method in STOCHASTIC:
-            total += self.at_length(name, method, length)[1]
-        return total
+def _counted(
+    again: Again, sets: list[str], title: str, fitted: str, setups: Setups, rule: str = "reached"
+) -> Counted:
+    """Count the cells that agree under the setup of each set and method."""
+    counts = []
+    for printed in (True, False):
+        cells = [c for c in again.cells if c.dataset in sets]
+        cells = [c for c in cells if math.isfinite(c.theirs) == printed]
+        found = [again.has_streak(c, setups(c.dataset, c.method), rule) for c in cells]
+        counts.append(Count(found.count(printed), found.count(None), len(cells)))
+    return Counted(title, fitted, *counts)
 
 
-def _on_grid(method: str, setting: float) -> bool:
-    return any(math.isclose(setting, value, rel_tol=1e-4) for value in PAPERS[method])
+def _protocols(again: Again, sets: list[str]) -> Iterator[Counted]:
+    """Yield the protocols of the comparison."""
+
+    def shortest(rule: str = "reached", epsilon: bool = True, factor: float = 1.0) -> Setups:
+        def setups(name: str, method: str) -> Setup:
+            found = again.shortest(name, method, rule) if epsilon or method != POWER else None
+            if found is None:
+                return again.ours(name, method)
+            longer = again.at(name, method, factor * found.length)
+            return longer if factor > 1 and method != POWER else found
+
+        return setups
+
+    ours, nothing = again.ours, "nothing"
+    yield _counted(again, sets, "our run lengths", nothing, ours)
+    for rule, words in (
+        ("held", "a streak counts if it is held to the end"),
+        ("half", "half of the runs suffice"),
+        ("mean", f"the mean streak of the runs is {N_COMPONENTS}"),
+    ):
+        yield _counted(again, sets, f"our run lengths; {words}", nothing, ours, rule)
+    # One length for all sets, the best of several.
+    best: list[Counted] = []
+    for unit, lengths in (("steps", CUTS), ("epochs", EPOCHS)):
+        made = []
+        for length in lengths:
+
+            def setups(name: str, method: str, length: int = length, unit: str = unit) -> Setup:
+                per = again.results.per_epoch(name, method) if unit == "epochs" else 1
+                return again.at(name, method, length * (per or 1))
+
+            title = f"one length for all sets, {length:,} {unit}"
+            made.append(_counted(again, sets, title, "one length, to all cells", setups))
+        best.append(max(made, key=lambda one: one.printed.agreeing + one.absent.agreeing))
+    yield from best
+    times = "to the printed times only"
+    lengths_of = f"a length per set and priming, {times}"
+    both = f"these lengths and ε, {times}"
+    title = "shortest runs with every printed time"
+    yield _counted(again, sets, title, lengths_of, shortest(epsilon=False))
+    yield _counted(again, sets, TAKEN, both, shortest())
+    title = f"{TAKEN}; a streak counts if it is held"
+    yield _counted(again, sets, title, both, shortest("held"), "held")
+    for factor in LONGER:
+        title = f"{TAKEN}; runs {factor:g} times as long"
+        yield _counted(again, sets, title, both, shortest(factor=factor))
+    yield from _fitted(again, sets)
 
 
-def _cut_at(length: float) -> Callable[[Trace], Trace]:
-    return lambda trace: trace.only(trace.steps <= length)
+def _fitted(again: Again, sets: list[str]) -> Iterator[Counted]:
+    """Yield the protocols that are fitted to all cells, n.a. included."""
+    best = {name: again.best(name) for name in sets}
 
+    def lengths(name: str, method: str) -> Setup:
+        return again.at(name, method, best[name].length)
 
-def _steps(trace: Trace, threshold: float, held: bool, method: str) -> bool:
-    """Return whether a run has the full streak."""
-    if not len(trace.steps):
-        return False
-    at = trace.held(threshold, method == POWER) if held else trace.reached(threshold)
-    return at is not None
+    def epsilons(name: str, method: str) -> Setup:
+        return Setup(best[name].epsilon) if method == POWER else lengths(name, method)
+
+    def rates(name: str, method: str) -> Setup:
+        if method == POWER:
+            return epsilons(name, method)
+        return Setup(best[name].rates[method], best[name].length)
+
+    title, fitted = "fitted run lengths", "a length per set"
+    yield _counted(again, sets, title, f"{fitted}, to all cells", lengths)
+    title, fitted = f"{title} and ε", f"{fitted}, and ε"
+    yield _counted(again, sets, title, f"{fitted}, to all cells", epsilons)
+    title, fitted = "fitted run lengths, ε and rates", f"{fitted} and rates"
+    yield _counted(again, sets, title, f"{fitted}, to all cells", rates)
 
 
 def agreement_files(
-    results: Results, selection: Records, others: Sequence[Results] = ()
+    results: Results,
+    selection: Records,
+    others: Sequence[Results] = (),
+    independent: Results | None = None,
+    draws: Sequence[Draw] = (),
 ) -> dict[str, str]:
-    """Return ``agreement.md``, ``agreement.csv`` and ``agreement-cells.csv``, name to text."""
+    """Return ``agreement.md`` and three CSV files, name to text.
+
+    Parameters
+    ----------
+    results, selection : Results, Records
+        The results whose cells are compared, and the runs of the grid.
+    others : sequence of Results
+        Runs at settings that ``results`` lacks.
+    independent : Results, optional
+        Runs with independent mini-batches.
+    draws : sequence of Draw
+        The power method on other draws of the linear set.
+    """
     again = Again(results, list(selection.rows()), others)
+    drawn = None if independent is None else Again(independent, [])
     sets = [
         name
         for name in SETS
         if all(again.of(name, method) and again.rows[name, method] for method in PAPERS)
     ]
-    found = list(_found(again, sets))
-    reasons = [_reason(again, cell) for cell in again.cells if not cell.agrees]
-    reasons = [reason for reason in reasons if reason.cell.dataset in sets]
+    protocols = list(_protocols(again, sets)) if sets else []
+    cells = [cell for cell in again.cells if cell.dataset in sets]
+    more = More(drawn, draws)
+    differing = [_reason(again, cell, more) for cell in cells if not cell.agrees]
+    remaining = [
+        _reason(again, cell, more, taken)
+        for cell in cells
+        for taken in [_taken(again, cell.dataset, cell.method)]
+        if again.has_streak(cell, taken) != math.isfinite(cell.theirs)
+    ]
     tables = [
+        _compared(protocols),
+        _shortest_runs(again, sets),
+        _remaining(results, remaining),
         _by_length(again, sets),
         _by_setting(again, sets),
         _by_rule(again),
         _calibrated(again, sets),
-        _differing(results, reasons),
+        _differing(results, differing),
     ]
+    if drawn is not None:
+        tables.append(_independent(again, drawn, sets))
     columns = ["question", "set", "method", "choice", "setting", "agreeing", "unknown", "cells"]
+    found = [*_found(again, sets), *_found_protocols(again, sets, protocols)]
+    if drawn is not None:
+        found += _found_independent(drawn, sets)
     return {
         "agreement.md": "\n".join(table.markdown() for table in tables),
         "agreement.csv": tidy(columns, found),
-        "agreement-cells.csv": tidy(
-            [
-                *("set", "method", "l", "V", "paper_seconds", "runs", "reached", "held"),
-                *("median_step", "first_step", "last_step", "reason", "explanation"),
-            ],
-            [reason.line for reason in reasons],
-        ),
+        "agreement-cells.csv": tidy(CELL_COLUMNS, [reason.line for reason in differing]),
+        "agreement-remaining.csv": tidy(CELL_COLUMNS, [reason.line for reason in remaining]),
     }
 
 
-def agreement_of(folder: Path, *others: Path) -> dict[str, str]:
+CELL_COLUMNS = [
+    *("set", "method", "l", "V", "paper_seconds", "setting", "length", "runs", "reached", "held"),
+    *("median_step", "first_step", "last_step", "reason", "explanation"),
+]
+
+
+def agreement_of(
+    folder: Path,
+    *others: Path,
+    independent: Path | None = None,
+    draws: Path | None = None,
+) -> dict[str, str]:
     """Return the same files, computed from folders of raw rows."""
     with TemporaryDirectory() as work:
         records, selection = open_raw(folder, Path(work) / "own")
         more = [
             Results(open_raw(other, Path(work) / f"other-{i}")[0]) for i, other in enumerate(others)
         ]
-        return agreement_files(Results(records, selection), selection, more)
+        drawn = None
+        if independent is not None:
+            drawn = independent_results(open_raw(independent, Path(work) / "independent")[0])
+        known = read_draws(draws) if draws else []
+        return agreement_files(Results(records, selection), selection, more, drawn, known)
+
+
+def independent_results(records: Records) -> Results:
+    """Return runs that were all refined; the rule chooses among the settings that were run."""
+    return Results(records, records)
+
+
+def _taken(again: Again, name: str, method: str) -> Setup:
+    """Return the setup of the protocol that we take as the paper's."""
+    return again.shortest(name, method) or again.ours(name, method)
+
+
+def _found_protocols(
+    again: Again, sets: list[str], protocols: list[Counted]
+) -> Iterator[tuple[object, ...]]:
+    for one in protocols:
+        yield "protocol", "", "", one.title, "", *(one.printed + one.absent)
+        yield "protocol, printed times", "", "", one.title, "", *one.printed
+        yield "protocol, n.a.", "", "", one.title, "", *one.absent
+    for name in sets:
+        for method in PAPERS:
+            setup = _taken(again, name, method)
+            length = "" if math.isinf(setup.length) else int(setup.length)
+            count = _agreeing(again, again.of(name, method), setup)
+            yield "shortest runs", name, method, length, setup.setting, *count
+
+
+def _found_independent(drawn: Again, sets: list[str]) -> Iterator[tuple[object, ...]]:
+    for name in sets:
+        for method in STOCHASTIC:
+            if cells := drawn.of(name, method):
+                setup = drawn.ours(name, method)
+                count = _agreeing(drawn, cells, setup)
+                yield "independent mini-batches", name, method, "", setup.setting, *count
+
+
+def _agreeing(again: Again, cells: Sequence[Agreement], setup: Setup) -> Count:
+    found = [again.has_streak(cell, setup) for cell in cells]
+    agree = [
+        ours == math.isfinite(c.theirs)
+        for ours, c in zip(found, cells, strict=True)
+        if ours is not None
+    ]
+    return Count(sum(agree), found.count(None), len(cells))
+
+
+def _compared(protocols: list[Counted]) -> Table:
+    rows = []
+    for one in protocols:
+        both = one.printed + one.absent
+        title = f"**{one.title}**" if one.title == TAKEN else one.title
+        texts = [one.fitted, one.printed.text, one.absent.text, both.text]
+        rows.append([Cell(title), *map(Cell, texts)])
+    notes = [
+        "Times are cells in which the paper prints a time: they agree if our runs have that "
+        "streak. n.a. agrees if one of our runs or more lacks it. Without other words a run has a "
+        "streak if it reaches it once, as in the paper's caption, and rates are those that the "
+        "paper's rule chooses for runs of that length.",
+        f"We take **{TAKEN}** as the paper's protocol as far as it can be determined. A printed "
+        "time shows that the paper's runs were at least that long. The paper chooses 'the best "
+        "ε' and does not define it. Its cells with n.a. are not used, so that they test the "
+        "protocol. Longer runs are as possible, and agree less.",
+        "Protocols that are fitted to all cells show what unstated settings can account for.",
+    ]
+    head = ["protocol", "fitted", "times that agree", "n.a. that agree", "cells that agree"]
+    title = "Protocols, and the cells of the paper's table 2 that agree"
+    return Table("agreement-protocols", title, head, [("", rows)], notes)
+
+
+def _shortest_runs(again: Again, sets: list[str]) -> Table:
+    rows = []
+    for name in sets:
+        for method in PAPERS:
+            found = again.shortest(name, method)
+            setup = _taken(again, name, method)
+            length = "ends by itself" if method == POWER else f"{_length(again, name, setup):,}"
+            if found is None:
+                length += " (ours: no length has every printed time)"
+            count = _agreeing(again, again.of(name, method), setup)
+            texts = [NAMES[method], f"{setup.setting:g}", length, count.text]
+            rows.append([Cell(again.results.title(name)), *map(Cell, texts)])
+    notes = [
+        "The shortest runs in which all runs reach every streak for which the paper prints a "
+        "time, at the learning rate that the paper's rule chooses for that length; for the power "
+        "method the largest ε of the paper's grid.",
+    ]
+    missing = _not_run(again, sets)
+    if missing:
+        notes.append(
+            f"Rates that the rule chooses for shorter runs and that were not run: {missing}."
+        )
+    head = ["set", "priming", "rate or ε", "steps of a run", "cells that agree"]
+    title = "Shortest runs and largest ε with every printed time"
+    return Table("agreement-shortest", title, head, [("", rows)], notes)
+
+
+def _length(again: Again, name: str, setup: Setup) -> int:
+    return int(min(setup.length, again.lengths(name)[-1]))
+
+
+def _not_run(again: Again, sets: list[str]) -> str:
+    """Return the rates that the rule chooses for runs shorter than the shortest, and lack rows."""
+    found = []
+    for name in sets:
+        for method in STOCHASTIC:
+            last = _length(again, name, _taken(again, name, method))
+            cell = next(c for c in again.of(name, method) if c.extra is not ALONE)
+            rates = {again.chosen(name, method, cut) for cut in CUTS if cut < last}
+            lacking = [rate for rate in sorted(rates) if not again.traces(cell, rate)]
+            if lacking:
+                words = ", ".join(f"{rate:g}" for rate in lacking)
+                found.append(f"{NAMES[method]} on {again.results.title(name)}: {words}")
+    return "; ".join(found)
+
+
+def _independent(again: Again, drawn: Again, sets: list[str]) -> Table:
+    rows = []
+    for name in sets:
+        for method in STOCHASTIC:
+            if cells := drawn.of(name, method):
+                setup, ours = drawn.ours(name, method), again.ours(name, method)
+                texts = [
+                    *(NAMES[method], f"{ours.setting:g}"),
+                    _agreeing(again, again.of(name, method), ours).text,
+                    *(f"{setup.setting:g}", _agreeing(drawn, cells, setup).text),
+                ]
+                rows.append([Cell(again.results.title(name)), *map(Cell, texts)])
+    notes = [
+        "Each mini-batch is drawn anew from all rows, in place of permutations of epochs, in which "
+        "errors cancel. Runs of our length; the rate is the better of two by the paper's rule.",
+    ]
+    head = [
+        *("set", "priming", "rate, epochs", "cells that agree, epochs"),
+        *("rate, independent", "cells that agree, independent"),
+    ]
+    title = "Independent mini-batches"
+    return Table("agreement-independent", title, head, [("", rows)], notes)
 
 
 def _found(again: Again, sets: list[str]) -> Iterator[tuple[object, ...]]:
@@ -377,10 +470,19 @@ def _calibrated(again: Again, sets: list[str]) -> Table:
     return Table("agreement-best", title, head, [("", rows)], notes)
 
 
+class More(NamedTuple):
+    """Measurements beside those of the results."""
+
+    drawn: Again | None  # with independent mini-batches
+    draws: Sequence[Draw]
+
+
 class Reason(NamedTuple):
-    """A cell that differs, and what makes it agree."""
+    """A cell that differs, and a measurement that explains it."""
 
     cell: Agreement
+    setup: Setup
+    runs: int
     held: int
     steps: np.ndarray  # steps at which our runs reach the streak
     reason: str
@@ -388,115 +490,227 @@ class Reason(NamedTuple):
 
     @property
     def line(self) -> list[object]:
-        """The line of ``agreement-cells.csv``."""
-        cell, ours = self.cell, self.cell.ours
-        assert ours is not None
+        """The line of a CSV file."""
+        cell = self.cell
         steps = [float(np.percentile(self.steps, q)) for q in (50, 0, 100) if len(self.steps)]
         return [
             *(cell.dataset, cell.method, "alone" if cell.extra is ALONE else cell.extra),
             *(name_of(cell.threshold).replace("π", "pi"), cell.theirs),
-            *(ours.runs, ours.reached, self.held),
+            *(self.setup.setting, "" if math.isinf(self.setup.length) else self.setup.length),
+            *(self.runs, len(self.steps), self.held),
             *(steps or [math.nan] * 3),
             *(self.reason, self.explanation),
         ]
 
 
-def _reason(again: Again, cell: Agreement) -> Reason:
-    setting = again.results.setting(cell.dataset, cell.method)
-    assert setting is not None
-    traces = again.traces(cell, setting)
+def _reason(again: Again, cell: Agreement, more: More, setup: Setup | None = None) -> Reason:
+    """Return why a cell differs under a setup, by default ours."""
+    now = setup or again.ours(cell.dataset, cell.method)
+    traces = [cut_at(now.length)(trace) for trace in again.traces(cell, now.setting)]
     at = [(trace, trace.reached(cell.threshold)) for trace in traces]
     steps = np.array([trace.steps[i] for trace, i in at if i is not None])
-    held = sum(_steps(trace, cell.threshold, True, cell.method) for trace in traces)
-    lost = cell.method != POWER and held < len(steps) == len(traces)
-    reason, explanation = _explained(again, cell, setting, lost)
-    return Reason(cell, held, steps, reason, explanation)
+    ended = cell.method == POWER
+    held = sum(trace.held(cell.threshold, ended) is not None for trace in traces)
+    lost = not ended and held < len(steps) == len(traces)
+    reason, explanation = _explained(again, cell, now, more, lost)
+    return Reason(cell, now, len(traces), held, steps, reason, explanation)
 
 
-def _explained(again: Again, cell: Agreement, ours: float, lost: bool) -> tuple[str, str]:
+def _explained(
+    again: Again, cell: Agreement, now: Setup, more: More, lost: bool
+) -> tuple[str, str]:
     """Return the choice that makes a cell agree, and the measurement.
 
-    A choice explains a cell only if more cells of its set agree with it than with ours:
-    otherwise it would only move the difference to other cells.
+    A setting or a way to draw mini-batches explains a cell only if more cells of its set and
+    priming agree with it: otherwise it would only move the difference to other cells.
     """
     name, method = cell.dataset, cell.method
-    best, cells = again.best(name), again.of(name, method)
-    if method != POWER:
-        setting = again.chosen(name, method, best.length)
-        if again.count([cell], setting, _cut_at(best.length)).agreeing:
-            rate = f", for which the rule chooses rate {setting:g}" if setting != ours else ""
-            return "run length", f"agrees in runs of {best.length:,} steps{rate}"
-    kind = "ε" if method == POWER else "rate"
-    now = sum(one.agrees for one in cells)
-    found = [
-        (again.count(cells, setting).agreeing, _on_grid(method, setting), setting)
-        for setting in again.settings(name, method)
-        if setting != ours and again.count([cell], setting).agreeing
+    power, cells = method == POWER, again.of(name, method)
+    agree = _agreeing(again, cells, now).agreeing
+    taken = again.shortest(name, method)
+    if taken is not None and taken != now and _agreeing(again, [cell], taken).agreeing:
+        if power:
+            return "ε", f"agrees at ε {taken.setting:g}, the largest with every printed time"
+        rate = f", at rate {taken.setting:g}" if taken.setting != now.setting else ""
+        return (
+            "run length",
+            f"agrees in runs of {taken.length:,.0f} steps{rate}, the shortest with every printed "
+            "time",
+        )
+    others = [
+        *_other_setups(again, cell, now, listed=True),
+        *_independent_batches(more.drawn, cell),
+        *_other_draws(again, cell, more.draws),
+        *_other_setups(again, cell, now, listed=False),
     ]
-    most, on_grid, setting = max(found, default=(0, False, 0.0))
-    text = f"agrees at {kind} {setting:g}" + ("" if on_grid else ", which the paper's grid lacks")
-    text += f", where {most} of {len(cells)} cells of this priming agree"
-    if most > now:
-        return kind, f"{text} ({now} at ours)"
+    others = [other for other in others if other.agreeing > agree]
+    if others:
+        best = max(others, key=lambda other: other.agreeing)  # the first of equal ones
+        ends = f"{best.agreeing} of {len(cells)} cells of this priming agree {best.where}"
+        return best.reason, f"{best.explanation}; {ends}, {agree} here"
     if lost:
         return "touched", "all runs reach it, and not all hold it to the end"
-    if found:
-        return "not explained", f"{text}, and {now} at ours"
-    return "not explained", _shorter(again, cell)
+    return "not explained", _conflict(again, cell, now)
 
 
-def _shorter(again: Again, cell: Agreement) -> str:
-    """Return what is measured at other lengths for a cell that nothing explains."""
+class Other(NamedTuple):
+    """Another choice with which a cell agrees, and how many cells of its priming."""
+
+    agreeing: int
+    reason: str
+    explanation: str
+    where: str = "there"
+
+
+def _other_setups(again: Again, cell: Agreement, now: Setup, listed: bool) -> Iterator[Other]:
+    """Yield other settings and run lengths, of the paper's grid or not."""
     name, method = cell.dataset, cell.method
-    lengths = []
-    for length in again.lengths(name) if method != POWER else ():
-        setting = again.chosen(name, method, length)
-        if again.count([cell], setting, _cut_at(length)).agreeing:
-            lengths.append(length)
-    if not lengths:
-        return "agrees at no length and no setting that was run"
-    _, count = again.at_length(name, method, lengths[-1])
-    return (
-        f"agrees in runs of {lengths[-1]:,} steps, where {count.text} cells of this priming agree"
+    kind = "ε" if method == POWER else "rate"
+    settings = [s for s in again.settings(name, method) if on_grid(method, s) == listed]
+    for setting in settings:
+        for setup in (Setup(setting), again.shortest_at(name, method, setting)):
+            if setup is None or not _agreeing(again, [cell], setup).agreeing:
+                continue
+            count = _agreeing(again, again.of(name, method), setup).agreeing
+            words, reason = f"agrees at {kind} {setting:g}", kind
+            words += "" if listed else ", which the paper's grid lacks"
+            if method != POWER and math.isfinite(setup.length):
+                chosen = again.at(name, method, setup.length).setting
+                words += f", in runs of {setup.length:,.0f} steps, the shortest with every printed "
+                words += f"time, for which the rule chooses {chosen:g}"
+                reason = "run length" if setting == now.setting else kind
+            yield Other(count, reason, words)
+
+
+def _independent_batches(drawn: Again | None, cell: Agreement) -> Iterator[Other]:
+    """Yield independent mini-batches, if a cell agrees with them."""
+    cells = drawn.of(cell.dataset, cell.method) if drawn else []
+    if not drawn or not cells:
+        return
+    setup = drawn.ours(cell.dataset, cell.method)
+    if not _agreeing(drawn, [cell], setup).agreeing:
+        return
+    traces = drawn.traces(cell, setup.setting)
+    reached = sum(trace.reached(cell.threshold) is not None for trace in traces)
+    yield Other(
+        _agreeing(drawn, cells, setup).agreeing,
+        "mini-batches",
+        f"agrees with independent mini-batches at rate {setup.setting:g}, where {reached} of "
+        f"{len(traces)} runs reach it",
     )
 
 
+def _other_draws(again: Again, cell: Agreement, draws: Sequence[Draw]) -> Iterator[Other]:
+    """Yield other draws of the linear set, if a cell of the power method agrees on some."""
+    if (cell.dataset, cell.method) != ("linear", POWER):
+        return
+    cells = again.of(cell.dataset, cell.method)
+    for epsilon in dict.fromkeys(draw.epsilon for draw in draws):
+        mine = [draw for draw in draws if draw.epsilon == epsilon]
+        counts = [
+            sum(d.has_streak(c.extra, c.threshold) == math.isfinite(c.theirs) for c in cells)
+            for d in mine
+            if d.has_streak(cell.extra, cell.threshold) == math.isfinite(cell.theirs)
+        ]
+        if counts:
+            most = max(counts)
+            yield Other(
+                most,
+                "draw of the set",
+                f"agrees on {len(counts)} of {len(mine)} sets drawn from a normal distribution, at "
+                f"ε {epsilon:g}",
+                f"on {counts.count(most)} of them",
+            )
+
+
+def _conflict(again: Again, cell: Agreement, now: Setup) -> str:
+    """Return the measurements that no setup that was run reconciles."""
+    name, method = cell.dataset, cell.method
+    if method == POWER or math.isfinite(cell.theirs):
+        return _conflict_of_settings(again, cell)
+    at = [(trace, trace.reached(cell.threshold)) for trace in again.traces(cell, now.setting)]
+    last = max(trace.steps[i] for trace, i in at if i is not None)
+    needed = again.shortest_at(name, method, now.setting)
+    if needed is None:
+        return (
+            f"all runs reach it by step {last:,.0f}, and rate {now.setting:g} lacks printed times"
+        )
+    return (
+        f"all runs reach it by step {last:,.0f}, and the printed times need runs of "
+        f"{needed.length:,.0f} steps: no run length gives both"
+    )
+
+
+def _conflict_of_settings(again: Again, cell: Agreement) -> str:
+    name, method = cell.dataset, cell.method
+    kind = "ε" if method == POWER else "rate"
+    parts = []
+    for setting in again.settings(name, method):
+        traces = again.traces(cell, setting)
+        reached = sum(trace.reached(cell.threshold) is not None for trace in traces)
+        count = _agreeing(again, again.of(name, method), Setup(setting))
+        parts.append(f"{reached} of {len(traces)} at {setting:g} ({count.text} cells agree)")
+    return f"runs that reach it, by {kind}: {', '.join(parts)}"
+
+
 def _differing(results: Results, reasons: list[Reason]) -> Table:
+    known = sum(reason.reason != "not explained" for reason in reasons)
+    notes = [
+        f"A choice that the paper may have made explains {known} of these {len(reasons)} cells.",
+        "run length, ε: the cell agrees in the shortest runs, or at the largest ε, with every "
+        "printed time. Other choices count only if more cells of the set and priming agree with "
+        "them than with ours. rate, ε: another setting. mini-batches: drawn independently of each "
+        "other. draw of the set: other rows of the synthetic set. touched: all runs have a streak "
+        f"of {N_COMPONENTS} at some evaluation, and not all keep it.",
+    ]
+    title = "Cells where n.a. differs with our run lengths, and what makes them agree"
+    return Table("agreement-cells", title, CELL_HEAD, [("", _cell_rows(results, reasons))], notes)
+
+
+CELL_HEAD = [
+    *("set", "line", "V", "the paper's seconds", "our runs that reach the streak"),
+    *("at step, median (range)", "held to the end", "reason", "measurement"),
+]
+
+
+def _remaining(results: Results, reasons: list[Reason]) -> Table:
+    notes = [
+        f"Cells that differ under the protocol that we take as the paper's: {len(reasons)}. "
+        "The reasons are those of the table of our run lengths, below.",
+    ]
+    title = f"Cells that remain: {TAKEN}"
+    return Table(
+        "agreement-remaining", title, CELL_HEAD, [("", _cell_rows(results, reasons))], notes
+    )
+
+
+def _cell_rows(results: Results, reasons: list[Reason]) -> list[list[Cell]]:
     rows = []
     for reason in reasons:
-        cell, ours = reason.cell, reason.cell.ours
-        assert ours is not None
+        cell = reason.cell
         line = NAMES[cell.method] + ("" if cell.extra is ALONE else f" + pPCA, l = {cell.extra}")
         steps = reason.steps
         parts = [f"{np.percentile(steps, q):,.0f}" for q in (50, 0, 100) if len(steps)]
         when = "{} ({} to {})".format(*parts) if parts else ""
         texts = [
             *(line, name_of(cell.threshold), number(cell.theirs)),
-            *(f"{ours.reached} of {ours.runs}", when, f"{reason.held} of {ours.runs}"),
+            *(f"{len(steps)} of {reason.runs}", when, f"{reason.held} of {reason.runs}"),
             *(reason.reason, reason.explanation),
         ]
         rows.append([Cell(results.title(cell.dataset)), *map(Cell, texts)])
-    known = sum(reason.reason != "not explained" for reason in reasons)
-    notes = [
-        f"A choice that the paper may have made explains {known} of these {len(reasons)} cells.",
-        "run length: the cell agrees at the length of its set in the table above. rate, ε: it "
-        "agrees at another setting, at which more cells agree than at ours. touched: all runs have "
-        f"a streak of {N_COMPONENTS} at some evaluation, and not all keep it.",
-    ]
-    head = [
-        *("set", "line", "V", "the paper's seconds", "our runs that reach the streak"),
-        *("at step, median (range)", "held to the end", "reason", "measurement"),
-    ]
-    title = "Cells where n.a. differs, and what makes them agree"
-    return Table("agreement-cells", title, head, [("", rows)], notes)
+    return rows
 
 
 def main(words: list[str] | None = None) -> int:
     """Write the files into a folder of raw rows; runs at other settings are in more folders."""
     parser = argparse.ArgumentParser(prog="python -m primedpca_paper.agreement")
     parser.add_argument("folders", type=Path, nargs="+", help="folders with rows.csv.gz")
-    folder, *others = parser.parse_args(words).folders
-    for name, text in agreement_of(folder, *others).items():
+    parser.add_argument("--independent", type=Path, help="folder with independent mini-batches")
+    parser.add_argument("--draws", type=Path, help="file of other draws of the linear set")
+    asked = parser.parse_args(words)
+    folder, *others = asked.folders
+    made = agreement_of(folder, *others, independent=asked.independent, draws=asked.draws)
+    for name, text in made.items():
         write_whole(folder / name, text)
     return 0
 

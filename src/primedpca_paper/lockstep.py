@@ -26,7 +26,14 @@ from primedpca.priming.stochastic import Stochastic
 from primedpca.protocols import Array, Like
 from primedpca.sources.base import cut_evenly
 
-__all__ = ["Batches", "Clock", "LockstepPower", "LockstepSGD", "wait_for"]
+__all__ = [
+    "Batches",
+    "Clock",
+    "IndependentBatches",
+    "LockstepPower",
+    "LockstepSGD",
+    "wait_for",
+]
 
 #: Products of fewer numbers than this finish before a second thread has started.
 SMALL = 2**19
@@ -104,6 +111,33 @@ class Batches:
         """Return 1 over the length of each of these batches."""
         lengths = [b - a for a, b in self.cuts]
         return np.array([1 / lengths[step % len(lengths)] for step in range(start, stop)])
+
+
+class IndependentBatches(Batches):
+    """Row numbers of mini-batches that are drawn independently of each other.
+
+    A mini-batch holds a row once at most.  In epochs the errors of the mini-batches of one
+    permutation cancel; here they do not.
+    """
+
+    def __init__(self, n_samples: int, size: int, seeds: Sequence[int]) -> None:
+        super().__init__(n_samples, size, seeds)
+        self.width = min(size, n_samples)
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """Return the row numbers of these steps, ``(stop - start, n_seeds, width)``."""
+        found = np.empty((stop - start, len(self.seeds), self.width), dtype=np.int32)
+        for step in range(start, stop):
+            for j, seed in enumerate(self.seeds):
+                rng = np.random.default_rng((seed, 2, step))
+                found[step - start, j] = rng.choice(
+                    self.n_samples, self.width, replace=False, shuffle=False
+                )
+        return found
+
+    def shares(self, start: int, stop: int) -> np.ndarray:
+        """Return 1 over the length of each of these batches."""
+        return np.full(stop - start, 1 / self.width)
 
 
 class LockstepSGD:

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from primedpca_paper import protocol
+from primedpca_paper.agreement import TAKEN
 from primedpca_paper.comparison import (
     Tidy,
     agreement,
@@ -44,7 +45,15 @@ from primedpca_paper.traces import ALONE, name_of
 __all__ = ["MARK", "Facts", "changed", "stray_numbers", "updated"]
 
 #: Order of the reasons why n.a. differs.
-REASONS = ("run length", "rate", "ε", "touched", "not explained")
+REASONS = (
+    "run length",
+    "rate",
+    "ε",
+    "mini-batches",
+    "draw of the set",
+    "touched",
+    "not explained",
+)
 EXTRA_ROWS = "docs/results/extra_components/extra_components.csv.gz"
 SIZES_ROWS = "docs/results/extra_components/extra_sizes.csv.gz"
 MARK = re.compile(r"<!--= (.*?) -->(.*?)<!--=-->", re.S)
@@ -183,9 +192,34 @@ class Facts:
         file = f"docs/results/{folder}/agreement.md"
         return int(self.printed(file, rf"\| all \|(?:[^|\n]*\|){{{before}}} (\d+) \|"))
 
-    def reasons(self, folder: str) -> str:
+    def protocol(self, folder: str, title: str = TAKEN, which: str = "") -> int:
+        """Return the agreeing cells of a protocol: all, ", printed times" or ", n.a."."""
+        file = f"docs/results/{folder}/agreement.csv"
+        return int(self.cell(file, "agreeing", question=f"protocol{which}", choice=title))
+
+    def protocols(self, folder: str) -> str:
+        """Return the table of protocols."""
+        text = (self.root / f"docs/results/{folder}/agreement.md").read_text(encoding="utf-8")
+        return _rows_of(
+            [
+                [cell.strip() for cell in line.strip("| ").split("|")]
+                for line in text.partition("\n- ")[0].split("\n")
+                if line.startswith("|")
+            ]
+        )
+
+    def all_cells_agree(self, row: dict[str, str]) -> bool:
+        """Return whether n.a. of the power method on a draw of the linear set is the paper's."""
+        return all(
+            (row[f"{line} pi/{v}"] == row["runs"])
+            == math.isfinite(self.paper("linear", "power_method", line.removeprefix("l="), v))
+            for line in ("alone", "l=0")
+            for v in (8, 32, 128)
+        )
+
+    def reasons(self, folder: str, file: str = "agreement-cells") -> str:
         """Return the table of the cells where n.a. differs, by what makes them agree."""
-        rows = self.rows(f"docs/results/{folder}/agreement-cells.csv")
+        rows = self.rows(f"docs/results/{folder}/{file}.csv")
         lines = [["reason", "cells", "which"], ["---"] * 3]
         for reason in dict.fromkeys(REASONS) | dict.fromkeys(row["reason"] for row in rows):
             mine = [row for row in rows if row["reason"] == reason]
@@ -282,7 +316,7 @@ class Facts:
         plain = {"min": min, "max": max, "sum": sum, "len": len, "round": round, "abs": abs}
         more = {"SHAPES": SHAPES, "PAPER_SHAPES": PAPER_SHAPES, "TITLES": TITLES, "SETS": SETS}
         more |= {"SIZES": SIZES, "N_ROWS": N_ROWS, "NARROW": NARROW}
-        types = {"float": float, "int": int, "ABSTRACT": ABSTRACT}
+        types = {"float": float, "int": int, "ABSTRACT": ABSTRACT, "TAKEN": TAKEN}
         return {"__builtins__": {}, **own, **settings, **plain, **more, **types}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +113,10 @@ class Runner:
         two = sorted(errors, key=lambda setting: (errors[setting], -setting))[:2]
         for setting in dict.fromkeys([*chosen_by_length(rows, name, method).values(), *two]):
             self._timed(name, method, setting)
-        self._refined_sgd(name, method, [min(two) * factor for factor in FACTORS])
+        n, d = self.arena(name).shape
+        gathered = min(BATCH, n) * d * self.protocol.repeats
+        if gathered <= GATHERED["cpu" if self.device == "cpu" else "cuda"]:
+            self.run_at(name, method, [min(two) * factor for factor in FACTORS])
 
     # -- the best setting --------------------------------------------------------------------
 
@@ -214,18 +217,32 @@ class Runner:
             if one.finished.all():
                 return
 
-    def _refined_sgd(self, name: str, method: str, rates: list[float]) -> None:
-        """Run and refine a stochastic priming at these rates, in lockstep and not timed."""
+    def run_at(
+        self,
+        name: str,
+        method: str,
+        rates: Sequence[float],
+        kind: type[Batches] = Batches,
+    ) -> None:
+        """Run and refine a stochastic priming at these rates, in lockstep and not timed.
+
+        Parameters
+        ----------
+        name, method : str
+            Set and priming.
+        rates : sequence of float
+            Learning rates.
+        kind : type, default=Batches
+            How mini-batches are drawn.
+        """
         arena, seeds = self.arena(name), range(self.protocol.repeats)
-        n, d = arena.shape
+        n = arena.shape[0]
         steps = self.protocol.steps[name, method]
-        if min(BATCH, n) * d * len(seeds) > GATHERED["cpu" if self.device == "cpu" else "cuda"]:
-            return
         for extra in EXTRAS:
             if all(self.records.has(Run(name, method, r, extra, s)) for r in rates for s in seeds):
                 continue
             self.progress(f"{name}, {method}, l={extra}: {len(rates)} other rates")
-            priming, batches = priming_of(method, rates[0], steps), Batches(n, BATCH, seeds)
+            priming, batches = priming_of(method, rates[0], steps), kind(n, BATCH, seeds)
             width = arena.n_components + extra
             many = LockstepSGD(arena.rows, arena.like, priming, rates, width, batches)
             rows: dict[Run, list[Row]] = {}

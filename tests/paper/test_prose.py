@@ -48,3 +48,11 @@ def test_a_cell_must_be_the_only_one(tmp_path):
     with pytest.raises(ValueError, match="unpack"):
         facts.cell("a.csv", "x", set="one")
     assert facts.count("a.csv", set="one") == 2
+
+
+def test_nine_cells_of_ten_agree_under_the_protocol_that_we_take():
+    assert FACTS.protocol("h200") >= 9 * FACTS.fitted("h200", "cells") / 10
+    assert FACTS.protocol("h200", "our run lengths") == FACTS.agreeing("h200")
+    rows = FACTS.rows("docs/results/h200/agreement-remaining.csv")
+    assert len(rows) == FACTS.fitted("h200", "cells") - FACTS.protocol("h200")
+    assert all(row["explanation"] for row in rows)

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from primedpca_paper.agreement import agreement_files
+from primedpca_paper.agreement import agreement_files, independent_results
 from primedpca_paper.claims import claims_files
 from primedpca_paper.comparison import comparison_files
+from primedpca_paper.draws import read_draws
 from primedpca_paper.headline import headline_files
 from primedpca_paper.raw_rows import open_raw
 from primedpca_paper.sensitivity import sensitivity_files
@@ -27,8 +28,18 @@ def test_published_tables_are_those_of_the_published_rows(folder, tmp_path):
         texts |= made(results)
     texts |= sensitivity_files(results, selection)
     if folder == "h200":
-        others, _ = open_raw(PUBLISHED / "other_settings", tmp_path / "others")
-        texts |= agreement_files(results, selection, [Results(others)])
+        more = {
+            name: open_raw(PUBLISHED / name, tmp_path / name)[0]
+            for name in ("other_settings", "other_settings_h200", "independent_batches")
+        }
+        independent = independent_results(more.pop("independent_batches"))
+        texts |= agreement_files(
+            results,
+            selection,
+            [Results(other) for other in more.values()],
+            independent,
+            read_draws(PUBLISHED / "draws.csv"),
+        )
     found = {path.name for path in (PUBLISHED / folder).iterdir()} & set(texts)
     assert {"table-2.csv", "headline.md", "sensitivity.md", "claims.csv"} <= found
     assert ("agreement.md" in found) == (folder == "h200")

@@ -20,7 +20,7 @@ from primedpca_paper.protocol import EXTRAS, Protocol, priming_of
 from primedpca_paper.published import ABSTRACT, published
 from primedpca_paper.records import Run, streak_of
 from primedpca_paper.runs import K5, Runner, rows_at
-from primedpca_paper.selection import angular_errors
+from primedpca_paper.selection import angular_errors, best_setting
 from primedpca_paper.traces import ALONE, Results, Trace, curve
 
 V = math.pi / 8
@@ -238,6 +238,12 @@ def test_the_angular_error_is_summed_over_runs_steps_and_components():
     run = [Run("mnist", "oja", 1e-3, 0, seed) for seed in (0, 1)]
     rows = [known.row_of(run[s], step, 0.1 * (1 + s), False) for s in (0, 1) for step in (1, 5)]
     assert angular_errors(rows)["mnist", "oja"][1e-3] == pytest.approx(16 * 4 * (0.1 + 0.2))
+
+
+def test_the_least_error_is_chosen_and_of_equal_ones_the_larger_setting(tmp_path):
+    selection = known.new(tmp_path)
+    known.write_grid(selection, "mnist", "oja", {1e-3: 0.5, 1e-4: 0.2, 1e-5: 0.2, 1e-6: 0.3})
+    assert best_setting(selection.rows(), "mnist", "oja") == 1e-4
 
 
 def test_the_spread_is_a_standard_deviation_and_the_shading_a_standard_error():
