@@ -433,14 +433,17 @@ def examine_given(p: Problem, rng: Any, number: int = 0) -> Result:
     wide = data.in_float64()
     columns = np.ascontiguousarray(made.T.astype(np.float64))
     columns /= np.linalg.norm(columns, axis=0)
-    given.NARROW = int(rng.integers(1, 9))
+    usual, given.NARROW = given.NARROW, int(rng.integers(1, 9))
     side = str(rng.choice(["right", "left"]))
     own = columns.T @ columns
     certifier = given.GivenCertifier(work, wide, side, columns, own, p.failure, p.seed, p.tol, 60)
     stage = Stage(certifier.priming, max(data.shape), 60, p.seed, certifier, columns)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        follow(stage, lambda _: certifier.exhausted or certifier.certificate is not None)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            follow(stage, lambda _: certifier.exhausted or certifier.certificate is not None)
+    finally:
+        given.NARROW = usual  # other tests in this process have the usual width
     if certifier.certificate is not None:
         found.looks, found.met = 1, True
         _claims(certifier.certificate, columns.T, wide, values, vectors, found)
