@@ -258,5 +258,8 @@ def test_rows_that_are_all_equal_are_refused():
         choose_k(np.ones((9, 3)))
     with pytest.raises(ValueError, match="from 0 to 19"):
         choose_k(X, random_state=0).loading_intervals(20)
+    for component in (1.5, "1", None, True):
+        with pytest.raises(ValueError, match=f"`component`={component!r} must be an index"):
+            choose_k(X, random_state=0).loading_intervals(component)
     with pytest.raises(KeyError, match="Unknown rule: 'elbow'"):
         choose_k(X, random_state=0)["elbow"]

@@ -83,8 +83,9 @@ def test_bad_loadings_are_refused():
         varimax(np.ones(3))
     with pytest.raises(ValueError, match="non-finite"):
         varimax(np.full((3, 2), np.nan))
-    with pytest.raises(ValueError, match="`power`=0 must be"):
-        promax(np.eye(3), power=0)
+    for power in (0, np.inf, np.nan, "4", None):
+        with pytest.raises(ValueError, match=f"`power`={power!r} must be"):
+            promax(np.eye(3), power=power)
 
 
 @pytest.mark.parametrize("rotate", [varimax, promax])
@@ -102,3 +103,14 @@ def test_the_unit_does_not_change_the_rotation(rotate, normalize, power):
 def test_complex_loadings_are_refused():
     with pytest.raises(ValueError, match="complex"):
         varimax(np.eye(3) * 1j)
+
+
+@pytest.mark.parametrize("power", [50.0, 2000.0, 1e9])
+def test_large_powers_do_not_underflow(power):
+    loadings = np.linalg.qr(np.random.default_rng(0).normal(size=(9, 3)))[0]
+    found = promax(loadings, power=power)
+    # A target that underflowed would be zero, and so would the loadings.
+    np.testing.assert_allclose(np.diag(found.correlations), 1.0)
+    assert np.linalg.matrix_rank(found.loadings) == 3
+    product = found.loadings @ found.correlations @ found.loadings.T
+    np.testing.assert_allclose(product, loadings @ loadings.T, atol=1e-9)

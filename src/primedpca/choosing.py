@@ -46,7 +46,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from primedpca._core.parameters import as_seed, check_count, is_real
+from primedpca._core.parameters import as_seed, check_count, is_real, is_whole
 from primedpca._core.process import one_blas_thread
 from primedpca._io.score_file import score_blocks
 from primedpca._model.columns import column_variances
@@ -160,7 +160,7 @@ class Choice:
         ndarray of shape (d, 2)
         """
         turns = self._turns
-        if not 0 <= component < turns.shape[2]:
+        if not is_whole(component) or not 0 <= component < turns.shape[2]:
             last = turns.shape[2] - 1
             raise ValueError(f"`component`={component!r} must be an index from 0 to {last}.")
         span = self.model.components_[: turns.shape[1]].astype(np.float64)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from primedpca._core.arrays import as_real
+from primedpca._core.parameters import is_real
 
 __all__ = ["Rotation", "promax", "varimax"]
 
@@ -102,13 +103,16 @@ def promax(loadings: Any, *, power: float = 4.0, normalize: bool = True) -> Rota
     A. E. Hendrickson and P. O. White, "Promax: a quick method for rotation to oblique simple
     structure", British Journal of Statistical Psychology 17, 1964.
     """
-    if not power >= 1:
+    if not is_real(power) or not 1 <= power < math.inf:
         raise ValueError(f"`power`={power!r} must be a number of at least 1, such as 4.")
     given, unit = _checked(loadings)
     rows = _rows(given, normalize)
     first = _turned(rows)
     simple = rows @ first
-    target = simple * np.abs(simple) ** (power - 1)
+    # The scale of a target's column is arbitrary.  Without a peak of 1, large powers underflow.
+    peaks = np.abs(simple).max(axis=0)
+    scaled = simple / np.where(peaks > 0, peaks, 1.0)
+    target = scaled * np.abs(scaled) ** (power - 1)
     turn = np.linalg.lstsq(simple, target, rcond=None)[0]
     # Scores turn by the inverse transpose: this scale gives them unit variance.
     turn = turn * np.linalg.norm(np.linalg.pinv(turn), axis=1)

@@ -221,3 +221,16 @@ def test_scikit_learns_pca_does_the_same(options):
 def test_a_zero_byte_in_a_path_is_named():
     with pytest.raises(ValueError, match=r"'a\\x00b' is not a path"):
         load("a\0b")
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_is_not_a_path_to_save_to(overwrite, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pca = PrimedPCA(1).fit(np.eye(4))
+    for path in ("", ".", "/", tmp_path):
+        with pytest.raises(IsADirectoryError, match="is a folder"):
+            pca.save(path, overwrite=overwrite)
+    for path in (3, None, b"model.safetensors"):
+        with pytest.raises(TypeError, match="must be the path of a file"):
+            pca.save(path, overwrite=overwrite)
+    assert not list(tmp_path.iterdir())

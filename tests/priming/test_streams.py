@@ -718,3 +718,20 @@ def test_infinity_is_not_filled():
         PrimedPCA(1, missing="mean").partial_fit(X)
     with pytest.raises(ValueError, match="squares beyond the range of float64"):
         _ = streamed(np.eye(4) * 1e200, 4, scale="std").components_
+
+
+@pytest.mark.parametrize("options", [{}, {"center": False}, {"scale": "std"}, {"missing": "mean"}])
+@pytest.mark.parametrize("value", [1e200, -np.finfo(float).max])
+def test_a_row_that_would_end_the_stream_is_refused(options, value):
+    """Its variance exceeds float64, so that no result could be computed from all rows so far."""
+    X = np.random.default_rng(0).normal(size=(40, 5))
+    pca = PrimedPCA(2, **options).partial_fit(X[:20])
+    wild = X[20:22].copy()
+    wild[1, 3] = value
+    with pytest.raises(ValueError, match=r"in column 3 .* squares beyond the range of float64"):
+        pca.partial_fit(wild)
+    with pytest.raises(ValueError, match="squares beyond the range"):
+        PrimedPCA(2, **options).partial_fit(wild[1:])
+    pca.partial_fit(wild, sample_weight=[1, 0]).partial_fit(X[21:])
+    whole = PrimedPCA(2, **options).partial_fit(X)
+    np.testing.assert_allclose(pca.explained_variance_, whole.explained_variance_)

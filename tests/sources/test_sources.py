@@ -279,6 +279,25 @@ def test_duplicate_and_unsorted_entries(kind):
         np.testing.assert_array_equal(found, before)
 
 
+@pytest.mark.parametrize("kind", ["csr", "csc"])
+def test_duplicates_behind_a_stale_flag_are_added(kind):
+    """SciPy keeps its flag when indices change in place, as when pairs of columns are merged."""
+    X = sp.random(60, 16, 0.5, format=kind, random_state=0)
+    assert X.has_canonical_format  # kept from now on
+    X.indices //= 2
+    X.resize((60, 8) if kind == "csr" else (30, 16))
+    stored, dense = X.nnz, X.toarray()
+    assert as_source(X).array.nnz == (dense != 0).sum()
+    assert X.nnz == stored
+    found = PrimedPCA(2, priming="block_krylov", random_state=0).fit(X)
+    truth = PrimedPCA(2, priming="exact").fit(dense)
+    np.testing.assert_allclose(
+        found.explained_variance_ratio_, truth.explained_variance_ratio_, rtol=1e-6
+    )
+    scaled = PrimedPCA(2, scale="std").fit(X)
+    np.testing.assert_allclose(scaled.scale_, dense.std(axis=0), rtol=1e-12)
+
+
 def test_compressed_data_are_not_copied():
     X = sp.random_array((500, 40), density=0.2, format="csr", rng=np.random.default_rng(0))
     source = as_source(X)

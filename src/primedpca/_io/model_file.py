@@ -50,6 +50,10 @@ def write_model(
     """
     if "components_" not in fitted:
         raise ValueError("This PrimedPCA is not fitted. Call `fit` before saving it.")
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"`path`={path!r} must be the path of a file.")
+    if Path(path).is_dir():
+        raise IsADirectoryError(f"`path`={str(path)!r} is a folder. Name a file in it.")
     if Path(path).exists() and not overwrite:
         raise FileExistsError(f"{path} already exists. Use another name, or pass `overwrite`=True.")
     params = {name: value for name, value in params.items() if name not in NOT_KEPT}

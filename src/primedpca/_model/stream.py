@@ -25,7 +25,7 @@ from primedpca._operator.operator import Centred
 from primedpca._operator.preparation import stored_means
 from primedpca._operator.scaling import decomposition
 from primedpca.priming import FrequentDirections
-from primedpca.priming.column_sums import column_sums
+from primedpca.priming.column_sums import LEAST, column_sums
 from primedpca.priming.sketch import FOLD, ROOM, SketchState, Stream, merge, rescaled, take_in
 from primedpca.protocols import DataSource, Traits
 from primedpca.result import Certificate, Decomposition, Plan, Status
@@ -263,6 +263,7 @@ def taken_in(known: Stream, source: DataSource, weights: np.ndarray | None, cent
         here = np.ones(len(rows)) if weights is None else weights[start : start + len(rows)]
         if not (here > 0).all():  # rows of weight zero count as absent
             rows, here = rows[here > 0], here[here > 0]
+        _refuse_huge(rows, here, known.columns is not None)
         known = known._replace(counted=known.counted + len(rows))
         while len(rows):
             room = group - sum(map(len, known.weights))
@@ -273,6 +274,32 @@ def taken_in(known: Stream, source: DataSource, weights: np.ndarray | None, cent
             if sum(map(len, known.weights)) == group:
                 known = worked_in(known, center)
     return known
+
+
+def _refuse_huge(rows: np.ndarray, weights: np.ndarray, scaled: bool) -> None:
+    """Refuse rows after which no result could ever be computed, before they enter the sketch.
+
+    A variance beyond float64 is an error where results are computed.  By then the row cannot be
+    taken out again, and all rows before it would be lost.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n, d)
+        Missing values are NaN.
+    weights : ndarray of shape (n,)
+        Positive.
+    scaled : bool
+        Whether sums of the columns are kept, which are not in a unit of their own.
+    """
+    # With sums, twice the largest value, times the root of its weight, must stay below 1 / LEAST.
+    high = 0.25 / LEAST / math.sqrt(weights.max(initial=1.0)) if scaled else 2.0**512
+    beyond = np.argwhere(np.abs(rows) >= high)
+    if beyond.size:
+        i, j = beyond[0]
+        raise ValueError(
+            f"`X` holds {rows[i, j]:g} in column {j} (counted from 0), which has squares beyond "
+            "the range of float64. Remove the row, or give the column in another unit."
+        )
 
 
 def _pieces(source: DataSource, size: int) -> Iterator[tuple[int, Any]]:

@@ -36,8 +36,9 @@ class SparseSource(MemorySource):
             x = _checked(x)
         except ValueError as error:
             raise ValueError(f"`X` is a damaged sparse matrix: {error}. Build it again.") from error
-        if not x.has_canonical_format:
-            x = x.copy()
+        fresh = _uncached(x)
+        if not fresh.has_canonical_format:
+            x = fresh.copy()
             x.sum_duplicates()
         self.array = x
         self.axis = 0 if x.format == "csr" else 1
@@ -73,6 +74,18 @@ def _checked(x: Any) -> Any:
     check_indptr(x.indptr, major, min(x.indices.size, x.data.size))
     check_indices(x.indices[: x.indptr[-1]], minor)
     return x
+
+
+def _uncached(x: Any) -> Any:
+    """Return a view of a compressed matrix without SciPy's cached flags.
+
+    SciPy keeps ``has_canonical_format`` when the indices are changed in place, and with a stale
+    flag ``sum_duplicates`` does nothing.  Squares of unmerged duplicates make the total variance,
+    and with it the proof, wrong.
+    """
+    view = (sp.csr_array if x.format == "csr" else sp.csc_array)(x.shape, dtype=x.dtype)
+    view.data, view.indices, view.indptr = x.data, x.indices, x.indptr
+    return view
 
 
 def cut_by_entries(indptr: np.ndarray, across: int) -> tuple[tuple[int, int], ...]:
