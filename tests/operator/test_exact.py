@@ -708,3 +708,14 @@ def test_data_that_are_centred_after_the_products():
     assert not implicit(missing="mean")
     assert not implicit(block=sp.csr_array(X))
     assert implicit(scale=np.ones(3), sample_weight=np.ones(5))
+
+
+def test_squares_of_a_sample_are_about_the_mean_of_all_rows():
+    X = sp.random_array((60, 9), density=0.4, rng=np.random.default_rng(0)).tocsr() * 10
+    dense = X.toarray()
+    for form in (X, X.tocsc()):
+        part = Centred(form).sample(0.5, 0)
+        index = part.source.index
+        rows = dense[index] - dense.mean(axis=0)
+        np.testing.assert_allclose(part.covariance(), rows.T @ rows / len(index), atol=1e-10)
+        np.testing.assert_allclose(part.gram(), rows @ rows.T / len(index), atol=1e-10)

@@ -878,3 +878,9 @@ def test_damage_that_is_found_while_a_member_is_decompressed(tmp_path):
     source = as_source(path, cache=0)
     words = refused(lambda: [block for _, block in source.scan()])
     assert words.startswith(f"{path} is damaged or cannot be read (block 0, rows 0:400): ")
+
+
+def test_row_names_have_the_heading_of_the_index():
+    frame = pd.DataFrame({"a": [1.0, 2], "b": [3.0, 5]}, index=["x", "y"])
+    assert as_source(frame).traits.headings == ("name", "label")
+    assert as_source(frame.rename_axis("gene")).traits.headings == ("gene", "label")
