@@ -735,3 +735,20 @@ def test_a_row_that_would_end_the_stream_is_refused(options, value):
     pca.partial_fit(wild, sample_weight=[1, 0]).partial_fit(X[21:])
     whole = PrimedPCA(2, **options).partial_fit(X)
     np.testing.assert_allclose(pca.explained_variance_, whole.explained_variance_)
+
+
+@pytest.mark.parametrize("options", [{"scale": "std"}, {"missing": "mean"}])
+def test_columns_of_tiny_numbers_alone_are_refused_and_the_stream_goes_on(options):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 4))
+    small = X.copy()
+    small[:, 2] *= 1e-200
+    with pytest.raises(ValueError, match=r"Column 2 .* nothing larger than .*e-200"):
+        PrimedPCA(2, **options).partial_fit(small)
+    # Tiny numbers beside others are none the worse.
+    model = PrimedPCA(2, **options).partial_fit(X).partial_fit(small)
+    known = PrimedPCA(2, **options).fit(np.concatenate([X, small]))
+    assert angles(model.components_, known.components_).max() < 1e-6
+    # A constant alone has no distances, but a zero that follows does.
+    with pytest.raises(ValueError, match="Column 0"):
+        PrimedPCA(2, **options).partial_fit(np.c_[np.full(60, 1e-200), X])

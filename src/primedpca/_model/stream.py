@@ -42,6 +42,8 @@ EACH, BESIDE = 1.5, 64
 ROWS_ALIVE = 28
 #: Rows that at least are folded together: every group takes a fixed time besides.
 FOLDED = 1024
+#: Magnitude below which distances between numbers may have squares that underflow.
+TINY = 2.0**60 * LEAST
 #: Fitted attributes that are computed from the sketch when one of them is first read.
 LEARNT = (
     *("components_", "mean_", "scale_", "n_components_", "n_samples_", "explained_variance_"),
@@ -251,6 +253,7 @@ def taken_in(known: Stream, source: DataSource, weights: np.ndarray | None, cent
     # the sketch holds every direction, many rows are folded at a time.
     group, d = max(1, (ROOM - 1) * known.size - 1), source.shape[1]
     group = max(group, FOLDED, 2 * FOLD * d) if known.size >= d else group
+    tiny = False
     for start, piece in _pieces(source, group):
         kept = to_numpy(piece.toarray() if is_sparse(piece) else piece)
         check_whole_numbers(kept, "`X`")  # no shift is known before all batches have been read
@@ -264,6 +267,7 @@ def taken_in(known: Stream, source: DataSource, weights: np.ndarray | None, cent
         if not (here > 0).all():  # rows of weight zero count as absent
             rows, here = rows[here > 0], here[here > 0]
         _refuse_huge(rows, here, known.columns is not None)
+        tiny |= known.columns is not None and bool(((rows != 0) & (np.abs(rows) < TINY)).any())
         known = known._replace(counted=known.counted + len(rows))
         while len(rows):
             room = group - sum(map(len, known.weights))
@@ -273,7 +277,25 @@ def taken_in(known: Stream, source: DataSource, weights: np.ndarray | None, cent
             rows, here = rows[room:], here[room:]
             if sum(map(len, known.weights)) == group:
                 known = worked_in(known, center)
+    if tiny:
+        _refuse_tiny(known.waiting)
     return known
+
+
+def _refuse_tiny(waiting: tuple[np.ndarray, ...]) -> None:
+    """Refuse waiting rows with a column of tiny numbers alone, as :func:`_refuse_huge` does.
+
+    The squares of their distances from each other would underflow.
+    """
+    peaks = [np.nan_to_num(np.abs(rows)).max(axis=0) for rows in waiting]
+    peak = np.max(peaks, axis=0, initial=0.0)
+    below = np.flatnonzero((peak > 0) & (peak < TINY))
+    if below.size:
+        j = below[0]
+        raise ValueError(
+            f"Column {j} of `X` (counted from 0) holds nothing larger than {peak[j]:g}, which has "
+            "squares below the range of float64. Give the column in another unit."
+        )
 
 
 def _refuse_huge(rows: np.ndarray, weights: np.ndarray, scaled: bool) -> None:
