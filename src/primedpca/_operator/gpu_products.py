@@ -83,7 +83,6 @@ def forward(block: Array, vectors: Array) -> Array:
 
     if _is_widened(block, vectors):
         vectors = vectors.to(torch.float64)
-
     (n, d), p, kind = block.shape, vectors.shape[1], _kind(block, vectors)
     bm, bk, warps, stages = FORWARD[kind]
     v = _padded(_in_parts(vectors) if kind == "whole" else vectors)

@@ -349,7 +349,8 @@ def krylov_way(
     readings = 1 if load.axis == (0 if side == "right" else 1) else 2
     steps = math.ceil(krylov_passes(p, block, tol))
     seconds, flops, basis, rates = 0.0, 0.0, 0, load.rates
-    checks = CHECKS[load.sparse] * proven
+    # As many of dense data on a GPU as of sparse data.
+    checks = CHECKS[load.sparse or rates is DEVICE] * proven
     # On a GPU, a look by the host may cost more than a step: none before one can be the last.
     early = load.product(block, readings) > rates.small * (block * steps) ** 3
     first = 1 if rates is CORE else max(1, steps - early)
