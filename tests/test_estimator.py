@@ -2,6 +2,7 @@
 
 import dataclasses
 import pickle
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -534,3 +535,33 @@ def test_a_stopped_stream_is_not_certified_by_its_sketch():
     true = np.linalg.svd((X - X.mean(0)) / X.std(0), full_matrices=False)[2][:2]
     found = angles(solution.decomposition.components, true)
     assert (found <= solution.certificate.angle_bounds + 1e-12).all()
+
+
+@pytest.mark.parametrize("weights", [None, [1.0, 2.0, 0.5]])
+def test_variances_of_subnormal_data_are_not_proven_to_be_zero(weights):
+    rows = np.array([[1, 0], [0, 2], [3, 1]]) * 5e-324
+    with pytest.warns(RuntimeWarning, match="below the range of float64"):
+        proof = PrimedPCA(1).fit(rows, sample_weight=weights).certificate_
+    assert proof.eigenvalue_bounds[0, 1] > 0
+    assert not proof.zero.any()
+
+
+def test_variances_that_are_rounded_to_zero_are_warned_of():
+    rows = np.random.default_rng(0).normal(size=(30, 4))
+    for fit in (PrimedPCA(2).fit, PrimedPCA(2, certificate="none").fit, PrimedPCA(2).partial_fit):
+        with pytest.warns(RuntimeWarning, match="Multiply `X` by a large number"):
+            assert not fit(rows * 1e-165).explained_variance_.any()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        PrimedPCA(2).fit(rows * 1e-150)
+        PrimedPCA(2).fit(np.full((30, 4), 7.0))  # no variance, and nothing that is lost
+
+
+@pytest.mark.parametrize("mean", [1e8, 1e11])
+def test_ratios_add_up_to_one_at_most_where_rounding_is_large(mean):
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        rows, weights = rng.normal(size=(20, 1)) + mean, rng.random(20) + 0.5
+        rows[3] = np.nan
+        found = PrimedPCA(1, missing="mean").fit(rows, sample_weight=weights)
+        assert found.explained_variance_ratio_.sum() <= 1

@@ -266,7 +266,9 @@ def test_sparse_fits():
     truth = np.linalg.svd(wide - wide.mean(axis=0), full_matrices=False)[2][:6]
     with tempfile.TemporaryDirectory() as folder:
         sp.save_npz(f"{folder}/x.npz", X)
-        tensor = torch.sparse_csr_tensor(X.indptr, X.indices, X.data, X.shape, device="cuda")
+        tensor = torch.sparse_csr_tensor(
+            X.indptr, X.indices, X.data, X.shape, device="cuda", check_invariants=True
+        )
         for given in (X, X.tocsc(), f"{folder}/x.npz", tensor):
             fits = [PrimedPCA(6, device="cuda", random_state=0).fit(given) for _ in range(2)]
             found, again = fits

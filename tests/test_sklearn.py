@@ -225,3 +225,14 @@ def test_pipelines_searches_and_pickles_work_under_a_patch(module):
     again = pickle.loads(pickle.dumps(found))
     np.testing.assert_array_equal(again.transform(X), found.transform(X))
     assert again.certificate_.kind == found.certificate_.kind
+
+
+def test_ratios_of_batches_add_up_to_one_at_most_where_rounding_is_large():
+    for seed in range(20):
+        rows = np.random.default_rng(seed).normal(size=(8, 1)) + 1e10
+        assert ours.IncrementalPCA(1).fit(rows).explained_variance_ratio_[0] <= 1
+
+
+def test_mle_of_one_feature_is_refused():
+    with pytest.raises(ValueError, match=r"'mle' needs at least 2 features .* 400 x 1"):
+        ours.PCA("mle").fit(X[:, :1])

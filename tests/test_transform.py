@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from scipy import sparse
 from sklearn.datasets import load_wine
 
@@ -132,3 +133,14 @@ def test_inverse_transform_of_other_types():
     for bad in (scores * 1j, masked, np.full((3, 2), "a"), sparse.csr_matrix(scores)):
         with pytest.raises(ValueError, match="`X`"):
             pca.inverse_transform(bad)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, np.ndarray.tolist, torch.tensor])
+@pytest.mark.parametrize(("value", "name"), [(np.nan, "NaN"), (-np.inf, "infinity")])
+def test_scores_that_are_not_finite_are_refused_as_rows_are(kind, value, name):
+    pca = PrimedPCA(3, random_state=0).fit(X)
+    scores = pca.transform(X[:4])
+    scores[2, 1] = value
+    words = rf"Input X contains {name}: 1 non-finite value\(s\), the first at row 2, column 1"
+    with pytest.raises(ValueError, match=rf"{words} .* Drop or replace it\.$"):
+        pca.inverse_transform(kind(scores))

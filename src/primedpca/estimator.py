@@ -51,6 +51,7 @@ from primedpca._model.tables import (
     row_table,
     score_names,
 )
+from primedpca._operator.non_finite import refuse
 from primedpca._operator.operator import Centred
 from primedpca._planning.plan import all_for_mle, likeliest_dimension, make_plan
 from primedpca._session.session import fit_session
@@ -61,6 +62,7 @@ from primedpca.protocols import DataSource
 from primedpca.result import Solution
 from primedpca.sources import as_source
 from primedpca.sources.memory.dask_array import is_dask
+from primedpca.sources.memory.frames import as_table
 from primedpca.sources.wrappers.on_device import is_device_matrix, on_device
 
 __all__ = ["PrimedPCA", "load"]
@@ -304,7 +306,7 @@ class PrimedPCA(
             guess = isinstance(self.n_components, str) and self.n_components == "mle"
             plan = make_plan(
                 data,
-                all_for_mle(data) if guess else self.n_components,
+                all_for_mle(data.shape) if guess else self.n_components,
                 self.priming,
                 self.extra_components,
                 tol=self.tol,
@@ -484,6 +486,8 @@ class PrimedPCA(
         if len(scores.shape) != 2 or scores.shape[1] != self.n_components_:
             wanted = f"(n_samples, n_components_={self.n_components_})"
             raise ValueError(f"`X` must have shape {wanted}, got {tuple(scores.shape)}.")
+        if not (is_dask(scores) or getattr(scores, "is_meta", False)):  # without numbers as yet
+            _check_scores(scores)
         weights = self.components_ * self._stretch()
         back = weights if self.scale_ is None else weights * self.scale_
         xp = namespace(scores)
@@ -831,6 +835,10 @@ class PrimedPCA(
         elif isinstance(X, (np.memmap, np.ma.MaskedArray)) or not (
             isinstance(X, (list, tuple, np.ndarray)) or is_sparse(X)
         ):
+            if str(getattr(X, "device", "")) == "meta":  # enough for `plan`
+                words = "which holds a shape but no numbers. Create it on 'cpu' or 'cuda'."
+                raise ValueError(f"`X` is a tensor on the device 'meta', {words}")
+            X = as_table(X)  # noqa: N806  (scikit-learn knows the names of tables)
             library = library_of_frame(X)
             if reset and library is not None:
                 self._frames = library
@@ -855,6 +863,7 @@ class PrimedPCA(
         """Operator of new rows, with the fitted mean and scale."""
         self._check_fitted()
         source = self._source(X, reset=False)
+        stream.check_same_map(vars(self).get("map_"), source.traits.map_name)
         shared = source.traits.shared  # of rows on several ranks, use this one's
         own = source if shared is None else shared.own
         return Centred.given(own, self.mean_, self.scale_, self.missing)
@@ -887,6 +896,15 @@ class PrimedPCA(
         tags.input_tags.allow_nan = self.missing == "mean"
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def _check_scores(scores: Any) -> None:
+    """Refuse scores that are not finite, in the words of ``transform``."""
+    xp = namespace(scores)
+    finite = xp.isfinite(scores)
+    if not bool(xp.all(finite)):
+        wrong = int(xp.sum(xp.astype(~finite, xp.int64)))
+        refuse(Centred(as_source(scores), center=False), wrong, fillable=False)
 
 
 def load(path: str | os.PathLike[str]) -> PrimedPCA:

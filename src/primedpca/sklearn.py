@@ -26,7 +26,7 @@ from sklearn.utils.validation import validate_data
 from primedpca._core.arrays import Like, dtype_name
 from primedpca._core.orthonormal import as_components, complete
 from primedpca._core.parameters import DEFAULT
-from primedpca._planning.plan import likeliest_dimension
+from primedpca._planning.plan import all_for_mle, likeliest_dimension
 from primedpca.estimator import PrimedPCA
 from primedpca.priming import FrequentDirections
 from primedpca.result import Certificate
@@ -248,6 +248,7 @@ def _check_count(wanted: Any, solver: str, shape: tuple[int, int]) -> None:
             )
         if shape[0] < shape[1]:
             raise ValueError("n_components='mle' is only supported if n_samples >= n_features")
+        all_for_mle(shape)  # refuses a single feature
         return
     if not few <= wanted <= most:
         raise ValueError(
@@ -405,7 +406,9 @@ noise_variance_, n_components_, n_samples_seen_, batch_size_, n_features_in_, fe
         self.explained_variance_ = np.pad(model.explained_variance_, (0, more))
         self.singular_values_ = np.pad(model.singular_values_, (0, more))
         total = float(np.sum(self.var_)) * seen
-        self.explained_variance_ratio_ = self.singular_values_**2 / (total or 1.0)
+        squares = self.singular_values_**2
+        # Rounding may leave less in the total than in its parts.
+        self.explained_variance_ratio_ = squares / (max(total, float(squares.sum())) or 1.0)
         self.noise_variance_ = model.noise_variance_
         self.certificate_ = _with_zeros(model.certificate_, more)
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from primedpca_paper.comparison import Agreement
 from primedpca_paper.datasets import SETS
-from primedpca_paper.draws import Draw, read_draws
+from primedpca_paper.draws import DRAWN, Draw, read_draws
 from primedpca_paper.protocol import N_COMPONENTS, PAPERS
 from primedpca_paper.raw_rows import open_raw
 from primedpca_paper.records import Records, write_whole
@@ -163,7 +163,7 @@ def agreement_files(
     independent : Results, optional
         Runs with independent mini-batches.
     draws : sequence of Draw
-        The power method on other draws of the linear set.
+        The power method on other draws of the sets.
     """
     again = Again(results, list(selection.rows()), others)
     drawn = None if independent is None else Again(independent, [])
@@ -601,9 +601,10 @@ def _independent_batches(drawn: Again | None, cell: Agreement) -> Iterator[Other
 
 
 def _other_draws(again: Again, cell: Agreement, draws: Sequence[Draw]) -> Iterator[Other]:
-    """Yield other draws of the linear set, if a cell of the power method agrees on some."""
-    if (cell.dataset, cell.method) != ("linear", POWER):
+    """Yield other draws of the set, if a cell of the power method agrees on some."""
+    if cell.method != POWER:
         return
+    draws = [draw for draw in draws if draw.dataset == cell.dataset]
     cells = again.of(cell.dataset, cell.method)
     for epsilon in dict.fromkeys(draw.epsilon for draw in draws):
         mine = [draw for draw in draws if draw.epsilon == epsilon]
@@ -617,8 +618,7 @@ def _other_draws(again: Again, cell: Agreement, draws: Sequence[Draw]) -> Iterat
             yield Other(
                 most,
                 "draw of the set",
-                f"agrees on {len(counts)} of {len(mine)} sets drawn from a normal distribution, at "
-                f"ε {epsilon:g}",
+                f"agrees on {len(counts)} of {len(mine)} {DRAWN[cell.dataset]}, at ε {epsilon:g}",
                 f"on {counts.count(most)} of them",
             )
 
@@ -660,8 +660,8 @@ def _differing(results: Results, reasons: list[Reason]) -> Table:
         "run length, ε: the cell agrees in the shortest runs, or at the largest ε, with every "
         "printed time. Other choices count only if more cells of the set and priming agree with "
         "them than with ours. rate, ε: another setting. mini-batches: drawn independently of each "
-        "other. draw of the set: other rows of the synthetic set. touched: all runs have a streak "
-        f"of {N_COMPONENTS} at some evaluation, and not all keep it.",
+        "other. draw of the set: other rows of the synthetic set, or other documents. touched: "
+        f"all runs have a streak of {N_COMPONENTS} at some evaluation, and not all keep it.",
     ]
     title = "Cells where n.a. differs with our run lengths, and what makes them agree"
     return Table("agreement-cells", title, CELL_HEAD, [("", _cell_rows(results, reasons))], notes)
@@ -706,7 +706,7 @@ def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m primedpca_paper.agreement")
     parser.add_argument("folders", type=Path, nargs="+", help="folders with rows.csv.gz")
     parser.add_argument("--independent", type=Path, help="folder with independent mini-batches")
-    parser.add_argument("--draws", type=Path, help="file of other draws of the linear set")
+    parser.add_argument("--draws", type=Path, help="file of other draws of the sets")
     asked = parser.parse_args(words)
     folder, *others = asked.folders
     made = agreement_of(folder, *others, independent=asked.independent, draws=asked.draws)

@@ -209,10 +209,10 @@ class Facts:
         )
 
     def all_cells_agree(self, row: dict[str, str]) -> bool:
-        """Return whether n.a. of the power method on a draw of the linear set is the paper's."""
+        """Return whether n.a. of the power method on a draw of a set is the paper's."""
         return all(
             (row[f"{line} pi/{v}"] == row["runs"])
-            == math.isfinite(self.paper("linear", "power_method", line.removeprefix("l="), v))
+            == math.isfinite(self.paper(row["set"], "power_method", line.removeprefix("l="), v))
             for line in ("alone", "l=0")
             for v in (8, 32, 128)
         )
@@ -272,12 +272,31 @@ class Facts:
             lines.append([name_of(threshold), *cells])
         return _rows_of([head, ["---"] * len(head), *lines])
 
-    def streak_at(self, folder: str, method: str, step: int, seed: int = 0) -> int:
-        """Return the streak at pi/8 of a large-scale run."""
+    def streak_at(self, folder: str, method: str, step: int, seed: int = 0, v: int = 8) -> int:
+        """Return the streak at pi/v of a large-scale run."""
         rows = self.rows(f"docs/results/large_scale/{folder}/rows--s{seed}.csv")
         (row,) = (r for r in rows if (r["method"], r["step"]) == (method, str(step)))
         angles = [float(row[f"angle {i + 1}"]) for i in range(8)]
-        return streak_of(np.array(angles), THRESHOLDS[0])
+        return streak_of(np.array(angles), math.pi / v)
+
+    def streaks_between(
+        self, folder: str, method: str, first: int, v: int = 8, seeds: int = 3
+    ) -> tuple[int, int]:
+        """Return the least and the largest streak from a step on, over all seeds."""
+        found = [
+            self.streak_at(folder, method, int(row["step"]), seed, v)
+            for seed in range(seeds)
+            for row in self.rows(f"docs/results/large_scale/{folder}/rows--s{seed}.csv")
+            if row["method"] == method and int(row["step"]) >= first
+        ]
+        return min(found), max(found)
+
+    def trained(self, folder: str, seed: int) -> float:
+        """Return the seconds of EigenGame's steps in a large-scale run."""
+        rows = self.matching(
+            f"docs/results/large_scale/{folder}/rows--s{seed}.csv", method="eigengame"
+        )
+        return max(float(row["seconds"]) for row in rows)
 
     def first_step(self, folder: str, method: str, streak: int = 8, seed: int = 0) -> int:
         """Return the first evaluated step of a large-scale run with a streak at pi/8."""

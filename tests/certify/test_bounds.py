@@ -14,6 +14,7 @@ from catalogue import thinned
 
 from primedpca._certify import sketch_bounds
 from primedpca._certify.bounds import (
+    NEGLIGIBLE,
     UNIT,
     Evidence,
     _block,
@@ -23,8 +24,12 @@ from primedpca._certify.bounds import (
     clusters,
     fewest,
     lower,
+    spectral_norm,
     upper,
 )
+from primedpca._operator.operator import Centred
+from primedpca._solve.prime import prime
+from primedpca.priming import FrequentDirections
 
 # Float64 work on a problem of top eigenvalue 1 and size up to 120 is this good, generously.
 NOISE = 1e-13
@@ -473,6 +478,11 @@ def test_the_block_bound_of_a_run_has_every_term_of_rounding(imperfect):
     assert _block(evidence, 1, 2, up) == pytest.approx(math.asin(sine), rel=1e-9)
 
 
+@pytest.mark.parametrize("shape", [(4, 9), (9, 4), (6, 6), (1, 36)])
+def test_a_norm_is_rounded_up(shape):
+    assert 6 < spectral_norm(np.ones(shape)) < 6 * (1 + 1e-11)
+
+
 def test_a_carried_bound_is_its_formula():
     """From lambda_3 <= 1 alone: both Ritz vectors are weighted by their distance from 1."""
     evidence = Evidence(np.array([4.0, 3.0]), np.array([[0.1, 0.6]]), math.inf, 0.0)
@@ -491,3 +501,43 @@ def test_the_error_of_a_decomposition_grows_with_both_sides_of_a_sketch():
     assert small >= UNIT * (2 * 100 + 20 * 10) * math.sqrt(4.0) * math.sqrt(5.0)
     assert long - small == pytest.approx(20 * 10 * UNIT * math.sqrt(20.0))
     assert wide - small == pytest.approx(2 * 900 * UNIT * math.sqrt(20.0))
+
+
+def sketched(size=8):
+    """Rows of rank 4, and the state of a sketch of them."""
+    rng = np.random.default_rng(0)
+    data = Centred(rng.normal(size=(200, 4)) @ rng.normal(size=(4, 12)), float64=True)
+    return data, list(prime(data, FrequentDirections(size), 3, random_state=0))[-1].state
+
+
+def test_a_variance_of_a_sketch_is_zero_only_next_to_the_least_total_that_it_may_have(monkeypatch):
+    data, state = sketched()
+    seen, real = [], sketch_bounds.stream_bounds
+
+    def recorded(squares, slack, rounding, k):
+        found = real(squares, slack, rounding, k)
+        seen.append((squares.size, rounding, found[0][-1, 1]))
+        return found
+
+    monkeypatch.setattr(sketch_bounds, "stream_bounds", recorded)
+    found = sketch_bounds.sketch_certificate(state, data, 6)[2]
+    assert found.zero.tolist() == [False] * 4 + [True] * 2
+    size, rounding, top = seen[0]
+    least = top / NEGLIGIBLE + 4 * size * rounding  # of the total, of which `top` is negligible
+    for total, zero in ((least * (1 + 1e-15), True), (least - size * rounding, False)):
+        found = sketch_bounds.sketch_certificate(state._replace(total=total), data, 6)[2]
+        assert found.zero[-1] == zero
+
+
+def test_rounding_errors_are_added_to_what_refined_vectors_leave_of_the_total(monkeypatch):
+    data, state = sketched()
+    seen = []
+    monkeypatch.setattr(
+        sketch_bounds, "Evidence", lambda *given: seen.append(given) or Evidence(*given)
+    )
+    monkeypatch.setattr(sketch_bounds, "missed_by", lambda *given: math.inf)
+    sketch_bounds.refined_certificate(state, data, 2, 4)
+    values, _, missed, e, floor = seen[0]
+    left = data.total - values.sum()
+    assert missed == max(0.0, left) + (math.sqrt(4) + 2) * e
+    assert floor == NEGLIGIBLE * (data.total - (math.sqrt(4) + 2) * e)

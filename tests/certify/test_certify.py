@@ -2,7 +2,9 @@
 
 import math
 import warnings
+from dataclasses import replace
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from primedpca import PrimedPCA, certify
 from primedpca._certify import certifiers
 from primedpca._core.process import one_blas_thread
 from primedpca._operator.operator import Centred
+from primedpca._solve import audit as audit_module
 from primedpca._solve.audit import audit
 from primedpca.metrics import angles
 from primedpca.priming import BlockKrylov
@@ -241,7 +244,52 @@ def test_bad_components_are_refused(components, words):
         certify(PROBLEMS[0].X, components)
 
 
+def test_more_components_than_rows_are_audited():
+    X = np.random.default_rng(0).normal(size=(6, 24))
+    components = np.linalg.svd(X - X.mean(axis=0))[2][:8]
+    found = certify(X, components, random_state=0)
+    assert found.angle_bounds.shape == (8,)
+    assert found.zero.tolist() == [False] * 5 + [True] * 3
+
+
+def test_given_components_are_compared_with_directions_alone(monkeypatch):
+    """The lengths of the vectors that a fit of the audit finds, which are rounded, do not count."""
+    problem, solve = PROBLEMS[0], audit_module.solve
+    before = certify(problem.X, problem.components[:3], random_state=0)
+
+    def longer(*given):
+        found = solve(*given)
+        parts = found.decomposition
+        parts = replace(parts, components=1.001 * parts.components)
+        return replace(found, decomposition=parts)
+
+    monkeypatch.setattr(audit_module, "solve", longer)
+    after = certify(problem.X, problem.components[:3], random_state=0)
+    np.testing.assert_allclose(after.angle_bounds, before.angle_bounds, rtol=0, atol=1e-12)
+
+
+def test_components_may_differ_from_orthonormal_ones_by_one_in_ten_thousand():
+    problem = PROBLEMS[0]
+    right = problem.components[:3] * math.sqrt(1 + 0.9e-4)
+    assert certify(problem.X, right).met(1e-3).all()
+    with pytest.raises(ValueError, match=r"differ from the identity by 0\.00011"):
+        certify(problem.X, problem.components[:3] * math.sqrt(1 + 1.1e-4))
+
+
 # -- fitting to an accuracy ------------------------------------------------------------------
+
+
+def test_components_that_no_pass_has_found_have_no_variance():
+    """Rows of rank 1 and blocks of three vectors: the last of four components is any other one."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(50, 1)) @ rng.normal(size=(1, 20))
+    options = {"priming": BlockKrylov(3, side="left"), "certificate": "probabilistic"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = PrimedPCA(4, max_passes=2, random_state=0, **options).fit(X)
+    assert model.explained_variance_.shape == (4,)
+    assert model.explained_variance_[-1] == 0
+    assert np.abs(model.components_ @ model.components_.T - np.eye(4)).max() < 1e-12
 
 
 @pytest.mark.parametrize("make", [np.asarray, sp.csr_array, torch.tensor])
@@ -394,6 +442,7 @@ def test_spans_at_right_angles_are_not_said_to_be_nearer():
         assert [run.angle_bound for run in found.clusters] == [np.pi / 2] * 2
 
 
+@pytest.mark.filterwarnings("ignore:The variances of `X` are below the range:RuntimeWarning")
 @pytest.mark.parametrize("fit", [PrimedPCA.fit, PrimedPCA.partial_fit])
 @pytest.mark.parametrize("power", range(-540, -505, 3))
 def test_subnormal_variances_lie_in_their_intervals(fit, power):
@@ -447,3 +496,15 @@ def test_invalid_options_of_certify_are_named(name, value):
     rows = np.random.default_rng(0).normal(size=(50, 6))
     with pytest.raises(ValueError, match=f"`{name}`"):
         certify(rows, np.eye(6)[:2], **{name: value})
+
+
+@pytest.mark.parametrize("skew", [0.01, -0.01])
+def test_refined_vectors_lost_in_rounding_are_orthonormalised(skew):
+    """Whether their inner product is positive or negative."""
+    basis = np.eye(4)[:, :2]
+    basis[:, 1] = [skew, math.sqrt(1 - skew**2), 0.0, 0.0]
+    priming = SimpleNamespace(refined=lambda state, data: (basis, np.array([2.0, 1.0])))
+    snapshot = SimpleNamespace(state=SimpleNamespace(_replace=lambda **_: None))
+    data = Centred(np.random.default_rng(0).normal(size=(9, 4)))
+    found = certifiers.refined(data, priming, snapshot, 2).components
+    np.testing.assert_allclose(found @ found.T, np.eye(2), atol=1e-12)

@@ -356,6 +356,27 @@ def test_the_vectors_that_are_mapped_do_not_depend_on_a_proven_number(monkeypatc
 # -- parts of the proof ----------------------------------------------------------------------
 
 
+def test_residuals_of_mapped_vectors_grow_with_the_skew_of_the_basis(monkeypatch):
+    certifier = certifier_of(spread(np.random.default_rng(3), 100, 40), BlockKrylov(3, side="left"))
+    mapped, right = checked.CheckedCertifier._mapped, checked.CheckedCertifier._right
+    seen = []
+
+    def twice(self, state, findings, *others):
+        for skew in (0.0, 0.25):
+            found = mapped(self, state, findings._replace(skew=skew), *others)
+        return found
+
+    def recorded(self, theta, b, *others):
+        seen.append(b)
+        return right(self, theta, b, *others)
+
+    monkeypatch.setattr(checked.CheckedCertifier, "_mapped", twice)
+    monkeypatch.setattr(checked.CheckedCertifier, "_right", recorded)
+    list(steps_of(certifier, 4, 5))
+    assert np.abs(seen[0]).max() > 0
+    np.testing.assert_allclose(seen[1], 1.25 * seen[0], rtol=1e-14)
+
+
 def test_quantiles_of_lengths_and_sums():
     rng = np.random.default_rng(6)
     squares = rng.standard_normal((20000, 8, 3)) ** 2

@@ -113,6 +113,19 @@ def test_expected_length_of_a_gaussian_vector_is_found_false(monkeypatch):
     assert below >= 4
 
 
+@pytest.mark.parametrize(("sound", "found"), [(False, 5), (True, 0)])
+def test_nothing_is_concluded_from_unsound_arithmetic_or_from_no_vectors(monkeypatch, sound, found):
+    data = Centred(rows(80, 40))
+    asked = (data, data.in_float64(), BlockKrylov(explicit=True), 3, 1e-6, 0, 1.5)
+    certifier = explicit.ExplicitCertifier(*asked)
+    monkeypatch.setattr(explicit.ExplicitCertifier, "sound", sound)
+    monkeypatch.setattr(explicit, "looked", lambda state: state)
+    monkeypatch.setattr(certifier, "_proof", lambda *_: "a proof")
+    snapshot = mock.Mock()
+    snapshot.state.variances = np.ones(found)
+    assert certifier.conclude(snapshot) is None
+
+
 def whole_of(tiles):
     """The lower triangular matrix of the tiles."""
     m = sum(row[0].shape[0] for row in tiles)

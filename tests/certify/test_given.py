@@ -14,6 +14,7 @@ from primedpca._operator.operator import Centred
 from primedpca._solve import audit
 from primedpca._solve.driver import Stage, follow
 from primedpca.metrics import angles
+from primedpca.result import Certificate, Cluster
 
 TOL = math.pi / 1024
 
@@ -48,6 +49,23 @@ def test_right_components_need_no_fit(counts, fits, turned):
     assert found.met(TOL).all()
     assert (angles(given_out, truth) <= found.angle_bounds).all()
     assert found.failure_probability <= 1e-6
+
+
+def test_a_certificate_that_misses_the_tolerance_is_tried_again(counts, fits, monkeypatch):
+    """The angle is predicted far too small: the rides continue until it is proven."""
+    X, truth = counts
+    tried, real = [], given.GivenCertifier._of_given
+    monkeypatch.setattr(
+        given.GivenCertifier,
+        "_of_given",
+        lambda *args: tried.append(real(*args)) or tried[-1],
+    )
+    monkeypatch.setattr(given.GivenCertifier, "_predicted", lambda *_: 0.0)
+    found = certify(X, truth[:10], random_state=0)
+    assert not fits
+    assert len(tried) > 1
+    assert not tried[0].met(TOL).all()
+    assert found.met(TOL).all()
 
 
 @pytest.mark.parametrize(
@@ -159,3 +177,36 @@ def test_the_angle_between_spans_is_bounded(outside):
         true = subspace_angles(basis @ back[:, 2:5], (basis @ c + beyond)[:, 2:5])[0]
         found = given._angle(c, np.full(6, outside), back, 2, 5)
         assert true <= found < 4 * true + 4 * outside
+
+
+def test_a_block_beside_the_components_is_no_wider_than_what_they_leave():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(200, 12)) * 0.8 ** np.arange(12)
+    truth = np.linalg.svd(X - X.mean(axis=0))[2]
+    certifier, columns = _certifier(X, truth[:10], "right")
+    assert certifier.priming.block_size > 2
+    stage = Stage(certifier.priming, 12, 60, 0, certifier, columns)
+    state = next(snapshot.state for snapshot in stage.snapshots() if snapshot.state.step == 1)
+    assert state.newest.shape == (12, 2)
+    whole = np.hstack([*state.basis, state.newest])
+    assert np.abs(whole.T @ whole - np.eye(12)).max() < 1e-12
+
+
+def test_no_span_is_said_to_be_farther_than_a_right_angle():
+    """Spans of given vectors that are orthogonal to those refined from them."""
+    swapped = np.eye(4)[[2, 3, 0, 1]]
+    opened = given.Opened(np.arange(4.0, 0, -1), swapped, swapped, np.zeros((4, 4)), None, None)
+    refined = given.Refined(opened.values, np.eye(4), np.eye(4), np.eye(4), None, None, 0.0)
+    proven = Certificate(
+        angle_bounds=np.full(4, 0.1),
+        eigenvalue_bounds=np.zeros((4, 2)),
+        clusters=[Cluster(0, 2, 0.1), Cluster(2, 4, 0.2)],
+        kind="probabilistic",
+        failure_probability=1e-6,
+        zero=np.zeros(4, dtype=bool),
+    )
+    rng = np.random.default_rng(0)
+    certifier, _ = _certifier(rng.normal(size=(20, 6)), np.eye(6)[:4], "right")
+    found = certifier._compared(proven, refined, opened)
+    assert found.angle_bounds.tolist() == [math.pi / 2] * 4
+    assert found.clusters == [Cluster(0, 2, math.pi / 2), Cluster(2, 4, math.pi / 2)]

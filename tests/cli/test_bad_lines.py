@@ -131,7 +131,7 @@ LINES = [
     (("fit", "x.npy", "-k", "9"), 1, "n_features)=8. Use a smaller value"),
     (("plan", "x.npy", "-k", "2", "--tol", "pi"), 1, "`--tol`=3.14"),
     (("plan", "x.npy", "-k", "2", "--tol", "0"), 1, "above 0 and below pi/2"),
-    (("plan", "x.npy", "-k", "2", "--max-memory", "1KB"), 1, "`--max-memory`=0 MB is less"),
+    (("plan", "x.npy", "-k", "2", "--max-memory", "1KB"), 1, "`--max-memory`=1 kB is less"),
     ((*FIT, "--max-passes", "0"), 1, "`--max-passes`=0"),
     ((*FIT, "--device", "warp"), 1, "`--device`='warp'"),
     ((*FIT, "--checkpoint", "x.npy"), 1, "`--checkpoint`='x.npy' is a file"),

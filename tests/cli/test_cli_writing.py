@@ -1,6 +1,8 @@
 """Where command lines must not write: nothing that is read is ever lost."""
 
 import json
+import os
+import subprocess
 
 import numpy as np
 import pyarrow as pa
@@ -8,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import zarr
 from bed_reader import to_bed
-from command import primedpca
+from command import COMMAND, primedpca
 from PIL import Image
 
 from primedpca import PrimedPCA
@@ -59,9 +61,9 @@ LINES = [
     ("report m.safetensors s.zarr -o s.zarr/c/0/0 --force", INSIDE),
     ("plan g.bed -k 2 -o g.bim --force", READ),
     # Outputs are checked first, so that unreadable data raise no error here.
-    ("fit junk.npy -k 2 --report notes.txt --force", "is not an HTML page. Name another file"),
+    ("fit junk.npy -k 2 --report notes.txt --force", "is not a report. Name another file"),
     ("fit junk.npy -k 2 -o a.html --report ./a.html", "`-o` and `--report` are both a.html"),
-    ("report junk.npy x.npy -o notes.txt --force", "is not an HTML page. Name another file"),
+    ("report junk.npy x.npy -o notes.txt --force", "is not a report. Name another file"),
 ]
 
 
@@ -105,3 +107,17 @@ def test_nothing_is_written_into_a_checkpoint(tmp_path, option, place):
     assert done.returncode == 1
     assert "is inside `--checkpoint`" in done.stderr
     assert not path.exists()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux has a device that is full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("words", [("inspect", "m.safetensors", "--json"), ("--help",)])
+def test_output_that_cannot_be_written_is_one_sentence(folder, words, unbuffered):
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*COMMAND, *words], stdout=full, stderr=subprocess.PIPE, cwd=folder, env=environment
+        )
+    [line] = done.stderr.decode().splitlines()
+    assert "could not be written (standard output: No space left on device)" in line
+    assert done.returncode == 1

@@ -233,4 +233,6 @@ def test_a_folder_is_not_a_path_to_save_to(overwrite, tmp_path, monkeypatch):
     for path in (3, None, b"model.safetensors"):
         with pytest.raises(TypeError, match="must be the path of a file"):
             pca.save(path, overwrite=overwrite)
+        with pytest.raises(TypeError, match=r"`path`=.* must be the path of a file"):
+            load(path)
     assert not list(tmp_path.iterdir())

@@ -229,7 +229,7 @@ def moments_of(block, root, shift, factor, axis=0):
 
 
 @pytest.mark.parametrize("kind", [np.asarray, *SPARSE])
-@pytest.mark.parametrize("root", [None, ROOT])
+@pytest.mark.parametrize("root", [None, ROOT, ROOT + 0.5])
 @pytest.mark.parametrize("factor", [None, FACTOR])
 @pytest.mark.parametrize("size", [1.0, 2.0**80, 2.0**-80])
 def test_moments(kind, root, factor, size):

@@ -133,6 +133,17 @@ def test_one_row_that_outweighs_the_zeros_of_a_sparse_column():
     np.testing.assert_allclose(pca.scale_, spread.astype(float), rtol=1e-13)
 
 
+def test_a_first_block_of_next_to_no_weight_takes_several_looks_at_the_mean(small_blocks):
+    """From a guess of 1e15, the first look finds a mean of pi only up to 0.01."""
+    rng = np.random.default_rng(0)
+    X, weight = np.pi + 1e-6 * rng.normal(size=(2000, 3)), np.ones(2000)
+    first = as_source(X).blocks[0][1]
+    X[:first], weight[:first] = 1e15 / 3, 1e-60
+    pca = PrimedPCA(2, scale="std", random_state=0).fit(X, sample_weight=weight)
+    wide = X[first:].astype(np.longdouble)
+    np.testing.assert_allclose(pca.scale_, wide.std(axis=0).astype(float), rtol=1e-10)
+
+
 # -- units ------------------------------------------------------------------------------------
 
 
@@ -269,6 +280,17 @@ def test_distances_of_sparse_rows_far_from_zero():
         assert pca.score(form(X)) == pytest.approx(pca.score(X), rel=1e-4)
 
 
+def test_an_outlier_of_no_weight_does_not_hide_a_sparse_column_far_from_zero():
+    X = ROWS[:, :3].astype(np.float32) + np.float32(4096)
+    weight = np.ones(300)
+    X[0], weight[0] = -1e6, 1e-20  # without weights, no column is far from zero
+    model = PrimedPCA(2, priming="block_krylov", certificate="none", random_state=0)
+    pca = model.fit(sp.csr_array(X), sample_weight=weight)
+    values, vectors = truth(X[1:].astype(float) - 4096)
+    np.testing.assert_allclose(pca.explained_variance_, values[:2], rtol=1e-5)
+    assert angles(pca.components_.astype(float), vectors[:2]).max() < 1e-4
+
+
 @pytest.mark.filterwarnings("ignore:`max_passes`")
 @pytest.mark.parametrize("form", [sp.csr_array, sp.csc_array])
 def test_thin_columns_are_not_looked_at_twice(form):
@@ -396,13 +418,20 @@ def test_certify_says_so_of_weights_as_well():
     assert not wrong.zero.any()
 
 
+@pytest.mark.parametrize("ends_with_a_block", [False, True])
 @pytest.mark.parametrize("convert", [np.asarray, sp.csr_array], ids=["dense", "csr"])
-def test_a_first_block_of_weight_zero_leaves_constants_exact(small_blocks, convert):
+def test_a_first_block_of_weight_zero_leaves_constants_exact(
+    small_blocks, convert, ends_with_a_block
+):
     X = np.full((2000, 3), [0.0, 5.0, 1e12])
-    X[:1500] = np.random.default_rng(0).normal(size=(1500, 3)) * 1e10
-    weights = np.r_[np.zeros(1500), np.linspace(0.1, 1, 500)]
+    X[:1900] = np.random.default_rng(0).normal(size=(1900, 3)) * 1e10
+    ends = [stop for _, stop in as_source(convert(X)).blocks]
+    absent = ends[-2] if ends_with_a_block else 1501
+    X[absent:] = [0.0, 5.0, 1e12]
+    weights = np.r_[np.zeros(absent), np.linspace(0.1, 1, 2000 - absent)]
     data = Centred(convert(X), sample_weight=weights)
-    assert data.source.blocks[0][1] < 1500
+    assert data.source.blocks[0][1] < absent
+    assert (absent in [stop for _, stop in data.source.blocks]) == ends_with_a_block
     assert np.array_equal(data.mean, [0.0, 5.0, 1e12])
     assert data.total == 0
 

@@ -130,6 +130,16 @@ def test_shortest_runs_are_those_of_the_slowest_printed_time(folder):
     assert again.shortest("mnist", "power_method") == Setup(1e-3)
 
 
+def test_of_two_tolerances_with_every_printed_time_the_larger_is_taken(tmp_path):
+    records, selection = known.new(tmp_path / "out"), known.new(tmp_path / "selection")
+    for epsilon in (1e-4, 1e-3):
+        known.write_priming(records, "mnist", "power_method", epsilon, extras=(0,))
+    known.write_grid(selection, "mnist", "power_method", {1e-4: 0.4, 1e-3: 0.5})
+    again = Again(Results(records, selection), list(selection.rows()))
+    assert all(again.has_streak(cell, Setup(1e-4)) for cell in again.of("mnist", "power_method"))
+    assert again.shortest("mnist", "power_method") == Setup(1e-3)
+
+
 def test_shortest_runs_have_the_rate_that_the_rule_chooses_for_their_length(tmp_path):
     records, selection = known.new(tmp_path / "out"), known.new(tmp_path / "selection")
     known.write_priming(records, "mnist", "eigengame", 0.01)
@@ -229,8 +239,8 @@ def test_other_draws_of_the_linear_set_explain_cells_of_the_power_method(tmp_pat
         known.write_priming(records, "linear", method, setting, extras=extras)
         known.write_grid(selection, "linear", method, {setting: 0.5})
     results = Results(records, selection)
-    paper = Draw(7, 1e-3, 5.0, 30.0, 10, (10, 2, 0), (10, 10, 10))
-    other = Draw(8, 1e-3, 5.0, 10.0, 10, (9, 0, 0), (10, 10, 0))
+    paper = Draw("linear", 7, 1e-3, 5.0, 30.0, 10, (10, 2, 0), (10, 10, 10))
+    other = Draw("linear", 8, 1e-3, 5.0, 10.0, 10, (9, 0, 0), (10, 10, 0))
     with_draws = agreement_files(results, selection, draws=[paper, other])
     cells = list(csv.DictReader(io.StringIO(with_draws["agreement-remaining.csv"])))
     found = [cell for cell in cells if cell["reason"] == "draw of the set"]

@@ -323,7 +323,7 @@ def test_activations_of_a_network(tmp_path, monkeypatch):
     images = rng.random((40, 8)) @ rng.random((8, 3072))
     data = Dataset("cifar10", "CIFAR-10", (images / images.max()).astype(np.float32), "drawn")
     monkeypatch.setattr(activations, "load_set", lambda name, folder: data)
-    size = activations.Network(1, 2, 40, 4, 20, 0.5, (0, 1))
+    size = activations.Network(1, 2, 40, 4, 20, 0.5, (0, 1), 4)
     monkeypatch.setattr(activations, "QUICK", size)
     drawn = reproduce_large_scale("activations", tmp_path, tmp_path / "out", quick=True)
     assert {path.name for path in drawn} == {"activations.png", "activations.pdf"}

@@ -3,9 +3,11 @@
 import csv
 import io
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from primedpca_paper.datasets import load_set
 from primedpca_paper.draws import COLUMNS, draw_rows, power_on, read_draws
@@ -75,23 +77,48 @@ def test_other_settings_and_independent_mini_batches_give_raw_rows(tmp_path):
 
 def test_published_draws_are_those_of_the_command():
     published = read_draws(PUBLISHED / "draws.csv")
-    assert [(one.draw, one.epsilon) for one in published] == [
-        (draw, epsilon) for draw in range(20) for epsilon in PAPERS["power_method"][:2]
+    assert [(one.dataset, one.draw, one.epsilon) for one in published] == [
+        (name, draw, epsilon)
+        for name in ("linear", "nips")
+        for draw in range(20)
+        for epsilon in PAPERS["power_method"][:2]
     ]
-    again = power_on(draw_rows(16), 16, 1e-3)
+    (again,) = power_on(draw_rows("linear", 16), "linear", 16, [1e-3])
     text = tidy(COLUMNS, [again.line])
     assert list(csv.DictReader(io.StringIO(text))) == [
         line
         for line in csv.DictReader(io.StringIO((PUBLISHED / "draws.csv").read_text("utf-8")))
-        if (line["draw"], line["epsilon"]) == ("16", "0.001")
+        if (line["set"], line["draw"], line["epsilon"]) == ("linear", "16", "0.001")
     ]
     # The paper's cells: alone only pi/8, and refined all three.
     assert (again.alone, again.refined) == ((10, 0, 0), (10, 10, 10))
 
 
+def test_documents_are_drawn_with_replacement_and_gaps_are_those_of_the_rows(monkeypatch):
+    rng = np.random.default_rng(0)
+    axes = rng.standard_normal((60, 300)) * 0.8 ** np.arange(60)[:, None]
+    counts = np.round(40 + 10 * rng.standard_normal((90, 60)) @ axes).clip(0)
+    few = SimpleNamespace(X=sparse.csr_array(counts.astype(np.float32)))
+    monkeypatch.setattr("primedpca_paper.draws.load_set", lambda name, folder: few)
+    rows = draw_rows("nips", 3)
+    assert rows.shape == (90, 300)
+    assert len(np.unique(rows, axis=0)) < 75
+    np.testing.assert_allclose(rows.mean(axis=0), 0, atol=1e-9)
+    # The rows are wide: the power method works on a square factor with the same variances.
+    coarse, found = power_on(rows, "nips", 3, [0.5, 1e-5], runs=2)
+    variances = np.linalg.svd(rows, compute_uv=False)[:17] ** 2 / 89
+    gaps = variances[:-1] - variances[1:]
+    np.testing.assert_allclose([found.smallest_gap, found.last_gap], [gaps.min(), gaps[-1]])
+    assert found.refined == (2, 2, 2)
+    # Directions of little variance do not change what the power method finds.
+    monkeypatch.setattr("primedpca_paper.draws.LEADING", 40)
+    assert power_on(rows, "nips", 3, [0.5, 1e-5], runs=2)[1].line == found.line
+    assert coarse.refined != (2, 2, 2)
+
+
 def test_gaps_differ_on_a_draw_and_are_equal_on_our_set():
-    draw = power_on(draw_rows(16), 16, 1e-2, runs=1)
-    ours = power_on(load_set("linear").X.astype(float), 0, 1e-2, runs=1)
+    (draw,) = power_on(draw_rows("linear", 16), "linear", 16, [1e-2], runs=1)
+    (ours,) = power_on(load_set("linear").X.astype(float), "linear", 0, [1e-2], runs=1)
     step = 999 / 49
     assert draw.smallest_gap < step / 3 < 2 * step < draw.last_gap
     np.testing.assert_allclose([ours.smallest_gap, ours.last_gap], step, rtol=1e-3)

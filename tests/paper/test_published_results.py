@@ -30,7 +30,10 @@ def test_published_tables_are_those_of_the_published_rows(folder, tmp_path):
     if folder == "h200":
         more = {
             name: open_raw(PUBLISHED / name, tmp_path / name)[0]
-            for name in ("other_settings", "other_settings_h200", "independent_batches")
+            for name in (
+                *("other_settings", "other_settings_h200", "other_settings_nips"),
+                "independent_batches",
+            )
         }
         independent = independent_results(more.pop("independent_batches"))
         texts |= agreement_files(

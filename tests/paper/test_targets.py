@@ -51,7 +51,7 @@ def small(monkeypatch, tmp_path):
     images = rng.random((40, 8)) @ rng.random((8, 3072))
     cifar = Dataset("cifar10", "CIFAR-10", (images / images.max()).astype(np.float32), "drawn")
     monkeypatch.setattr(activations, "load_set", lambda name, folder: cifar)
-    network = activations.Network(1, 2, 40, 6, 20, 0.5, (0,))
+    network = activations.Network(1, 2, 40, 6, 20, 0.5, (0,), 6)
     monkeypatch.setattr(activations, "QUICK", network)
     return tmp_path / "data"
 

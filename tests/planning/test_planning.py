@@ -171,6 +171,8 @@ def test_a_budget_chooses_another_way_or_restarts():
     assert tight.seconds > free.seconds
     with pytest.raises(ValueError, match=r"`max_memory`=1 MB is less than the \d+ MB that block"):
         plan(X, 20, max_memory="1MB")
+    with pytest.raises(ValueError, match="`max_memory`=1 byte is less than"):
+        plan(X, 20, max_memory=1)
     big = blank(100_000, 700)
     assert plan(big, 60).priming.explicit
     assert isinstance(plan(big, 300).priming, Exact)

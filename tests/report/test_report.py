@@ -446,6 +446,11 @@ def test_the_page_is_replaced_but_nothing_else_is(tmp_path):
     write_report(pca, link, title="Through the link")
     assert link.is_symlink()
     assert "Through the link" in page.read_text(encoding="utf-8")
+    thesis = tmp_path / "thesis.html"
+    thesis.write_text("<!doctype html><title>My thesis</title>")
+    with pytest.raises(FileExistsError, match="not a report"):
+        write_report(pca, thesis)
+    assert "My thesis" in thesis.read_text()
 
 
 def _umask():
@@ -485,7 +490,8 @@ def test_a_path_that_cannot_be_written_is_named(tmp_path):
 
 def test_a_write_that_fails_leaves_the_old_page(tmp_path):
     page = tmp_path / "page.html"
-    page.write_text("<!doctype html>old")
+    old = '<!doctype html><meta name="generator" content="primedpca">old'
+    page.write_text(old)
     code = (
         "import resource, sys\nimport numpy as np\nfrom primedpca import PrimedPCA\n"
         "from primedpca.report import write_report\n"
@@ -496,7 +502,7 @@ def test_a_write_that_fails_leaves_the_old_page(tmp_path):
     run = [sys.executable, "-c", code, str(page)]
     done = subprocess.run(run, capture_output=True, text=True, timeout=120)
     assert f"{page} could not be written" in done.stderr
-    assert page.read_text() == "<!doctype html>old"
+    assert page.read_text() == old
     assert list(tmp_path.iterdir()) == [page]
 
 
@@ -513,3 +519,8 @@ def test_without_the_extra_it_is_named(missing):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert "are each proven" in done.stdout  # words need no plot
     assert "primedpca[plots]" in done.stderr.splitlines()[-1]
+
+
+def test_a_page_needs_a_path():
+    with pytest.raises(TypeError, match="`path`=3 must be the path of a file"):
+        write_report(PrimedPCA(1).fit(np.eye(4)), 3)

@@ -415,6 +415,32 @@ def test_passes_without_a_manifest_are_refused(tmp_path):
     assert contents(tmp_path) == before
 
 
+@pytest.mark.parametrize("name", ["pass-000001.safetensors", "result.safetensors"])
+def test_files_of_another_fit_are_refused(name, tmp_path):
+    for folder, data in (("one", X), ("other", 2 * X)):
+        if name.startswith("pass"):
+            interrupted(tmp_path / folder, x=data)
+        else:
+            PrimedPCA(4, checkpoint=tmp_path / folder, **OPTIONS).fit(Plugged(data))
+    (tmp_path / "one" / name).write_bytes((tmp_path / "other" / name).read_bytes())
+    before = contents(tmp_path / "one")
+    with pytest.raises(ValueError, match=f"damaged: {name} belongs to another fit"):
+        PrimedPCA(4, checkpoint=tmp_path / "one", **OPTIONS).fit(Plugged(X))
+    assert contents(tmp_path / "one") == before
+
+
+def test_a_result_as_earlier_versions_kept_it_is_read(tmp_path):
+    model = PrimedPCA(4, checkpoint=tmp_path, **OPTIONS).fit(Plugged(X))
+    for name in ("manifest", "result"):
+        path = tmp_path / f"{name}.safetensors"
+        held = read_file(path, "checkpoint", module.TYPES)
+        del held["fit"]
+        path.unlink()
+        write_file(path, "checkpoint", held.get("solution", held), module.TYPES)
+    unread = Plugged(X, fail_at=2 * N // ROWS)
+    assert same(fitted(PrimedPCA(4, checkpoint=tmp_path, **OPTIONS).fit(unread)), fitted(model))
+
+
 def test_a_half_written_file_is_cleared_away(tmp_path):
     interrupted(tmp_path)
     draft = tmp_path / ".pass-000004.safetensors.k3j_x9"

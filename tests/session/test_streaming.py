@@ -339,6 +339,7 @@ def _unseen(pca, X, center):
     return (np.arccos(np.minimum(cosines, 1)) > bounds + 1e-7).any()
 
 
+@pytest.mark.filterwarnings("ignore:The variances of `X` are below the range:RuntimeWarning")
 @pytest.mark.parametrize("center", [True, False])
 @pytest.mark.parametrize("unit", [1e-200, 1e-305])
 def test_rows_of_zeros_do_not_hide_tiny_ones(unit, center):
@@ -408,6 +409,16 @@ def test_rows_with_different_maps_are_not_mixed():
         assert pca.partial_fit(first).n_samples_ == 60
 
 
+def test_new_rows_with_another_map_are_refused():
+    rows = np.random.default_rng(0).random((30, 4))
+    pca = PrimedPCA(2).fit(as_source(rows, map=np.log1p))
+    np.testing.assert_allclose(
+        pca.transform(as_source(rows, map=np.log1p)), pca.transform(np.log1p(rows)), atol=1e-12
+    )
+    with pytest.raises(ValueError, match=r"the map <sqrt>, but the model .* <log1p>"):
+        pca.transform(as_source(rows, map=np.sqrt))
+
+
 @pytest.mark.parametrize("later", [0.5, "mle", 1])
 def test_the_number_of_components_is_that_of_the_last_batch(later):
     rows = np.random.default_rng(0).normal(size=(30, 4))
@@ -419,3 +430,22 @@ def test_the_number_of_components_is_that_of_the_last_batch(later):
 def test_only_models_are_merged():
     with pytest.raises(TypeError, match="Pass a PrimedPCA"):
         PrimedPCA(2).partial_fit(np.eye(4)).merge(3)
+
+
+@pytest.mark.parametrize("first", [1, 2])
+@pytest.mark.parametrize("size", [1e-100, 1e90, 1e130])
+def test_merged_scaled_streams_have_the_ratios_of_the_fit_in_any_unit(first, size):
+    rows = np.random.default_rng(0).normal(size=(50, 4))
+    one, other = (
+        PrimedPCA(2, scale="std").partial_fit(part * size) for part in (rows[:first], rows[first:])
+    )
+    found = one.merge(other).explained_variance_ratio_
+    np.testing.assert_allclose(
+        found, PrimedPCA(2, scale="std").fit(rows).explained_variance_ratio_, rtol=1e-9
+    )
+
+
+def test_batches_of_bfloat16_are_taken_in_exactly():
+    rows = torch.tensor(np.random.default_rng(0).normal(size=(40, 5))).bfloat16()
+    one, other = (PrimedPCA(2).partial_fit(kind) for kind in (rows, rows.float()))
+    np.testing.assert_array_equal(one.components_, other.components_)

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 import torch
 
 import primedpca
+from primedpca._solve import truncated_svd
 from primedpca.metrics import angles
 
 RNG = np.random.default_rng(1)
@@ -90,8 +91,9 @@ def test_without_a_certificate_there_are_no_intervals():
 
 def test_a_shortfall_warns():
     flat = RNG.normal(size=(600, 500))
-    with pytest.warns(UserWarning, match="Not proven"):
+    with pytest.warns(UserWarning, match="Not proven") as told:
         primedpca.svd(flat, 3, max_passes=3, priming="block_krylov", random_state=0)
+    assert {one.filename for one in told} == {__file__}  # the line of the caller
 
 
 @pytest.mark.parametrize(
@@ -110,3 +112,8 @@ def test_invalid_requests_are_named(k, options, error, words):
         warnings.simplefilter("error")
         with pytest.raises(error, match=words):
             primedpca.svd(TALL, k, **options)
+
+
+def test_the_margin_of_singular_values_covers_five_roundings():
+    """Those of ``n - 1``, of two square roots, of their product and of the margin itself."""
+    assert 5 * 2.0**-53 <= truncated_svd.LAST_BITS <= 2.0**-50

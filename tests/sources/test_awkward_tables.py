@@ -4,6 +4,7 @@ import json
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from awkward_tables import BY_NAME
 from command import primedpca
@@ -90,3 +91,58 @@ def test_a_model_of_a_table_finds_its_columns_by_name_in_another(tmp_path):
     assert primedpca(*words).returncode == 0
     done = primedpca("transform", second, model, *options, "-o", tmp_path / "s.csv")
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("cell", "options"),
+    [
+        ("-999.0", {"na_values": [-999]}),
+        (" -999 ", {"na_values": -999.0}),
+        ("-9.99e2", {"na_values": "-999"}),
+        ("-999,50", {"na_values": [-999.5], "decimal": ","}),
+        ("-999,50", {"na_values": ["?", "-999,5"], "decimal": ","}),
+        ("-1.000", {"na_values": "-1000", "decimal": ",", "thousands": "."}),
+        ("$-1", {"na_values": -1, "strip": "$"}),
+        ("-999.0", {"na_values": np.array([-999])}),
+        ("-999.0", {"na_values": np.array([-999, 0.5])}),
+        ("-999", {"na_values": np.int16(-999)}),
+        ("0.10", {"na_values": [np.float32(0.1)]}),
+        ("0.10000000149011612", {"na_values": np.float32(0.1)}),
+        ("inf", {"na_values": "inf"}),
+    ],
+)
+def test_a_number_that_stands_for_a_missing_value_does_so_however_it_is_written(
+    cell, options, tmp_path
+):
+    path = tmp_path / "x.csv"
+    path.write_text(f"a;b\n{cell};2\n3;-9\n5;9\n")
+    block = as_source(path, delimiter=";", **options).read(0)
+    np.testing.assert_array_equal(block, [[np.nan, 2], [3, -9], [5, 9]])
+
+
+def test_numbers_in_cells_of_a_sheet_stand_for_missing_values(tmp_path):
+    pd.DataFrame({"a": [-999.0, 2, 3], "b": [1.5, 2, 9]}).to_excel(tmp_path / "x.xlsx", index=False)
+    block = as_source(tmp_path / "x.xlsx", na_values=-999).read(0)
+    np.testing.assert_array_equal(block, [[np.nan, 1.5], [2, 2], [3, 9]])
+
+
+def test_true_and_false_are_not_the_numbers_that_stand_for_missing_values(tmp_path):
+    frame = pd.DataFrame({"a": [1.0, 2, 3], "b": [True, False, True]})
+    frame.to_excel(tmp_path / "x.xlsx", index=False)
+    frame.to_csv(tmp_path / "x.csv", index=False)
+    for name in ("x.csv", "x.xlsx"):
+        block = as_source(tmp_path / name, na_values=[1]).read(0)
+        np.testing.assert_array_equal(block, [[np.nan, 1], [2, 0], [3, 1]])
+
+
+def test_options_of_the_wrong_type_are_refused_by_name(tmp_path):
+    frame = pd.DataFrame({"a": [1.0, 2], "b": [3.0, 4]})
+    frame.to_excel(tmp_path / "x.xlsx", index=False)
+    frame.to_csv(tmp_path / "x.csv", index=False)
+    for name in ("x.csv", "x.xlsx"):
+        with pytest.raises(ValueError, match="`header`='x' must be True or False"):
+            as_source(tmp_path / name, header="x")
+        with pytest.raises(TypeError, match=r"`na_values`=\[None\] must be a text or number"):
+            as_source(tmp_path / name, na_values=[None])
+        rows = as_source(tmp_path / name, columns=["f0"], skip_rows=1, header=np.bool_(False))
+        assert rows.shape == (2, 1)

@@ -1,5 +1,6 @@
 """Files that are replaced between two readings, of the kinds that libraries open anew each time."""
 
+import io
 import os
 import time
 
@@ -79,3 +80,26 @@ def test_a_change_whose_date_was_set_back_is_seen(tmp_path, name):
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     with pytest.raises(OSError, match=rf"{name} was changed.* since it was opened"):
         source.read(0)
+
+
+def test_a_dataset_that_is_open_for_writing_may_be_written_to(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    X = np.random.default_rng(0).normal(size=(9, 4))
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["X"] = X
+        file.flush()
+        source = as_source(file["X"])
+        file["X"][0] = X[0] = 7.0
+        file["more"] = np.zeros(1000)
+        file.flush()
+        assert np.array_equal(source.read(0), X)
+
+
+def test_a_dataset_of_a_file_that_is_only_in_memory(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    X = np.random.default_rng(0).normal(size=(9, 4))
+    held = io.BytesIO()
+    with h5py.File(held, "w") as file:
+        file["X"] = X
+    with h5py.File(held, "r") as file:
+        assert np.array_equal(as_source(file["X"]).read(0), X)

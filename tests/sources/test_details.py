@@ -17,11 +17,11 @@ from primedpca import as_source
 from primedpca._core.arrays import to_numpy
 from primedpca.sources import base, maps
 from primedpca.sources.base import BlockSource, Subset, cut_evenly, fingerprint
-from primedpca.sources.files import images, plink, video
+from primedpca.sources.files import images, numpy_files, plink, video
 from primedpca.sources.files.images import ImageFolder
 from primedpca.sources.files.video import VideoFrames
 from primedpca.sources.memory import iterables
-from primedpca.sources.memory.dask_array import DaskSource
+from primedpca.sources.memory.dask_array import DaskSource, is_dask
 from primedpca.sources.memory.dense import DenseSource
 from primedpca.sources.memory.sparse import SparseSource
 from primedpca.sources.memory.xarray_fields import Fields
@@ -238,6 +238,28 @@ def test_arguments_that_maps_refuse():
     assert "-1.5, which is below -1" in refused(maps.log1p, np.array([[0.0, -1.5]]))
     assert "-0.1, which is below 0" in refused(maps.sqrt, np.array([[0.0, -0.1]]))
     assert maps.sqrt(np.array([[0.0]])) == 0
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array, sp.csc_array, torch.tensor])
+@pytest.mark.parametrize("function", [maps.counts_per_million, maps.log_cp10k, maps.log_cpm])
+def test_negative_counts_are_refused_before_they_flip_the_signs_of_a_row(kind, function):
+    counts = kind(np.array([[1.0, 3, 0], [-1, -3, 0]]))
+    assert "which is below 0; choose another map" in refused(function, counts)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array, sp.csc_array, torch.tensor])
+def test_rows_at_the_ends_of_the_range_are_normalised(kind):
+    sizes = {np.float64: (1e200, 1e-200, 1.7e308, 5e-324), np.float32: (3e38, 1e-40)}
+    for dtype, large in sizes.items():
+        X = np.outer((*large, 1, 0), [1, 0, 1]).astype(dtype)
+        wanted = np.sqrt(np.outer([*[1] * (len(large) + 1), 0], [0.5, 0, 0.5]))
+        result = maps.normalise_rows(kind(X))
+        dense = to_numpy(result.toarray() if sp.issparse(result) else result)
+        np.testing.assert_allclose(dense, wanted, rtol=4 * np.finfo(dtype).eps)
+        by_columns = as_source(np.pad(X, ((0, 0), (0, 9))), map=maps.normalise_rows)
+        assert by_columns.axis == 1
+        found = np.hstack([block for _, block in by_columns.scan()])
+        np.testing.assert_allclose(found[:, :3], wanted, rtol=4 * np.finfo(dtype).eps)
 
 
 def test_maps_that_differ_by_rounding_are_the_same():
@@ -501,6 +523,18 @@ def test_variables_that_are_chosen(tmp_path):
     assert "both choose variables" in refused(as_source, path, columns=["gene 1"], mask_var="some")
 
 
+def test_codes_of_categories(tmp_path):
+    data, path = annotated(counted(4, 3)), tmp_path / "a.h5ad"
+    data.obs["kind"] = pd.Categorical(["a", None, "b", "a"])
+    data.write_h5ad(path)
+    assert as_source(path, label_column="kind").traits.labels().tolist() == ["a", None, "b", "a"]
+    for code in (-2, 2):
+        with h5py.File(path, "r+") as file:
+            file["obs/kind/codes"][1] = code
+        told = refused(as_source, path, label_column="kind")
+        assert told.endswith("`obs['kind']` has codes without a category")
+
+
 def test_columns_of_frames_that_have_the_same_name():
     frame = pd.DataFrame(counted(5, 4), columns=list("abcb"))
     assert "`X` has 2 columns named 'b'" in refused(as_source, frame)
@@ -600,6 +634,9 @@ def test_frames_of_videos(tmp_path, monkeypatch):
             order = np.random.default_rng((1, 1, 0)).permutation(20)
             assert orders == [order[a:b].tolist() for a, b in cut_evenly(20, 6)]
     assert source.image_shape == (4, 6, 1)
+    small = VideoFrames(path, gray=True, shrink=2)
+    means = frames.reshape(20, 2, 2, 3, 2).mean(axis=(2, 4)).reshape(20, 6)
+    assert np.abs(base.whole(small) - means).max() <= 0.5
     for place, mark, name in video.CONTAINERS:
         held = tmp_path / "head"
         held.write_bytes(b"\x99" * place + mark + b"\x99" * 200)
@@ -884,3 +921,64 @@ def test_row_names_have_the_heading_of_the_index():
     frame = pd.DataFrame({"a": [1.0, 2], "b": [3.0, 5]}, index=["x", "y"])
     assert as_source(frame).traits.headings == ("name", "label")
     assert as_source(frame.rename_axis("gene")).traits.headings == ("gene", "label")
+
+
+def test_blocks_are_rows_unless_a_source_says_otherwise():
+    class Rows(BlockSource):
+        shape, dtype, blocks = (3, 2), np.dtype("f8"), ((0, 2), (2, 3))
+
+        def read(self, i):
+            return counted(3, 2)[slice(*self.blocks[i])]
+
+    np.testing.assert_array_equal(base.whole(Rows()), counted(3, 2))
+    np.testing.assert_array_equal(Rows().rows(np.array([2, 0])), counted(3, 2)[[2, 0]])
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (ValueError("{path} has no video stream."), ValueError, "{path} has no video stream."),
+        (PermissionError("not yours"), PermissionError, "not yours"),
+        (MemoryError("too large"), MemoryError, "too large"),
+        (RuntimeError("odd"), ValueError, "{path} cannot be read as a video: odd."),
+    ],
+    ids=["ours", "permission", "memory", "other"],
+)
+def test_errors_while_a_video_is_read(tmp_path, error, kind, words):
+    path = lossless_video(tmp_path / "a.mkv", np.zeros((3, 4, 6), dtype=np.uint8), keys=1)
+    source = VideoFrames(path, gray=True)
+    error = type(error)(str(error).format(path=path))
+    with pytest.raises(kind) as found, source._opened():
+        raise error
+    assert str(found.value) == words.format(path=path)
+
+
+def test_damage_in_a_column_of_names(tmp_path):
+    path = tmp_path / "a.parquet"
+    pd.DataFrame({"id": ["x", "y"], "a": [1.0, 2], "b": [3.0, 5]}).to_parquet(path)
+    source = as_source(path, id_column="id")
+    source._readers[0].table = lambda *arguments: 1 / 0
+    words = refused(lambda: source.row_names)
+    assert words == f"{path} is damaged or cannot be read (column 'id'): division by zero"
+
+
+def test_errors_while_an_array_is_read(tmp_path, monkeypatch):
+    path = tmp_path / "a.npy"
+    np.save(path, counted())
+    source = as_source(path)
+
+    def broken(*_):
+        raise OSError("odd")
+
+    monkeypatch.setattr(numpy_files.common, "read_bytes", broken)
+    wanted = f"{path} is damaged or cannot be read (entries 0:20 of axis 0): odd"
+    assert refused(source.read, 0) == wanted
+
+
+def test_objects_of_other_libraries_are_not_arrays_of_dask():
+    import dask.array as da
+
+    array = da.zeros((4, 3), chunks=2)
+    assert is_dask(array)
+    assert not is_dask(SimpleNamespace(dask=array.dask, chunks=array.chunks, to_delayed=list))
+    assert not is_dask(counted())

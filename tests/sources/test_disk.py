@@ -147,6 +147,9 @@ def test_paths_that_lead_nowhere(tmp_path):
         as_source(tmp_path / "a.xyz")
     with pytest.raises(ValueError, match="is a folder without"):
         as_source(tmp_path)
+    (tmp_path / "empty.zarr").mkdir()
+    with pytest.raises(ValueError, match=r"empty\.zarr has 0 2-d arrays"):
+        as_source(tmp_path / "empty.zarr")
     with pytest.raises(TypeError, match="needs `dtype`"):
         as_source(tmp_path / "a.xyz", shape=(1, 1))
     np.save(tmp_path / "a.npy", numbers())
@@ -217,6 +220,11 @@ def test_raw_binary_is_compared_with_the_file(tmp_path):
     )
     with pytest.raises(ValueError, match=r"2160 bytes, but 61 x 9 numbers.*end at byte 2196"):
         as_source(path, shape=(61, 9), dtype="float32")
+    # A wrong number of columns would give wrong rows without an error.
+    with pytest.raises(ValueError, match=r"60 x 8 numbers.*wrong, or pass `exact`=False"):
+        as_source(path, shape=(60, 8), dtype="float32")
+    first = values_of(as_source(path, shape=(59, 9), dtype="float32", exact=False))
+    np.testing.assert_array_equal(first, numbers()[:59])
     with pytest.raises(ValueError, match="from byte 1 on"):
         as_source(path, shape=(60, 9), dtype="float32", offset=1)
     with pytest.raises(ValueError, match="`order`='K'"):
@@ -343,12 +351,14 @@ def test_blocks_in_order_are_decoded_once(tmp_path):
     begun, from_the_front = [], source._from
     source._from = lambda i: begun.append(i) or from_the_front(i)
     order = [1, 0, 3, 2, *range(4, len(source.blocks))]  # as two threads may ask
-    for i in order:
-        np.testing.assert_array_equal(source.read(i), numbers((300, 9))[slice(*source.blocks[i])])
-    assert len(begun) == 1
+    for number, some in enumerate((order, sorted(order)), 1):
+        for i in some:
+            rows = slice(*source.blocks[i])
+            np.testing.assert_array_equal(source.read(i), numbers((300, 9))[rows])
+        assert len(begun) == number
     for i in reversed(order[: in_order.AHEAD]):
         source.read(i)
-    assert len(begun) > 1
+    assert len(begun) > 2
 
 
 # -- chunks -----------------------------------------------------------------------------------

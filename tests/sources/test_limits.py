@@ -30,7 +30,7 @@ from primedpca.sources.files import (
 )
 from primedpca.sources.files.zarr_store import Layout
 from primedpca.sources.maps import RowMap
-from primedpca.sources.memory.sparse import check_indices, check_indptr
+from primedpca.sources.memory.sparse import check_indices, check_indptr, index_dtype
 
 MIB = 1_048_576
 #: Module of the sources -> its limits.  A limit that changes is a decision, not an accident:
@@ -202,6 +202,8 @@ def test_blocks_of_zstandard_without_a_size():
     summed = zstd_frame(0x04, b"w", (0, 7), tail=b"sums")
     assert refused(check, summed, len(summed), 100) is None
     assert "do not fit" in refused(check, summed[:-4], len(summed) - 4, 100)
+    with_dictionary = zstd_frame(0x01, b"wd", (0, 7))  # and without a sum
+    assert refused(check, with_dictionary, len(with_dictionary), 100) is None
     # 512 compressed blocks of up to 128 KiB are exactly 64 MiB, and repeated bytes count in full.
     many = zstd_frame(0x00, b"w", *[(2, 1)] * 512)
     assert refused(check, many, len(many), 1) is None
@@ -344,6 +346,18 @@ def test_contiguous_datasets_of_hdf5(tmp_path):
     with pytest.raises(ValueError, match="lacks 1 chunks"):
         as_source(f"{tmp_path / 'a.h5'}::Y", strict=True)
     as_source(f"{tmp_path / 'a.h5'}::X", strict=True)
+
+
+def test_a_damaged_dataset_of_hdf5_is_named(tmp_path, monkeypatch):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["X"] = np.arange(12.0).reshape(4, 3)
+
+    def damaged(*_):
+        raise ValueError("wrong offset")
+
+    monkeypatch.setattr(hdf5.HDF5Source, "_count_missing", damaged)
+    told = "is damaged or cannot be read (dataset /X): wrong offset"
+    assert refused(as_source, tmp_path / "a.h5") == f"{tmp_path / 'a.h5'} {told}"
 
 
 def test_few_bytes_of_a_contiguous_dataset():
@@ -650,9 +664,9 @@ def test_raw_files_end_where_their_shape_says(tmp_path):
     for offset in (5, -1):
         with pytest.raises(ValueError, match="offset"):
             numpy_files.raw_source(path, shape=(2, 3), dtype="f8", offset=offset)
-    numpy_files.raw_source(path, shape=(2, 3), dtype="f8", offset=0)
+    numpy_files.raw_source(path, shape=(2, 3), dtype="f8", exact=False)
     with pytest.raises(ValueError, match=r"has 52 bytes, but 2 x 3 .* end at byte 48"):
-        numpy_files.raw_source(path, shape=(2, 3), dtype="f8", exact=True)
+        numpy_files.raw_source(path, shape=(2, 3), dtype="f8")
 
 
 def test_slices_of_memory_maps(tmp_path):
@@ -808,6 +822,17 @@ def test_triangles_of_matrix_market_files(tmp_path, kind, form):
         assert (refused(matrix_market.matrix_market, path) is None) == (kind == "symmetric")
 
 
+def test_entries_of_matrix_market_files_need_two_bytes_for_each_number(tmp_path):
+    path, head = tmp_path / "a.mtx", "%%MatrixMarket matrix coordinate real general\n9 9 {}\n"
+    size = len(head.format(10))
+    fitting = (size + 1) // 6  # three numbers each
+    for entries, words in ((fitting, "declares"), (fitting + 1, f"holds at most {size} bytes")):
+        path.write_text(head.format(f"{entries:02}"))
+        told = refused(matrix_market.matrix_market, path)
+        assert words in told
+        assert ("holds at most" in told) == (entries > fitting)
+
+
 def test_integers_of_matrix_market_files(tmp_path):
     path = tmp_path / "a.mtx"
     for field, low, high in (
@@ -826,6 +851,27 @@ def test_integers_of_matrix_market_files(tmp_path):
 
 
 # -- sparse matrices --------------------------------------------------------------------------
+
+
+class WideFile(common.CompressedFile):
+    """Two rows with an entry each, the second one in a column beyond the range of int32."""
+
+    def __init__(self):
+        self.path = "wide.npz"
+        self._begin("csr", (2, 2**31 + 10), np.float32, np.array([0, 1, 2]), 2)
+
+    def _stored(self, name, start, stop):
+        whole = np.array([5, 2**31 + 3]) if name == "indices" else np.ones(2, np.float32)
+        return whole[start:stop]
+
+
+def test_indices_beyond_the_range_of_int32():
+    assert index_dtype(2**31 - 1) is np.int32
+    assert index_dtype(2**31) is np.int64
+    (_, block), *others = WideFile().scan()
+    assert not others
+    assert block.indices.tolist() == [5, 2**31 + 3]
+    assert block.indices.dtype == block.indptr.dtype
 
 
 def test_offsets_and_indices_of_sparse_matrices():
@@ -901,6 +947,12 @@ def test_whole_lines_of_any_encoding(size, encoding):
     quoted = list(common.whole_lines(io.BytesIO(data), "path", size * len(end), 1000, end, mark))
     assert b"".join(piece for _, piece in quoted) == data
     assert all(piece.decode(encoding).count('"') % 2 == 0 for _, piece in quoted)
+
+
+def test_line_ends_are_found_in_pieces_that_begin_inside_a_character():
+    data, end = "ab\nc".encode("utf-32-le"), "\n".encode("utf-32-le")
+    pieces = list(common.whole_lines(io.BytesIO(data), "path", 7, 1000, end))
+    assert pieces == [(0, data[:12]), (12, data[12:])]
 
 
 @pytest.mark.parametrize("size", range(1, 15))

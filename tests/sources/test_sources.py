@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 import textwrap
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -766,3 +767,28 @@ def test_the_first_block_of_an_iterable_takes_no_iteration():
     for _ in range(3):
         np.testing.assert_array_equal(source.read(0)[:5], counted(5, 3))
     assert not starts
+
+
+def test_a_record_batch_is_read_as_a_table():
+    batch = pa.RecordBatch.from_pydict({"a": [1.0, 2, 4], "b": [3.0, 1, 2], "c": ["x", "y", "z"]})
+    np.testing.assert_array_equal(values_of(as_source(batch, exclude="c"))[1], [2, 1])
+    pca = PrimedPCA(1).fit(batch.drop_columns(["c"]))
+    assert pca.feature_names_in_.tolist() == ["a", "b"]
+    assert isinstance(pca.loadings(), pa.Table)
+
+
+def test_a_tensor_without_numbers_is_refused():
+    with pytest.raises(ValueError, match="on the device 'meta', which holds a shape but no num"):
+        PrimedPCA(2).fit(torch.empty((9, 3), device="meta"))
+
+
+def test_columns_of_types_that_narwhals_does_not_know_are_named_by_their_library():
+    wide = pa.array([Decimal(1)], pa.decimal256(5))
+    columns = {"c": [1j], "p": pd.period_range("2020", periods=1), "i": pd.interval_range(0, 1)}
+    for frame, words in (
+        (pd.DataFrame(columns), r"'c' \(complex128\), 'p' \(period\[D\]\), 'i' \(interval\["),
+        (pa.table({"d": wide, "n": pa.nulls(1)}), r"'d' \(decimal256\(5, 0\)\), 'n' \(no values"),
+        (pl.DataFrame({"n": [None]}), r"'n' \(no values\)"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            as_source(frame)

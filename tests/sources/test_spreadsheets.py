@@ -148,3 +148,18 @@ def test_a_sheet_of_a_workbook_is_named(tmp_path):
     path = BY_NAME["two_sheets.xlsx"].write(tmp_path)
     with pytest.raises(ValueError, match="there is no `sheet`='x'; there are 'Sheet', 'more', 'no"):
         as_source(path, sheet="x")
+
+
+def test_numbers_in_columns_of_text_are_written_as_people_write_them():
+    written = {3.0: "3", -2.5: "-2,5", 1e15 - 1: "999999999999999", 1e15: "1000000000000000,0"}
+    for number, text in written.items():
+        assert spreadsheets._text(number, ",") == text
+
+
+def test_at_most_nine_sheets_are_listed(tmp_path):
+    whole_book = openpyxl.Workbook()
+    for i in range(9):
+        whole_book.create_sheet(f"s{i}")
+    whole_book.save(tmp_path / "a.xlsx")
+    with pytest.raises(ValueError, match=r"there are 'Sheet', 's0', .*, 's6', 's7'\.$"):
+        as_source(tmp_path / "a.xlsx", sheet="x")

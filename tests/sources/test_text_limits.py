@@ -195,6 +195,7 @@ def test_notations_that_are_refused():
         (["1$", "2%", "3€", "4£", "5¥"], "'1$' in row 1", ""),
         (["2020-01-02"], "dates or times, '2020-01-02' in row 1", ""),
         (["yes", "no"], "yes or no, 'yes' in row 1", ""),
+        (sorted(number_text.YES_NO), "yes or no, 'f' in row 1", ""),
         (["1", "2"], "text", ""),
         (["x" * 20], repr("x" * 20) + " in row 1", ""),
         (["x" * 21], repr("x" * 20 + "...") + " in row 1", ""),
@@ -478,3 +479,12 @@ def test_rows_to_skip():
     assert [table_columns.check_skip_rows(one) for one in (None, 0, 3)] == [0, 0, 3]
     for bad in (-1, 1.5, "2"):
         assert f"`skip_rows`={bad!r}" in refused(table_columns.check_skip_rows, bad)
+
+
+@pytest.mark.parametrize(("length", "shown"), [(40, "{}"), (41, "{:.40}...")])
+def test_lines_with_too_many_fields_are_shown_up_to_forty_characters(tmp_path, length, shown):
+    line = "1,2,".ljust(length, "3")
+    path = write(tmp_path / "a.csv", f"a,b\n1,2\n3,4\n{line}\n")
+    with pytest.raises(ValueError, match="has a line with 3 fields instead of 2") as found:
+        as_source(path)
+    assert f"{shown.format(line)!r};" in str(found.value)

@@ -249,6 +249,11 @@ def test_pipes_and_devices_are_refused(tmp_path, monkeypatch):
     (zarr2 / ".zattrs").unlink()
     os.mkfifo(zarr2 / ".zattrs")
     given.append(zarr2)
+    zarr.create_group(tmp_path / "q.zarr", zarr_format=2)
+    inside = zarr_array(tmp_path / "q.zarr" / "X", zarr_format=2)
+    (inside / ".zattrs").unlink()
+    os.mkfifo(inside / ".zattrs")
+    given.append(tmp_path / "q.zarr")
     os.mkfifo(tmp_path / "pipe")
     with h5py.File(tmp_path / "o.h5", "w") as file:
         file["X"] = h5py.ExternalLink(tmp_path / "pipe", "X")
@@ -596,3 +601,24 @@ def test_a_short_lzf_stream_is_refused(tmp_path):
         file["X"].id.write_direct_chunk((0, 0), bytes([3]) + raw[1:5])  # one run of four bytes
     with pytest.raises(ValueError, match="decompresses to 4 bytes"):
         whole(as_source(path))
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("packed", [False, True], ids=["folder", "zip"])
+def test_arrays_in_groups_of_groups(tmp_path, monkeypatch, version, packed):
+    """One array is found in any group, and its chunks are not those of a longer name."""
+    monkeypatch.chdir(tmp_path)
+    root = zarr.open_group("store", mode="w", zarr_format=version)
+    outer = root.create_group("outer")
+    X, others = numbers(shape=(50, 7)), {"chunks": (20, 4), "compressors": None}
+    outer.create_group("inner").create_array("a", data=X, **others)
+    path = Path("store")
+    if packed:
+        path = Path("store.zarr.zip")
+        with zipfile.ZipFile(path, "w") as archive:
+            for one in sorted(Path("store").rglob("*")):
+                archive.write(one, str(one.relative_to("store")))
+    for name in (path, tmp_path / path):
+        source = as_source(name)
+        np.testing.assert_array_equal(values_of(source), X)
+        assert source.missing_chunks == 0

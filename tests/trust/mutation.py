@@ -26,7 +26,6 @@ import importlib
 import json
 import math
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -200,18 +199,13 @@ def every_mutant() -> list[Mutant]:
 
 
 def sampled(every: list[Mutant], size: int, seed: int) -> list[Mutant]:
-    """Draw mutants from every file in proportion to its number of mutants, in random order."""
-    chance = random.Random(seed)
-    files = sorted({mutant.file for mutant in every})
-    inside = [[mutant for mutant in every if mutant.file == file] for file in files]
-    for group in inside:
-        chance.shuffle(group)
-    listed = [mutant for group in inside for mutant in group]
-    step = len(listed) / size
-    start = chance.random() * step
-    chosen = [listed[int(start + i * step)] for i in range(size)]
-    chance.shuffle(chosen)
-    return chosen
+    """Draw mutants at random, by a hash of their text: edits elsewhere leave the draw as it is."""
+
+    def drawn(mutant: Mutant) -> bytes:
+        place = f"{seed} {mutant.file} {mutant.column} {mutant.code.strip()}"
+        return hashlib.sha256(f"{place} {mutant.before} {mutant.after}".encode()).digest()
+
+    return sorted(every, key=drawn)[:size]
 
 
 def equivalent() -> set[tuple]:

@@ -178,7 +178,7 @@ PARTS = {
     "mutation": Part(
         "Mutants of the core",
         "Changed operators, comparisons, constants and calls in refine, certify, solve, operator "
-        "and sources, drawn at random from every file in proportion. At least 85 % are to be "
+        "and sources, drawn at random. At least 85 % are to be "
         "caught by tests. Those that change no result are listed with reasons in "
         "tests/trust/equivalent_mutants.json. `make mutants` judges all.",
         words=program("mutation", "--sample", "200", *SAMPLE),

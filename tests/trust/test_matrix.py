@@ -82,6 +82,7 @@ def test_right_or_refused(case, source, tmp_path, request, record_property):
     threads = {"one thread": 1, "seven threads": 7}.get(source)
     with warnings.catch_warnings(), limit_threads(threads):
         warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.filterwarnings("ignore", message="The variances of `X` are below the range")
         options = {"random_state": 0} | case.options
         try:
             X = given(source, case.X, tmp_path)

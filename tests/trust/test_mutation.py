@@ -5,6 +5,7 @@ import importlib.util
 import json
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,12 +28,17 @@ def every(mutation):
     return mutation.every_mutant()
 
 
-def test_a_sample_has_mutants_of_every_file_in_proportion(mutation, every):
+def test_a_sample_is_random_and_an_edit_elsewhere_leaves_it_as_it_is(mutation, every):
     chosen = mutation.sampled(every, len(every) // 10, seed=0)
     assert len(set(chosen)) == len(chosen) == len(every) // 10
     drawn, all_of = Counter(m.file for m in chosen), Counter(m.file for m in every)
-    assert max(abs(drawn[file] - count / 10) for file, count in all_of.items()) < 2
-    assert chosen != mutation.sampled(every, len(every) // 10, seed=1)
+    assert all(abs(drawn[f] - n / 10) < 4 * (n / 10) ** 0.5 + 2 for f, n in all_of.items())
+    other = mutation.sampled(every, len(every) // 10, seed=1)
+    assert len({*chosen} & {*other}) < len(chosen) / 3
+    edited = [replace(m, line=m.line + 3, start=m.start + 90) for m in every[50:]]
+    again = {(m.file, m.line - 3, m.before, m.after) for m in mutation.sampled(edited, 200, 0)}
+    first = {(m.file, m.line, m.before, m.after) for m in mutation.sampled(every, 200, 0)}
+    assert len(first & again) > 190
 
 
 def test_every_mutant_is_a_valid_change_with_a_name_of_its_own(mutation, every):

@@ -171,7 +171,9 @@ def to_numpy(x: Array) -> np.ndarray:
     if type(x) is np.ndarray:
         return x
     if is_torch_array(x):
-        return np.asarray(x.detach().cpu())
+        x = x.detach().cpu()
+        # NumPy has no bfloat16; float32 holds all its numbers.
+        return np.asarray(x.float() if dtype_name(x.dtype) == "bfloat16" else x)
     return np.asarray(x.get() if is_cupy_array(x) else x)
 
 

@@ -88,6 +88,12 @@ def check_options(options: dict[str, Any]) -> None:
         raise ValueError(f"`checkpoint`={folder!r} must be the path of a folder, or None.")
 
 
+def check_is_path(path: Any, name: str = "path") -> None:
+    """Raise TypeError for an argument that is not the path of a file."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"`{name}`={path!r} must be the path of a file.")
+
+
 def as_seed(random_state: Any) -> int:
     """Return an integer seed for the estimator's parameter ``random_state``.
 

@@ -129,6 +129,28 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
+def memory_words(count: float, up: bool = False) -> str:
+    """Format a memory limit or need: whole MB, and below 1 MB kB or bytes.
+
+    Parameters
+    ----------
+    count : float
+        Number of bytes.
+    up : bool, default=False
+        Whether to round up, as for a need that exceeds a limit.
+
+    Examples
+    --------
+    >>> memory_words(2.1e7), memory_words(1500, up=True), memory_words(1)
+    ('21 MB', '2 kB', '1 byte')
+    """
+    rounded = math.ceil if up else round
+    for unit, above in (("MB", 1e6), ("kB", 1e3)):
+        if count >= above:
+            return f"{rounded(count / above)} {unit}"
+    return count_words(rounded(count), "byte")
+
+
 def size(count: float) -> str:
     """Format a number of bytes, such as ``2.1 GB``."""
     for unit, above in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from primedpca._core.arrays import to_numpy
-from primedpca._core.parameters import DEFAULTS, check_options, is_real, is_whole
+from primedpca._core.parameters import DEFAULTS, check_is_path, check_options, is_real, is_whole
 from primedpca._io.tensor_file import read_file, write_file
 from primedpca.priming import REGISTRY, Given
 from primedpca.priming.column_sums import ColumnSums
@@ -50,8 +50,7 @@ def write_model(
     """
     if "components_" not in fitted:
         raise ValueError("This PrimedPCA is not fitted. Call `fit` before saving it.")
-    if not isinstance(path, (str, os.PathLike)):
-        raise TypeError(f"`path`={path!r} must be the path of a file.")
+    check_is_path(path)
     if Path(path).is_dir():
         raise IsADirectoryError(f"`path`={str(path)!r} is a folder. Name a file in it.")
     if Path(path).exists() and not overwrite:
@@ -79,6 +78,7 @@ def write_model(
 
 def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Read and check parameters and fitted attributes; see :func:`primedpca.load`."""
+    check_is_path(path)
     check_regular(path)
     held = read_file(path, "model", TYPES)
     try:

@@ -25,7 +25,9 @@ def attributes(found: Decomposition, k: int, shape: tuple[int, int]) -> dict[str
     components = np.ascontiguousarray(to_numpy(found.components)[:k])
     dtype, total = components.dtype, found.total_variance
     variances = found.explained_variance[:k]
-    ratio = variances / total if total > 0 else np.zeros_like(variances)
+    # Rounding may leave less in the total than in its parts.
+    whole = max(total, float(variances.sum()))
+    ratio = variances / whole if whole > 0 else np.zeros_like(variances)
     left = min(shape) - k
     rest = max(0.0, total - float(variances.sum()))
     # A remainder this small is the rounding error of the sum, not noise.

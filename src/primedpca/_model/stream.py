@@ -18,6 +18,7 @@ from primedpca._core.arrays import (
 from primedpca._core.parameters import is_whole
 from primedpca._core.process import keep_freed, one_blas_thread
 from primedpca._core.units import as_bytes
+from primedpca._core.wording import memory_words
 from primedpca._model.attributes import attributes
 from primedpca._operator import statistics
 from primedpca._operator.one_pass import stream
@@ -92,8 +93,9 @@ def empty_stream(d: int, k: int, parameters: Mapping[str, Any]) -> Stream:
         size = min(int(EACH * k) + BESIDE, max(k, d))
         budget, each = as_bytes(parameters["max_memory"]), 8.0 * d * ROWS_ALIVE
         if k * each > budget:
-            words = f"`max_memory`={budget / 1e6:.0f} MB is less than {k * each / 1e6:.0f} MB"
-            raise ValueError(f"{words}, which a sketch for `n_components`={k} needs. Raise it.")
+            words = f"`max_memory`={memory_words(budget)} is less than the"
+            words = f"{words} {memory_words(k * each, up=True)}"
+            raise ValueError(f"{words} that a sketch for `n_components`={k} needs. Raise it.")
         size = int(min(budget / each, size))
     keep_freed()  # each group of rows allocates and frees a few arrays of the sketch's size
     like = Centred(OneBlock(np.zeros((1, d)))).like
@@ -146,6 +148,15 @@ def check_map(known: str | None, found: str | None) -> None:
         before, now = ("no map" if name is None else f"the map {name}" for name in (known, found))
         raise ValueError(
             f"The rows have {now}, but those before them had {before}. Use the same for all rows."
+        )
+
+
+def check_same_map(fitted: str | None, found: str | None) -> None:
+    """Raise ValueError if new rows have another map than a model; arrays may be mapped already."""
+    if None not in (fitted, found) and fitted != found:
+        raise ValueError(
+            f"The rows have the map {found}, but the model was fitted with the map {fitted}. Use "
+            "the same for all rows."
         )
 
 
@@ -396,10 +407,10 @@ def _finished(known: Stream) -> tuple[SketchState, np.ndarray | None]:
         sketch = rescaled(sketch, factor)
     unit = sketch.unit / (1.0 if scale is None else scale)
     with np.errstate(over="ignore"):
-        gaps = math.sqrt(float(np.sum(columns.fill_error() * (factor > 0) * unit**2)))
+        gaps = math.sqrt(float(np.sum(_times_square(columns.fill_error() * (factor > 0), unit))))
         square = columns.spread * (factor > 0)
         square = square if sketch.center else square + columns.mean**2 * sketch.weight
-        total = float(np.sum(square * unit**2))
+        total = float(np.sum(_times_square(square, unit)))
     top = float(np.linalg.norm(sketch.sketch, 2)) ** 2 if len(sketch.sketch) else 0.0
     size = math.sqrt(top + sketch.loss + sketch.rounding)
     error = (2 * size + gaps) * gaps + (2 + slip) * slip * (size + gaps) ** 2
@@ -407,6 +418,13 @@ def _finished(known: Stream) -> tuple[SketchState, np.ndarray | None]:
     return sketch._replace(
         sums=mean * sketch.weight, total=total, rounding=sketch.rounding + error
     ), scale
+
+
+def _times_square(values: np.ndarray, unit: np.ndarray | float) -> np.ndarray:
+    """Return ``values * unit**2`` where the square alone may leave the range of float64."""
+    power = np.ldexp(1.0, int(np.frexp(np.max(unit))[1]))
+    product: np.ndarray = values * power * power * (unit / power) ** 2
+    return product
 
 
 def _peak(rows: np.ndarray) -> float:

@@ -46,7 +46,7 @@ def _column(source: Any, j: int) -> str:
     return f"column {j}" + ("" if names is None else f" ({str(names[j])!r})")
 
 
-def refuse(data: Operator, count: int) -> None:
+def refuse(data: Operator, count: int, fillable: bool = True) -> None:
     """Raise ValueError that states the number of non-finite values and the first few places.
 
     Parameters
@@ -54,6 +54,8 @@ def refuse(data: Operator, count: int) -> None:
     data : Operator
     count : int
         Number of non-finite values in all blocks.
+    fillable : bool, default=True
+        Whether ``missing="mean"`` would replace NaN.
     """
     source: Any = data.source
     found: list[tuple[int, int, str]] = []
@@ -72,7 +74,7 @@ def refuse(data: Operator, count: int) -> None:
         where = "row {1} of rank {0}, row".format(*source.traits.shared.whose(row))
     then = ", ".join(str(place[:2]) for place in found[1:])
     more = (f", then at {then}" if then else "") + (" and so on" if len(found) < count else "")
-    unfillable = data.missing == "mean" or kind == "infinity"
+    unfillable = not fillable or data.missing == "mean" or kind == "infinity"
     if kind == "infinity" and TEXT_TABLE.search(_file(source)):
         remedy = "Replace it, or use `na_values`='inf' and `missing`='mean'"
     elif unfillable:

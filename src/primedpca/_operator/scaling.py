@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
+import warnings
 from typing import Any
 
 import numpy as np
@@ -84,6 +85,9 @@ def decomposition(data: Centred, basis: Array, variances: np.ndarray) -> Decompo
         raise ValueError(
             "The variances of `X` exceed the range of float64. Divide `X` by a large number."
         )
+    if data.total > 0 and total < sys.float_info.min:
+        words = "The variances of `X` are below the range of float64 and are rounded to 0."
+        warnings.warn(f"{words} Multiply `X` by a large number.", RuntimeWarning, stacklevel=2)
     return Decomposition(
         components=as_components(basis),
         explained_variance=scaled,

@@ -11,6 +11,7 @@ blocks keep their zeros, and each product is corrected.
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass, field
 from operator import sub
 from typing import Any, NamedTuple
@@ -587,6 +588,8 @@ def in_range(data: Operator, frame: Frame, norm: float) -> float | None:
     if size == 0.0:  # squares have overflowed or underflowed, or all entries are zero
         raw, ready = _extent(data, frame)
         size = ready / math.sqrt(count) if math.isfinite(norm) else max(raw * frame.unit, ready)
+        if size == 0.0 and raw < sys.float_info.min:  # quotients and weighted entries underflow
+            size = raw
     if size == 0.0:
         return None
     power = -math.frexp(size)[1]

@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import Any
 
 from primedpca._core.arrays import dtype_name
+from primedpca._core.wording import memory_words
 from primedpca._operator.operator import Centred
 from primedpca._operator.wide_rows import HELD_BYTES
 from primedpca._planning.rates import CORE, DEVICE, Rates
@@ -501,9 +502,9 @@ def ways(
     if not fitting:
         leanest = min(found, key=attrgetter("memory"))
         raise ValueError(
-            f"`max_memory`={budget / 1e6:.0f} MB is less than the {leanest.memory / 1e6:.0f} MB "
-            f"that {leanest.name} needs, which needs the least. Raise `max_memory` or lower "
-            "`n_components`."
+            f"`max_memory`={memory_words(budget)} is less than the "
+            f"{memory_words(leanest.memory, up=True)} that {leanest.name} needs, which needs the "
+            "least. Raise `max_memory` or lower `n_components`."
         )
     if learns:
         seconds = load.product(0)

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
+from primedpca._core.wording import memory_words
 from primedpca._planning.costs import ALLOCATOR, Load, exact_way, explicit_way, krylov_way
 from primedpca.result import Plan
 from primedpca.sources.base import GROUP_BYTES
@@ -86,6 +87,6 @@ def _memory(priming: Any, load: Load, p: int, batch_size: int) -> float:
 def _check(memory: float, budget: float, what: str, remedy: str) -> None:
     if memory > budget:
         raise ValueError(
-            f"`max_memory`={budget / 1e6:.0f} MB is less than the {math.ceil(memory / 1e6)} MB "
+            f"`max_memory`={memory_words(budget)} is less than the {memory_words(memory, up=True)} "
             f"that {what} needs. {remedy}."
         )

@@ -12,6 +12,7 @@ import numpy as np
 
 from primedpca._core.parameters import DEFAULTS, check_options, is_proven, is_whole
 from primedpca._core.units import as_bytes
+from primedpca._core.wording import memory_words
 from primedpca._operator.operator import Centred
 from primedpca._planning.costs import FLAT, REFERENCE_WORKERS, Load, ways
 from primedpca._planning.memory_limits import within_budget
@@ -79,7 +80,7 @@ def plan(
     guess = isinstance(n_components, str) and n_components == "mle"
     found = make_plan(
         data,
-        all_for_mle(data) if guess else n_components,
+        all_for_mle(data.shape) if guess else n_components,
         known["priming"],
         known["extra_components"],
         tol=known["tol"],
@@ -109,7 +110,7 @@ def _with_probe(plan: Plan, data: Centred) -> Plan:
 
 
 def _size(count: float) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else memory_words(count)
 
 
 def make_plan(
@@ -278,7 +279,7 @@ def _plan_for_share(data: Centred, share: float, priming: Any) -> Plan:
 def _why(considered: list[Way]) -> str:
     best = considered[0]
     reads = f"{best.passes:.0f} passes" if best.passes > 1 else "one pass"
-    words = f"about {reads}, {_seconds(best.seconds)} and {best.memory / 1e6:.0f} MB of memory"
+    words = f"about {reads}, {_seconds(best.seconds)} and {memory_words(best.memory)} of memory"
     for way in considered:
         if type(way.priming) is not type(best.priming):  # the cheapest of another kind
             return f"{words}, against {_seconds(way.seconds)} for {way.name}"
@@ -321,9 +322,9 @@ def _check_count(n_components: Any, m: int) -> int | float:
     return int(n_components)
 
 
-def all_for_mle(data: Centred) -> int:
+def all_for_mle(shape: tuple[int, int]) -> int:
     """Return the number of components that ``n_components="mle"`` must compute first: all."""
-    n, d = data.shape
+    n, d = shape
     if n < d or d < 2:
         raise ValueError(
             f"`n_components`='mle' needs at least 2 features and as many samples as features, "

@@ -6,6 +6,9 @@ data only after the last of them, so it continues exactly as it would have witho
 Every pass is kept with a hash of its operands: if these differ in any bit, the resumed fit has
 diverged from the checkpoint, and the checkpoint is refused.
 
+All files of a fit carry the random name that its manifest gives it, so that a file of another fit
+is refused.
+
 Loops with many steps but a state of fixed size, such as those over mini-batches and streams,
 keep their state every half a minute and at their end, in place of the passes that led to it.
 """
@@ -13,6 +16,7 @@ keep their state every half a minute and at their end, in place of the passes th
 import os
 import platform
 import re
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -80,6 +84,7 @@ class Checkpoint:
         self._saved, self._pause = time.monotonic(), EVERY
         self._like: Any = None
         self._loop: dict[str, Any] | None = None
+        self._fit: str | None = None  # random name of the fit
 
     # -- start and end -----------------------------------------------------------------------
 
@@ -90,7 +95,9 @@ class Checkpoint:
         self._prepare_folder()
         with self._locked(), self.interrupts.held():
             if (self.folder / MANIFEST).exists():
-                self._compare(self._read(MANIFEST, "about")["about"], about)
+                held = self._read(MANIFEST, "about")
+                self._compare(held["about"], about)
+                self._fit = held.get("fit")  # absent in files of earlier versions
                 if (self.folder / LOOP).exists():
                     self._loop = self._read(LOOP, "loop")
             elif self._files():
@@ -113,6 +120,7 @@ class Checkpoint:
             return kept or plan, held["seed"]
         # A priming of the user cannot be written; only the user can have chosen it.
         kept = pack(plan) if type(plan.priming) in TYPES.values() else None
+        self._fit = secrets.token_hex(16)
         self._write(MANIFEST, {"about": self._about, "plan": kept, "seed": seed})
         return plan, seed
 
@@ -126,13 +134,15 @@ class Checkpoint:
         """Return the solution if the fit has ended."""
         if not (self.folder / RESULT).exists():
             return None
-        held: Solution = unpack(self._read(RESULT, "decomposition"), self._like)
+        kept = self._read(RESULT, "solution")
+        held: Solution = unpack(kept["solution"], self._like)
         return replace(held, history=as_rows(held.history))
 
     def end(self, found: Solution) -> None:
         """Keep the solution, and drop the passes and loops that led to it."""
         if not (self.folder / RESULT).exists():
-            self._write(RESULT, pack(replace(found, history=as_columns(found.history))))
+            kept = pack(replace(found, history=as_columns(found.history)))
+            self._write(RESULT, {"solution": kept})
         for name in self._files():
             if name == LOOP or name.startswith("pass-"):
                 (self.folder / name).unlink(missing_ok=True)
@@ -247,13 +257,17 @@ class Checkpoint:
             held = read_file(self.folder / name, "checkpoint", TYPES)
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{self._name} cannot be read: {error} {AGAIN}") from error
-        if part not in held if isinstance(held, dict) else not hasattr(held, part):
+        if isinstance(held, Solution):  # as earlier versions kept it
+            held = {"solution": held}
+        if not isinstance(held, dict) or part not in held:
             raise ValueError(f"{self._name} is damaged: {name} is another file. {AGAIN}")
+        if name != MANIFEST and held.get("fit") != self._fit:
+            raise ValueError(f"{self._name} is damaged: {name} belongs to another fit. {AGAIN}")
         return held
 
-    def _write(self, name: str, value: Any) -> None:
+    def _write(self, name: str, value: dict[str, Any]) -> None:
         try:
-            write_file(self.folder / name, "checkpoint", value, TYPES)
+            write_file(self.folder / name, "checkpoint", value | {"fit": self._fit}, TYPES)
         except OSError as error:
             words = f"the checkpoint in {self.folder} could not be written: {error}"
             raise OSError(f"{words} To resume, free some space and fit again.") from error

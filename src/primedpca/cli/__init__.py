@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from primedpca.cli.demo import bench, demo
-from primedpca.cli.errors import run
+from primedpca.cli.errors import discard_unwritten, run
 from primedpca.cli.fit import choose, fit, plan
 from primedpca.cli.models import certify, inspect, loadings, report, transform
 from primedpca.cli.options import flat
@@ -57,4 +57,6 @@ for _name, _command in COMMANDS.items():
 
 def main(words: Sequence[str] | None = None) -> None:
     """Run the command line and exit the process; any error is reported in one sentence."""
-    sys.exit(run(app, sys.argv[1:] if words is None else words))
+    code = run(app, sys.argv[1:] if words is None else words)
+    discard_unwritten()
+    sys.exit(code)

@@ -1,7 +1,11 @@
 """Errors as one sentence and an exit code."""
 
+import errno
+import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from typing import Any
 
 import typer
 
@@ -16,14 +20,72 @@ class Interrupted(Exception):  # noqa: N818  (not an error: the user pressed Ctr
     """Ctrl-C during a fit; the message says how to resume."""
 
 
+class OutputError(Exception):
+    """Standard output could not be written; not an OSError, which Typer would treat itself."""
+
+
+class _Output:
+    """Standard output whose errors are distinguished from those of files."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> Any:
+        with _named_errors():
+            return self._stream.write(text)
+
+    def flush(self) -> None:
+        with _named_errors():
+            self._stream.flush()
+
+
+@contextmanager
+def _named_errors() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        words = f"The output could not be written (standard output: {reason})."
+        raise OutputError(f"{words} Write it to another place.") from error
+
+
 def run(app: Callable[..., object], words: Sequence[str]) -> int:
     """Run a command line and return its exit code."""
+    if sys.stdout is None:  # closed; then nothing is printed
+        return _run(app, words)
+    try:
+        with redirect_stdout(_Output(sys.stdout)):
+            code = _run(app, words)
+            sys.stdout.flush()  # an error at the end of the process could not be reported
+            return code
+    except OutputError as error:
+        # A reader that has seen enough, such as `head`, is not worth a message.
+        if getattr(error.__cause__, "errno", None) != errno.EPIPE:
+            say(f"primedpca: {error}", error=True)
+        return INVALID
+
+
+def discard_unwritten() -> None:
+    """Discard output that could not be written: Python would try again at exit, and complain."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _run(app: Callable[..., object], words: Sequence[str]) -> int:
     as_json = "--json" in words
     try:
         code = app(args=list(words) or ["--help"], prog_name="primedpca", standalone_mode=False)
         if code == INTERRUPTED:  # Typer 0.20 and later; earlier versions raise Abort
             raise KeyboardInterrupt
         return code if isinstance(code, int) else DONE
+    except OutputError:
+        raise
     except (KeyboardInterrupt, typer.Abort, Interrupted) as error:
         return _fail(str(error) or "interrupted; nothing was saved.", INTERRUPTED, as_json)
     except UsageError as error:  # type: ignore[misc]

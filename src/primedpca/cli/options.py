@@ -231,8 +231,6 @@ class Reading:
             from primedpca.sources import maps
 
             found["map"] = getattr(maps, found.pop("map_rows"))
-        if "shape" in found and "dtype" in found:
-            found["exact"] = True  # a longer file means that the shape or type is wrong
         return found
 
 

@@ -20,6 +20,7 @@ import numpy as np
 import primedpca
 from primedpca._core.atomic_files import atomic_write
 from primedpca._core.outward_rounding import round_down, round_up
+from primedpca._core.parameters import check_is_path
 from primedpca._core.wording import angle_words, certainty_words, count_words
 from primedpca.report.findings import find
 from primedpca.report.inputs import check_inputs, data_paths
@@ -29,7 +30,9 @@ from primedpca.report.words import bound_words, outcome, verdict
 from primedpca.result import certificate_sentences
 from primedpca.sources.base import needed
 
-BEGINNING = b"<!doctype html"
+#: How a report begins, what its head names as its author, and the bytes in which both stand.
+BEGINNING, GENERATOR = b"<!doctype html", b'<meta name="generator" content="primedpca">'
+LOOKED_AT = 4096
 MOST_ROWS = 500  # of the table; the page of a thousand components must still open on a phone
 SHORT = 16  # letters of code that stay on one line
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "torch", "dask", "matplotlib")
@@ -53,8 +56,8 @@ def write_report(
     model : PrimedPCA
         Fitted, or from :func:`primedpca.load`.
     path : path
-        File to write, by custom ``something.html``.  An existing page is replaced in one step; a
-        file that is not an HTML page is never overwritten.
+        File to write, by custom ``something.html``.  An existing report is replaced in one step;
+        any other file is never overwritten.
     data : data of shape (n_samples, n_features), optional
         The data that the model was fitted to, in any form that :func:`primedpca.as_source`
         reads.  The report states their name and type, and plots scores after one pass.
@@ -177,7 +180,7 @@ def check_page_path(path: str | os.PathLike[str], data: Any = None) -> Path:
     Parameters
     ----------
     path : path
-        An existing HTML page may be replaced; any other existing file is an error.
+        An existing report may be replaced; any other existing file is an error.
     data : data, optional
         The data of the report.  None of their files may be the page.
 
@@ -185,6 +188,7 @@ def check_page_path(path: str | os.PathLike[str], data: Any = None) -> Path:
     -------
     Path
     """
+    check_is_path(path)
     page = Path(path)
     folder = page.parent
     if page.is_dir():
@@ -194,8 +198,8 @@ def check_page_path(path: str | os.PathLike[str], data: Any = None) -> Path:
     for part in data_paths(data):
         if page.exists() and part.exists() and os.path.samefile(page, part):
             raise FileExistsError(f"{page} holds the data. Name another file for the page.")
-    if (page.exists() or page.is_symlink()) and not _is_page(page):
-        raise FileExistsError(f"{page} exists and is not an HTML page. Name another file.")
+    if (page.exists() or page.is_symlink()) and not _is_report(page):
+        raise FileExistsError(f"{page} exists and is not a report. Name another file.")
     if page.suffix.lower() not in (".html", ".htm"):  # a browser would not show it as a page
         raise ValueError(f"{page} must end in .html. Name it {page.stem}.html.")
     if not os.access(folder, os.W_OK | os.X_OK):
@@ -203,12 +207,13 @@ def check_page_path(path: str | os.PathLike[str], data: Any = None) -> Path:
     return page
 
 
-def _is_page(path: Path) -> bool:
-    """Whether a file is an HTML page or empty; pipes and devices are not opened."""
+def _is_report(path: Path) -> bool:
+    """Whether a file is a report of ours or empty; pipes and devices are not opened."""
     if not path.is_file():
         return False
     with open(path, "rb") as file:
-        return file.read(len(BEGINNING)).lower() in (b"", BEGINNING)
+        head = file.read(LOOKED_AT)
+    return not head or (head.lower().startswith(BEGINNING) and GENERATOR in head)
 
 
 def _code(model: Any, model_path: str | os.PathLike[str] | None) -> list[tuple[str, str, str]]:

@@ -4,8 +4,10 @@ Each works on dense blocks of any library and on sparse blocks, which stay spars
 stays zero.  Results are float32 for types that float32 holds exactly, else float64.
 """
 
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -17,6 +19,7 @@ __all__ += ["normalise_rows", "sqrt"]
 
 #: Smallest argument of each function.
 LEAST = {"log1p": -1, "sqrt": 0}
+Sizes: TypeAlias = tuple[Array | None, Array | None]
 
 
 @dataclass(frozen=True)
@@ -44,13 +47,18 @@ class RowMap:
 
     def __call__(self, block: Block) -> Block:
         """A block of whole rows, mapped."""
-        return self.apply(block, self.totals(block))
+        work = work_dtype(block.dtype)
+        return self.apply(block, self.sizes(lambda unit: self.totals(block, unit), work))
 
-    def totals(self, block: Block) -> Array | None:
-        """Totals of the rows of a block, ``(rows,)`` in float64; those of parts of rows add up."""
+    def totals(self, block: Block, unit: float = 1.0) -> Array | None:
+        """Totals of the rows of a block, ``(rows,)`` in float64; those of parts of rows add up.
+
+        Entries are multiplied by ``unit`` before they are squared or added.
+        """
         if self.total == "none":
             return None
         values = _floats(block.data if is_sparse(block) else block, wide=True)
+        values = values if unit == 1.0 else values * unit
         values = values * values if self.total == "squares" else values
         if is_sparse(block):
             summed = copy(block)
@@ -58,36 +66,76 @@ class RowMap:
             return summed.sum(axis=1)
         return namespace(values).sum(values, axis=1)
 
-    def apply(self, block: Block, totals: Array | None) -> Block:
-        """A block of whole rows or of columns, mapped, given the totals of its rows."""
+    def sizes(self, totals: Callable[[float], Array | None], work: str) -> Sizes:
+        """Divisors of the rows, and the units in which they are; both None without totals.
+
+        Parameters
+        ----------
+        totals : callable
+            Return the totals of whole rows for a unit.
+        work : str
+            Type of the results.  Rows whose size is near the ends of its range, where squares or
+            reciprocals leave it, get another unit.
+        """
+        with np.errstate(over="ignore"):  # such rows get another unit
+            return self._sizes(totals, work)
+
+    def _sizes(self, totals: Callable[[float], Array | None], work: str) -> Sizes:
+        found = self._size(totals(1.0))
+        if found is None:
+            return None, None
+        xp, units, bits = namespace(found), None, 100 if work == "float32" else 480
+        for sign in (-1, 1):
+            beyond = found > 2.0**bits if sign < 0 else found < 2.0**-bits
+            # Sums of nothing are exact; squares that are all zero may have underflowed.
+            if self.total == "sum" or work == "float32":
+                beyond = beyond & (found != 0)
+            if bool(xp.any(beyond)):
+                unit = 2.0 ** (sign * 5 * bits // 4)
+                units = xp.ones_like(found) if units is None else units
+                units = xp.where(beyond, xp.full_like(found, unit), units)
+                found = xp.where(beyond, self._size(totals(unit)), found)
+        return found, units
+
+    def _size(self, totals: Array | None) -> Array | None:
+        return namespace(totals).sqrt(totals) if self.total == "squares" else totals
+
+    def apply(self, block: Block, sizes: Sizes) -> Block:
+        """A block of whole rows or of columns, mapped, given the sizes of its rows."""
+        size, units = sizes
         factors = None
-        if totals is not None:
-            xp = namespace(totals)
-            size = xp.sqrt(totals) if self.total == "squares" else totals
-            empty = size == 0
-            factors = self.to / xp.where(empty, xp.full_like(size, self.to), size)
+        if size is not None:
+            xp = namespace(size)
+            factors = self.to / xp.where(size == 0, xp.full_like(size, self.to), size)
         if not is_sparse(block):
-            return self._finished(block, None if factors is None else factors[:, None])
+            across = [None if part is None else part[:, None] for part in (factors, units)]
+            return self._finished(block, *across)
         mapped = copy(block)
         if factors is not None:
             major = np.repeat(np.arange(block.indptr.size - 1), np.diff(block.indptr))
-            factors = factors[major if block.format == "csr" else block.indices]
-        mapped.data = self._finished(block.data, factors)
+            place = major if block.format == "csr" else block.indices
+            factors, units = factors[place], None if units is None else units[place]
+        mapped.data = self._finished(block.data, factors, units)
         return mapped
 
-    def _finished(self, values: Array, factors: Array | None) -> Array:
+    def _finished(self, values: Array, factors: Array | None, units: Array | None) -> Array:
         out = _floats(values)
         xp = namespace(out)
-        if factors is not None:
-            out = out * xp.astype(factors, out.dtype, copy=False)
+        if self.total == "sum":  # of negative counts the sum may be negative, and flip all signs
+            self._refuse_below(0, out, "scale")
+        for factor in (units, factors):
+            if factor is not None:
+                out = out * xp.astype(factor, out.dtype, copy=False)
         if not self.then:
             return out
         # A NaN made here would pass for a missing value, and be filled silently.
-        if bool(xp.any(below := out < LEAST[self.then])):
-            value = f"{float(out[below][0]):.4g}, which is below {LEAST[self.then]}"
-            words = f"cannot take {self.then} of {value}; choose another map, or drop such values."
-            raise ValueError(f"`map`={self!r} {words}")
+        self._refuse_below(LEAST[self.then], out, f"take {self.then} of")
         return getattr(xp, self.then)(out)
+
+    def _refuse_below(self, least: int, values: Array, what: str) -> None:
+        if bool(namespace(values).any(below := values < least)):
+            words = f"cannot {what} {float(values[below][0]):.4g}, which is below {least}"
+            raise ValueError(f"`map`={self!r} {words}; choose another map, or drop such values.")
 
     def __repr__(self) -> str:
         return f"maps.{self.name}"

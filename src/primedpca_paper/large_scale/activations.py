@@ -37,6 +37,8 @@ class Network:
         Fraction of the rows for the cheaper refining.
     seeds : tuple of int
         Seeds of the training runs.
+    evaluations : int
+        Number of evaluations of each; every one takes a pass over all images.
     """
 
     blocks: int
@@ -46,11 +48,12 @@ class Network:
     batch_size: int
     share: float
     seeds: tuple[int, ...]
+    evaluations: int
 
 
 #: All training images, d = 1,048,576; steps, batch and share of the paper.
-FULL = Network(16, 64, 50_000, 600, 1024, 0.1, (0, 1, 2))
-QUICK = Network(2, 4, 128, 20, 32, 0.5, (0,))
+FULL = Network(16, 64, 50_000, 600, 1024, 0.1, (0, 1, 2), 16)
+QUICK = Network(2, 4, 128, 20, 32, 0.5, (0,), 20)
 
 
 def run_activations(
@@ -97,6 +100,7 @@ def run_activations(
         batch_size=size.batch_size,
         share=size.share,
         seed=size.seeds,
+        n_evaluations=size.evaluations,
         device=device,
         resume=resume,
         progress=progress,

@@ -273,8 +273,9 @@ def _finish(vectors: Array) -> None:
 
 def held_on(source: DataSource, device: Any) -> DataSource:
     """``source`` copied to ``device`` whole, block by block if it is not in memory."""
-    there = device is None or str(device) == str(source.device or "cpu")
-    if there or source.traits.array is not None:
+    if source.device is not None and str(source.device).split(":")[0] == str(device).split(":")[0]:
+        return source  # "cuda" is the card that the source chose; a copy of it all might not fit
+    if device is None or str(device) == "cpu" or source.traits.array is not None:
         return on_device(source, device)
     if source.axis == 1:
         raise ValueError(f"`device`={device!r} takes data read in rows, not {source!r}.")

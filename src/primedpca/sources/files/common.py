@@ -423,9 +423,9 @@ class CompressedFile(FileSource):
         block = (sp.csr_array if self.axis == 0 else sp.csc_array)(tuple(lengths), dtype=self.dtype)
         # Set, not passed in: the constructor would look for a narrower type and copy.
         block.data, block.indices = self._stored("data", a, b), self._stored("indices", a, b)
-        narrow = np.int32 if b - a < 2**31 else np.int64
-        block.indptr = (self._indptr[start : stop + 1] - a).astype(narrow)
         across = self.shape[1 - self.axis]
+        narrow = sparse.index_dtype(max(b - a, across))
+        block.indptr = (self._indptr[start : stop + 1] - a).astype(narrow)
         with reading(self.path, what):
             if block.indices.dtype.kind not in "iu":
                 raise ValueError("its `indices` are not integers")

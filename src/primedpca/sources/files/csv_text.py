@@ -61,8 +61,8 @@ class CSVSource(table_columns.TableRows):
         Decimal sign, by default a point, and separator of groups of digits, by default none.
     strip : str or sequence of str, optional
         Texts to remove before and after numbers: a currency, ``"%"``, a unit.
-    na_values : str or sequence of str, optional
-        More texts that stand for a missing value.
+    na_values : str, number, or sequence of them, optional
+        More texts and numbers that stand for a missing value; ``-999`` also stands for ``-999.0``.
     encoding : str, optional
         Such as ``"cp1252"``; by default UTF-8, or what the byte order mark says.
     comment : str, optional
@@ -105,6 +105,7 @@ class CSVSource(table_columns.TableRows):
             delimiter = "\t" if self.path.lower().endswith((".tsv", ".tsv.gz")) else ","
         if len(delimiter) != 1:
             raise ValueError(f"`delimiter`={delimiter!r} must be one character, such as ';'.")
+        header = table_columns.check_header(header)
         self._delimiter, self._stamp = delimiter, common.stamp_of(self.path)
         self._notation = Notation.of(decimal, thousands, strip, na_values)
         self.dtype, self._first = np.dtype(np.float64), None
@@ -408,7 +409,9 @@ class CSVSource(table_columns.TableRows):
 
     def _block(self, table: Any, where: str) -> Block:
         columns = self._columns
-        return table_columns.as_block(table, columns, len(columns.names), self.dtype, where)
+        block = table_columns.as_block(table, columns, len(columns.names), self.dtype, where)
+        boolean = [kind == need("pyarrow", "CSV").bool_() for kind in columns.types]
+        return base.read_only(self._notation.without_absent(block, boolean))
 
     def _table(self, i: int, names: tuple[str, ...]) -> Any:
         (begin, length), where = self._pieces[i], self._place(i)

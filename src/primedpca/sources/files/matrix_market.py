@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from primedpca.protocols import DataSource
 from primedpca.sources.files.common import Lines, check_matrix, reading, unpacked, whole_lines
 from primedpca.sources.memory.dense import DenseSource
-from primedpca.sources.memory.sparse import SparseSource
+from primedpca.sources.memory.sparse import SparseSource, index_dtype
 
 PIECE_BYTES = 2**19
 LINE_BYTES = 2**20
@@ -160,7 +160,7 @@ def _parsed(piece: bytes, head: Header, before: int) -> list[np.ndarray]:
         if wrong.size:
             what = f"an index {found[j][wrong[0]]}, not in 1..{side}"
             raise ValueError(f"line {_line(piece, before, wrong[0])} has {what}")
-        found[j] = (found[j] - 1).astype(np.int32 if side < 2**31 else np.int64)
+        found[j] = (found[j] - 1).astype(index_dtype(side))
     if head.coordinates and head.symmetry != "general":  # others would count twice
         (row, column), strict = found[:2], head.symmetry != "symmetric"
         wrong = np.flatnonzero(row <= column if strict else row < column)

@@ -6,10 +6,12 @@ names the option with which it would be one.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from typing import Any
+
+import numpy as np
 
 from primedpca.sources.files.common import need
 
@@ -30,7 +32,7 @@ BLANKS = " \u00a0\u202f\u2009"
 LOOKED_AT = 2000  # entries of a column in which a notation is looked for
 DATE = re.compile(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}([T ].*)?|\d{1,2}[ -][A-Za-z]{3,9}[ -]\d{2,4}")
 TIME = re.compile(r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?( ?[AaPp][Mm])?")
-AFFIX = re.compile(r"([^\d.,+()'<>≤≥~\s−-]{1,6})")
+AFFIX = re.compile(r"[^\d.,+()'<>≤≥~\s−-]{1,6}")
 CURRENCIES = {"USD", "EUR", "GBP", "CHF", "JPY", "CNY", "INR", "CAD", "AUD", "SEK", "kr", "Rs", "R"}
 YES_NO = {"yes", "no", "y", "n", "t", "f", "ja", "nein", "oui", "non", "on", "off", "true", "false"}
 
@@ -52,12 +54,15 @@ class Notation:
         Texts to remove before or after a number, such as ``"$"``, ``"%"`` or ``"kg"``.
     na_values : tuple of str
         Texts that stand for a missing value, besides :data:`ABSENT`.
+    na_numbers : tuple of float
+        Those of them that are numbers: ``-999`` also stands for ``-999.0`` and ``-9.99e2``.
     """
 
     decimal: str = "."
     thousands: str | None = None
     strip: tuple[str, ...] = ()
     na_values: tuple[str, ...] = ()
+    na_numbers: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, decimal: Any, thousands: Any, strip: Any, na_values: Any) -> "Notation":
@@ -71,11 +76,44 @@ class Notation:
             other = "," if thousands == "." else "."
             words = f"`thousands` and `decimal` are both {thousands!r}. Pass `decimal`={other!r}."
             raise ValueError(words)
-        strip, absent = texts_of(strip, "strip"), texts_of(na_values, "na_values")
+        strip, marks = texts_of(strip, "strip"), marks_of(na_values, "na_values")
         for text in strip:
             if not text.strip() or re.search(r"[\d()+-]", text):
                 raise ValueError(f"`strip` has {text!r}; digits, signs and brackets stay.")
-        return cls(decimal, thousands, tuple(text.strip() for text in strip), tuple(absent))
+        plain = cls(decimal, thousands, tuple(text.strip() for text in strip))
+        absent = tuple(str(mark) for mark in marks)
+        return replace(plain, na_values=absent, na_numbers=plain._numbers_in(marks))
+
+    def _numbers_in(self, marks: list[Any]) -> tuple[float, ...]:
+        """The values among marks for missing values that are numbers, or texts of numbers."""
+        found = list[float]()
+        for mark in marks:
+            if isinstance(mark, str):
+                if all(_right([mark.strip()], self)):
+                    found += self._floats(mark)
+            elif not isinstance(mark, (bool, np.bool_)):
+                # numpy.float32(0.1) prints as 0.1, which is another number in float64.
+                found += [float(mark), float(str(mark))]
+        return tuple(dict.fromkeys(found))
+
+    def _floats(self, text: str) -> list[float]:
+        if self.is_plain:
+            return [float(text)]
+        arrow = need("pyarrow", "CSV")
+        return [x for x in self.numbers(arrow.array([text]))[0].to_pylist() if x is not None]
+
+    def without_absent(self, values: np.ndarray, boolean: Sequence[bool]) -> np.ndarray:
+        """Return the numbers of a table, with NaN for those that stand for a missing value.
+
+        Columns that are ``boolean`` hold true and false, which are not the numbers 1 and 0.
+        """
+        if not self.na_numbers:
+            return values
+        absent = np.isin(values, self.na_numbers)
+        absent[:, np.asarray(boolean, bool)] = False
+        values = values.copy(order="K")
+        values[absent] = np.nan
+        return values
 
     @property
     def is_plain(self) -> bool:
@@ -136,10 +174,19 @@ class Notation:
 
 def texts_of(given: Any, argument: str) -> list[str]:
     """One text or several, as a list; numbers are taken as they are written."""
-    found = [given] if isinstance(given, (str, int, float)) else list(given or ())
-    if not all(isinstance(text, (str, int, float)) for text in found):
-        raise TypeError(f"`{argument}`={given!r} must be a text or several.")
-    return [str(text) for text in found]
+    return [str(mark) for mark in marks_of(given, argument)]
+
+
+def marks_of(given: Any, argument: str) -> list[Any]:
+    """One text or number or several, of Python or NumPy, as a list."""
+    if isinstance(given, np.ndarray):
+        given = given.ravel()  # one without dimensions cannot be iterated over
+    several = isinstance(given, Iterable) and not isinstance(given, (str, bytes))
+    found = [] if given is None else list(given) if several else [given]
+    known = (str, int, float, np.integer, np.floating, np.bool_)
+    if not all(isinstance(mark, known) for mark in found):
+        raise TypeError(f"`{argument}`={given!r} must be a text or number, or several.")
+    return found
 
 
 def reads_as_number(text: str) -> bool:

@@ -114,7 +114,7 @@ def raw_source(
     dtype: Any,
     offset: int = 0,
     order: str = "C",
-    exact: bool = False,
+    exact: bool = True,
 ) -> RawFileSource:
     """Source of a file of numbers without a header.
 
@@ -128,8 +128,8 @@ def raw_source(
         Bytes before the first number.
     order : {"C", "F"}, default="C"
         Rows one after another, or columns.
-    exact : bool, default=False
-        Refuse a file with more bytes after the last number.
+    exact : bool, default=True
+        Refuse a file with more bytes after the last number: the shape or type may be wrong.
     """
     name, kind = os.fspath(path), np.dtype(dtype)
     try:
@@ -144,9 +144,12 @@ def raw_source(
     stamp, size = stamp_of(name), kind.itemsize
     end = offset + n * d * size
     if stamp.size < end or (exact and stamp.size != end):
+        why = "it is truncated, or the shape, type or offset is wrong."
+        if stamp.size > end:
+            why = "the shape, type or offset is wrong, or pass `exact`=False to ignore the rest."
         raise ValueError(
             f"{name} has {stamp.size} bytes, but {n} x {d} numbers of {kind} from byte {offset} "
-            f"on end at byte {end}: it is truncated, or the shape, type or offset is wrong."
+            f"on end at byte {end}: {why}"
         )
     strides = (d * size, size) if order == "C" else (size, n * size)
     return RawFileSource(name, (n, d), kind, strides, offset, stamp)
@@ -190,7 +193,7 @@ def npy_source(path: str | os.PathLike[str]) -> RawFileSource:
     name = os.fspath(path)
     with open_regular(name) as file:
         shape, order, dtype, offset = read_header(file, name)
-    return raw_source(name, shape=shape, dtype=dtype, offset=offset, order=order, exact=True)
+    return raw_source(name, shape=shape, dtype=dtype, offset=offset, order=order)
 
 
 # -- archives ---------------------------------------------------------------------------------
@@ -225,7 +228,8 @@ def npz_source(
         head, begin = _located(archive, info, label, verify and stored)
     shape = common.check_matrix(label, head.shape, head.dtype)
     if stored:
-        whole = raw_source(name, shape=shape, dtype=head.dtype, offset=begin, order=head.order)
+        kind, order = head.dtype, head.order
+        whole = raw_source(name, shape=shape, dtype=kind, offset=begin, order=order, exact=False)
         stamp.check(name, "opening")
         return whole
     streamed = CompressedMember(name, info.filename, shape, head, stamp)

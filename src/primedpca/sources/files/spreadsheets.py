@@ -91,6 +91,7 @@ class SheetSource(table_columns.TableRows):
         skip_rows: int | None = None,
     ) -> None:
         self.path = os.fspath(path)
+        header = table_columns.check_header(header)
         self._notation = Notation.of(decimal, thousands, strip, na_values)
         self._stamp = common.stamp_of(self.path)
         rows = self._rows(sheet)[table_columns.check_skip_rows(skip_rows) :]
@@ -181,7 +182,8 @@ class SheetSource(table_columns.TableRows):
         values = [
             part.cast(arrow.float64()).to_numpy(zero_copy_only=False) for part in parts.values()
         ]
-        array = np.stack(values, axis=1)
+        boolean = [table.column(name).type == arrow.bool_() for name in parts]
+        array = self._notation.without_absent(np.stack(values, axis=1), boolean)
         empty = np.isnan(array).all(axis=0)
         if drop and empty.any() and not empty.all():
             names = np.array(self.column_names, dtype=object)

@@ -181,6 +181,13 @@ def _counts(entries: Iterable[Any]) -> bool:
     return len(found) > 1 and found == list(range(found[0], found[0] + len(found)))
 
 
+def check_header(given: Any) -> bool | None:
+    """Return whether the first line holds column names, or None for unknown."""
+    if given is not None and not isinstance(given, (bool, np.bool_)):
+        raise ValueError(f"`header`={given!r} must be True or False.")
+    return None if given is None else bool(given)
+
+
 def check_skip_rows(given: Any) -> int:
     """Return the number of lines before a table."""
     if given is not None and (not isinstance(given, int) or given < 0):

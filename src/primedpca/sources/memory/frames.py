@@ -21,7 +21,6 @@ NOT_NUMBERS = {
     "Time": "times of day",
     "Duration": "durations",
     "List": "lists",
-    "Unknown": "no values",
 }
 
 
@@ -34,6 +33,13 @@ def is_frame(x: Any) -> bool:
             "that exceed the memory X.sink_parquet('x.parquet') and then the path 'x.parquet'."
         )
     return library in ("pandas", "polars", "pyarrow", "modin", "cudf") and hasattr(x, "columns")
+
+
+def as_table(x: Any) -> Any:
+    """Return a record batch of pyarrow as a table, which narwhals reads; other data unchanged."""
+    if type(x).__name__ != "RecordBatch" or not is_frame(x):
+        return x
+    return needed("pyarrow", "Reading data frames", "frames").Table.from_batches([x])
 
 
 def frame_source(
@@ -63,6 +69,7 @@ def frame_source(
     numeric_only : bool, default=False
         Whether to leave out columns that are not numbers, with a warning that lists them.
     """
+    x = as_table(x)
     others = {"row_names": id_column, "labels": label_column}
     beside = {kind: _column(x, name) for kind, name in others.items() if name is not None}
     if columns is not None or exclude is not None or beside:
@@ -109,12 +116,21 @@ def _column(x: Any, name: Any) -> np.ndarray:
 def not_numbers(x: Any) -> dict[Any, str]:
     """Columns that do not hold numbers, and what they hold."""
     nw = needed("narwhals.stable.v2", "Reading data frames", "frames")
-    kinds = nw.from_native(x, eager_only=True).schema.items()
+    frame = nw.from_native(x, eager_only=True)
     return {
-        name: NOT_NUMBERS.get(type(kind).__name__, str(kind))
-        for name, kind in kinds
+        name: NOT_NUMBERS.get(type(kind).__name__) or _type_of(frame.get_column(name), kind)
+        for name, kind in frame.schema.items()
         if not (kind.is_numeric() or kind == nw.Boolean)
     }
+
+
+def _type_of(column: Any, kind: Any) -> str:
+    """Name of a column's type: of a type that narwhals does not know, its library's name."""
+    if type(kind).__name__ != "Unknown":
+        return str(kind)
+    native = column.to_native()
+    own = str(native.type if hasattr(native, "type") else native.dtype)
+    return "no values" if own.lower().startswith("null") else own
 
 
 def column_names(x: Any) -> list[Any]:

@@ -101,6 +101,11 @@ def cut_by_entries(indptr: np.ndarray, across: int) -> tuple[tuple[int, int], ..
     return tuple((int(a), int(b)) for a, b in pairwise(edges))
 
 
+def index_dtype(most: int) -> type:
+    """Return the narrowest dtype of indices and offsets up to ``most``."""
+    return np.int32 if most < 2**31 else np.int64
+
+
 def check_indptr(indptr: np.ndarray, length: int, stored: int) -> None:
     """Refuse an ``indptr`` of ``length`` rows that does not ascend from 0 to the stored entries."""
     if indptr.size != length + 1 or indptr[0] != 0 or (np.diff(indptr) < 0).any():

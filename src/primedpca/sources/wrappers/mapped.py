@@ -9,7 +9,7 @@ from primedpca._core.arrays import dtype_name, is_sparse, namespace, to_numpy, w
 from primedpca.protocols import Block
 from primedpca.sources import base, maps
 from primedpca.sources.base import Batches, MemorySource, View, library_of, read_only
-from primedpca.sources.maps import RowMap
+from primedpca.sources.maps import RowMap, Sizes
 from primedpca.sources.memory.dense import DenseSource
 from primedpca.sources.memory.sparse import SparseSource
 
@@ -49,9 +49,12 @@ class Mapped(View):
         tried = self._try()
         self.dtype, self.library = tried.dtype, library_of(tried)
         self.shape = (source.shape[0], source.shape[1] if source.axis == 1 else tried.shape[1])
-        self._totals: Any = None  # of whole rows where blocks are columns, by one pass
+        self._sizes: Sizes = None, None  # of whole rows where blocks are columns, by one pass
         if source.axis == 1 and isinstance(function, RowMap) and function.total != "none":
-            self._totals = sum(function.totals(block) for _, block in source.scan())
+            self._sizes = function.sizes(self._totals, dtype_name(self.dtype))
+
+    def _totals(self, unit: float) -> Any:
+        return sum(self.function.totals(block, unit) for _, block in self.source.scan())
 
     def _try(self) -> Block:
         """Apply the function to a few rows, twice, and to the first row alone."""
@@ -111,7 +114,7 @@ class Mapped(View):
     def _whole(self, block: Block) -> Block:
         if self.axis == 0:
             return self._applied(block)
-        return read_only(self.function.apply(block, self._totals))
+        return read_only(self.function.apply(block, self._sizes))
 
     def rows(self, index: np.ndarray) -> Block:
         """Rows by number, mapped."""

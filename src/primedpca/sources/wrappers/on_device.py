@@ -235,7 +235,7 @@ class OnDevice(View):
         # Without the last block if not all fit: there must be room for those that pass through.
         count = len(self.blocks)
         self._most = count if self._all else int(count * min(1.0, room / max(size, 1)))
-        self.cache_bytes = int(size * min(1.0, self._most / count))
+        self.cache_bytes = int(size * (self._most / count))
         self.read_rate = math.inf if self._all else traits.read_rate
         if not self._all and traits.in_memory:
             self.read_rate = TRANSFER / 2  # of each of the two workers that plans are made for
