@@ -3,6 +3,7 @@
 import copy
 import os
 import pickle
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -293,9 +294,12 @@ def test_changed_parameters_are_refused():
 
 def test_numbers_near_the_ends_of_the_range():
     X = problem("steep", n=60, d=8)
-    for size in (1e-200, 1e150):
-        model = streamed(PrimedPCA(2, priming=FrequentDirections(4)), X * size, 7)
-        reference = streamed(PrimedPCA(2, priming=FrequentDirections(4)), X, 7)
+    reference = streamed(PrimedPCA(2, priming=FrequentDirections(4)), X, 7)
+    for size in (1e-200, 1e-150, 1e150):
+        # Squares of 1e-200 are zero in float64; the components are not lost.
+        tiny = size < 1e-160
+        with pytest.warns(RuntimeWarning, match="below the range") if tiny else nullcontext():
+            model = streamed(PrimedPCA(2, priming=FrequentDirections(4)), X * size, 7)
         np.testing.assert_allclose(model.components_, reference.components_, atol=1e-12)
         np.testing.assert_allclose(model.mean_, X.mean(axis=0) * size, rtol=1e-9)
 
