@@ -4,6 +4,7 @@
     python tests/checked_fuzz.py --seed 123            # one of them, in words
     python tests/checked_fuzz.py --explicit            # with an explicit matrix, factorised
     python tests/checked_fuzz.py --given               # of components that were given
+    python tests/checked_fuzz.py --given --explicit    # the same with an explicit matrix
 
 Every problem is made from its seed: float32 data of a hard spectrum, a start that may miss the top
 component, and an arithmetic that may be wrong on purpose.  All looks are compared, also those
@@ -32,6 +33,7 @@ from extended_problems import Cut
 
 from primedpca._certify import checked, explicit, given
 from primedpca._operator.operator import Centred
+from primedpca._solve.audit import _compared as compared
 from primedpca._solve.driver import Stage, follow
 from primedpca.priming import BlockKrylov, block_krylov
 from primedpca.priming.block_krylov import looked
@@ -450,6 +452,56 @@ def examine_given(p: Problem, rng: Any, number: int = 0) -> Result:
     return found
 
 
+def check_given_matrix(seed: int) -> Result:
+    """Compare the certificate of given components that a factorised matrix proves."""
+    p, rng = problem(seed, times=2), np.random.default_rng((seed, 81))
+    p.k = min(p.k if isinstance(p.k, int) else 3, 8)
+    p.tol = float(rng.choice([1.4, 0.1, 1e-2, 3e-3, 3e-4]))
+    p.X = p.X.toarray() if sp.issparse(p.X) else p.X
+    p.liar = p.liar.toarray() if sp.issparse(p.liar) else p.liar
+    right = p.X.shape[1] <= p.X.shape[0]
+    p.cuts = None if right else p.cuts
+    if rng.random() < 0.2:
+        p.X, p.liar = p.X.astype("f8"), None if p.liar is None else p.liar.astype("f8")
+    p.priming = BlockKrylov(8, side="right" if right else "left", explicit=True)
+    faults = [
+        mock.patch.object(block_krylov, "multiplied", _coarse(rng)),
+        mock.patch.object(explicit, "multiplied", _coarse(rng)),
+        mock.patch.object(explicit, "factorised", _wrong(rng)),
+    ]
+    with ExitStack() as stack:
+        for fault in faults:
+            if rng.random() < 0.2:
+                stack.enter_context(fault)
+        return examine_given_matrix(p, rng, seed)
+
+
+def examine_given_matrix(p: Problem, rng: Any, number: int = 0) -> Result:
+    """Compare what a factorised matrix proves of given components, if it proves anything."""
+    values, vectors = _truth(p.dense())
+    way, made = given_components(p, rng, vectors)
+    found = Result(number, f"{way} {p.kind}")
+    data = Centred(p.source(p.X), **p.preparation)
+    wide = data.in_float64()
+    columns = np.ascontiguousarray(made.T.astype(np.float64))
+    columns /= np.linalg.norm(columns, axis=0)
+    options = (p.priming, p.k, p.failure, p.seed, p.tol, columns)
+    certifier = explicit.GivenMatrixCertifier(data, wide, *options)
+    if p.liar is not None:
+        other = Centred(p.source(p.liar), **p.preparation).in_float64()
+        certifier.operator.wide = Liar(wide, other)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        proof = certifier.audit(columns)
+    if proof is not None:
+        found.looks, found.met = 1, bool(proof.certificate.met(max(p.tol, 1e-2)).all())
+        components = np.asarray(proof.find().components, dtype=np.float64)
+        _claims(proof.certificate, components, wide, values, vectors, found)
+        audited = compared(columns, components.T, proof.certificate, None)[0]
+        _claims(audited, columns.T, wide, values, vectors, found)
+    return found
+
+
 def _compare(p: Problem, certifier: Any, snapshot: Any, proof: Any, rows: Any, found: Any) -> None:
     """Compare all that one look claims."""
     found.looks += 1
@@ -511,7 +563,11 @@ def _angle(start, stop, bound, components, values, vectors, found) -> None:
     along = components @ vectors.T
     outside = np.delete(along, np.s_[start:stop], axis=1)
     sine = float(np.linalg.norm(outside, ord=2)) / float(np.linalg.norm(components, ord=-2))
-    angle = math.asin(min(sine, 1.0)) if sine < 0.99 else math.pi / 2
+    if sine < 0.99:
+        angle = math.asin(sine)
+    else:  # where the arcsine loses digits
+        inside = float(np.linalg.norm(along[:, start:stop], ord=-2))
+        angle = math.acos(min(1.0, inside / float(np.linalg.norm(components, ord=2))))
     words = f"span {start}..{stop - 1} is {angle:.3g} off, bound {bound:.3g}"
     found.claim(angle > bound * (1 + 1e-9) + SLIP / gap + 2.0**-50, words)
 
@@ -582,7 +638,12 @@ def main() -> int:
     parser.add_argument("--explicit", action="store_true", help="with an explicit matrix")
     parser.add_argument("--given", action="store_true", help="components that were given")
     asked = parser.parse_args()
-    examiner = check_explicit if asked.explicit else check_given if asked.given else check
+    examiner = {
+        (False, False): check,
+        (True, False): check_explicit,
+        (False, True): check_given,
+        (True, True): check_given_matrix,
+    }[asked.explicit, asked.given]
     if asked.seed is not None:
         print(problem(asked.seed))
         results = [examiner(asked.seed)]

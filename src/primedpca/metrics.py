@@ -10,6 +10,8 @@ from primedpca._operator.scaling import in_unit_of_data
 
 __all__ = ["angles", "captured_variance", "longest_correct_streak", "subspace_error"]
 
+SLICE = 2**16  # entries that are compared at a time
+
 
 def angles(components: Any, reference: Any) -> np.ndarray:
     """Return the angle between each component and its reference, ignoring signs and lengths.
@@ -35,8 +37,14 @@ def angles(components: Any, reference: Any) -> np.ndarray:
 
 def angles_of_units(u: np.ndarray, v: np.ndarray) -> np.ndarray:
     """Return the angles between rows of length 1, as :func:`angles`."""
+    squares = np.zeros((2, u.shape[0]))
+    step = max(1, SLICE // u.shape[0])  # differences of long vectors would not fit into cache
+    for i in range(0, u.shape[1], step):
+        a, b = u[:, i : i + step], v[:, i : i + step]
+        for total, w in zip(squares, (a - b, a + b), strict=True):
+            total += np.einsum("ij,ij->i", w, w)
     # Kahan's formula: the arc cosine of a product would lose all angles below 1e-8.
-    less, more = (np.sqrt(np.einsum("ij,ij->i", w, w)) for w in (u - v, u + v))
+    less, more = np.sqrt(squares)
     return np.asarray(2 * np.arctan2(np.minimum(less, more), np.maximum(less, more)))
 
 

@@ -257,8 +257,8 @@ def test_given_components_are_compared_with_directions_alone(monkeypatch):
     problem, solve = PROBLEMS[0], audit_module.solve
     before = certify(problem.X, problem.components[:3], random_state=0)
 
-    def longer(*given):
-        found = solve(*given)
+    def longer(*given, **more):
+        found = solve(*given, **more)
         parts = found.decomposition
         parts = replace(parts, components=1.001 * parts.components)
         return replace(found, decomposition=parts)

@@ -9,11 +9,12 @@ import scipy.sparse as sp
 from scipy.linalg import subspace_angles
 
 from primedpca import certify
-from primedpca._certify import checks, given
+from primedpca._certify import checks, explicit, given
 from primedpca._operator.operator import Centred
 from primedpca._solve import audit
 from primedpca._solve.driver import Stage, follow
 from primedpca.metrics import angles
+from primedpca.priming import BlockKrylov
 from primedpca.result import Certificate, Cluster
 
 TOL = math.pi / 1024
@@ -34,7 +35,9 @@ def fits(monkeypatch):
     """The fits that audits make of their own."""
     made = []
     real = audit.solve
-    monkeypatch.setattr(audit, "solve", lambda *args: made.append(args) or real(*args))
+    monkeypatch.setattr(
+        audit, "solve", lambda *args, **more: made.append(args) or real(*args, **more)
+    )
     return made
 
 
@@ -95,7 +98,7 @@ def test_the_failure_probability_is_that_of_both_ways_together(counts, monkeypat
     left = []
     real = audit.solve
     monkeypatch.setattr(
-        audit, "solve", lambda data, plan, goal: left.append(goal) or real(data, plan, goal)
+        audit, "solve", lambda data, plan, goal, **more: left.append(goal) or real(data, plan, goal)
     )
     found = certify(X, truth[:10], random_state=0)
     assert left[0].failure_probability == pytest.approx(5e-7)
@@ -210,3 +213,77 @@ def test_no_span_is_said_to_be_farther_than_a_right_angle():
     found = certifier._compared(proven, refined, opened)
     assert found.angle_bounds.tolist() == [math.pi / 2] * 4
     assert found.clusters == [Cluster(0, 2, math.pi / 2), Cluster(2, 4, math.pi / 2)]
+
+
+# -- with an explicit matrix -----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def table():
+    """Dense rows whose covariance matrix is formed, and all their components in float64."""
+    rng = np.random.default_rng(4)
+    turn = np.linalg.qr(rng.normal(size=(600, 600)))[0]
+    X = ((rng.normal(size=(700, 600)) * np.arange(1.0, 601) ** -0.7) @ turn + 3).astype("f4")
+    return X, np.linalg.svd(X - X.mean(axis=0, dtype="f8"), full_matrices=False)[2]
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["tall", "wide"])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_a_factorisation_proves_right_components(table, fits, turned, dtype):
+    X = np.ascontiguousarray((table[0].T if turned else table[0]).astype(dtype))
+    truth = np.linalg.svd(X - X.mean(axis=0, dtype="f8"), full_matrices=False)[2]
+    found = certify(X, truth[:10], random_state=0)
+    assert not fits
+    assert found.met(TOL).all()
+    assert found.kind == "probabilistic"
+    assert 0 < found.failure_probability <= 1e-6
+    assert (angles(truth[:10], truth[:10]) <= found.angle_bounds).all()
+    variances = np.linalg.svd(X - X.mean(axis=0, dtype="f8"), compute_uv=False)[:10] ** 2
+    low, high = found.eigenvalue_bounds.T
+    assert ((low <= variances / (len(X) - 1)) & (variances / (len(X) - 1) <= high)).all()
+
+
+def test_components_in_another_order_need_no_fit_either(table, fits):
+    X, truth = table
+    found = certify(X, truth[[1, 0, 2, 3]], random_state=0)
+    assert not fits
+    assert (found.angle_bounds[:2] > 1.5).all()
+    assert found.met(TOL).tolist() == [False, False, True, True]
+
+
+@pytest.mark.parametrize("kept", [[0, 2, 3], [0, 1, 3]])
+def test_a_component_that_was_left_out_is_found(table, fits, kept):
+    X, truth = table
+    found = certify(X, truth[kept], random_state=0)
+    assert len(fits) == 1
+    right = [i == place for i, place in enumerate(kept)]
+    assert found.met(TOL).tolist() == right
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+def test_a_planted_miss_that_the_factorisation_does_not_show(table, monkeypatch, trusted):
+    """Of a matrix without the second component, only the random vectors show that it is wrong."""
+    X, truth = table
+    data = Centred(X)
+    columns, hidden, real = np.ascontiguousarray(truth[[0, 2, 3]].T), truth[1], explicit.factorised
+    options = (BlockKrylov(8, explicit=True), 3, 1e-6, 0, TOL, columns)
+    certifier = explicit.GivenMatrixCertifier(data, data.in_float64(), *options)
+
+    def blind(square, factor, sigma):
+        rest = square - np.outer(hidden, hidden @ square)
+        return real((rest - np.outer(rest @ hidden, hidden)).astype(square.dtype), factor, sigma)
+
+    monkeypatch.setattr(explicit, "factorised", blind)
+    monkeypatch.setattr(explicit.GivenMatrixCertifier, "_below", lambda self, state: 0.01)
+    if trusted:  # a factorisation that ends counts as a proof
+        monkeypatch.setattr(explicit, "tau", lambda s, failure: math.inf)
+    assert (certifier.audit(columns) is not None) == trusted
+
+
+# Only more problems of the same kinds wait for the integration tests.
+@pytest.mark.parametrize("count", [60, pytest.param(200, marks=pytest.mark.integration)])
+def test_no_claim_by_a_factorisation_is_false(count):
+    results = checked_fuzz.run(range(count), examiner=checked_fuzz.check_given_matrix)
+    assert not [line for result in results for line in result.violated]
+    assert sum(result.met for result in results) > 0.2 * count
+    assert not any(result.met for result in results if result.kind.startswith("lower"))

@@ -161,6 +161,12 @@ PARTS = {
         words=[*fuzz("checked_fuzz", 1000, 50_000_000), "--given"],
         quick=[*fuzz("checked_fuzz", 60, 50_000_000), "--given"],
     ),
+    "factorised": Part(
+        "Given components, by a factorisation",
+        "The same with a covariance or Gram matrix, and errors planted in it and in its factor.",
+        words=[*fuzz("checked_fuzz", 1000, 60_000_000), "--given", "--explicit"],
+        quick=[*fuzz("checked_fuzz", 60, 60_000_000), "--given", "--explicit"],
+    ),
     "planted": Part(
         "Planted faults",
         "Wrong signs, indices, gaps and rounding terms, planted by hand in a copy of the numerical "

@@ -9,6 +9,7 @@ spectrum, a Cholesky factorisation in the same arithmetic; see docs/certificates
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,15 +18,22 @@ from primedpca._certify.bounds import UNIT, Evidence, spectral_norm, upper
 from primedpca._certify.certifiers import Proof
 from primedpca._certify.checked import FEW, CheckedCertifier, Mapped
 from primedpca._certify.checks import Check, Findings, tau
+from primedpca._certify.given import Beside, Found
 from primedpca._certify.inertia import factorised, times_square
 from primedpca._core.arrays import is_numpy_array, to_numpy
-from primedpca._core.orthonormal import combine, multiplied, orthonormalise, small_eigh
+from primedpca._core.orthonormal import (
+    combine,
+    complete,
+    multiplied,
+    orthonormalise,
+    small_eigh,
+)
 from primedpca._operator.operator import Centred
 from primedpca.priming.block_krylov import KrylovState, looked
 from primedpca.protocols import Array
 from primedpca.result import Snapshot
 
-__all__ = ["ExplicitCertifier"]
+__all__ = ["ExplicitCertifier", "GivenMatrixCertifier"]
 
 #: Residual of a Ritz vector, in its Ritz value, from which it counts as settled.
 SETTLED = 1e-2
@@ -37,6 +45,12 @@ FLOOR = 1e-10
 ORDER = 256
 #: Part of the tolerance that must be within reach before the matrix is factorised.
 NEAR = 0.8
+#: Columns, and the fewest and most steps, that estimate the largest variance beside components.
+WIDTH, LEAST, STEPS = 12, 3, 16
+#: Growth of that estimate in a step, in its distance from the last given component, at the end.
+CLOSE = 0.2
+#: Positions of ``sigma`` between the two, tried in this order.
+POSITIONS = (0.4, 0.8)
 
 
 class CheckedSquare:
@@ -70,7 +84,12 @@ class CheckedSquare:
         return self.wide.passes
 
     def covariance(self) -> Array:
-        """Return ``M^T M / n``, or ``M M^T / n`` on the left side, in the data's arithmetic."""
+        """Return ``M^T M / n``, or ``M M^T / n`` on the left side, in the data's arithmetic.
+
+        It is made once.
+        """
+        if self.square is not None:
+            return self.narrow(self.square)
         wide, check, xp = self.wide, self.check, self.like.xp
         right = check.side == "right"
         if wide.squares_at_once and right == (self.shape[1] <= self.shape[0]):
@@ -243,6 +262,61 @@ class ExplicitCertifier(CheckedCertifier):
         """Refine the leading Ritz vectors by a pass in float64, once."""
         self._tried = state.step
         return super()._refined(state, findings, evidence, k, share)
+
+
+class GivenMatrixCertifier(ExplicitCertifier):
+    """Certifier of given components, by the smaller matrix and one factorisation of it.
+
+    If the matrix without the given components is below their last variance, they are the leading
+    ones, and their residuals bound their errors.
+    """
+
+    def audit(self, vectors: Array) -> Proof | None:
+        """Return the proof of the Ritz vectors in the span of the components, or None.
+
+        Parameters
+        ----------
+        vectors : array of shape (d, k)
+            The components, in float64, which do not depend on the random vectors.
+        """
+        square, k = self.operator.covariance(), vectors.shape[1]
+        self._changes.append(0.0)
+        if not self.sound:
+            return None
+        start = vectors if self.priming.side == "right" else self.wide.forward(vectors)
+        state = self.priming.init(self.wide.like, k, self._seed)
+        state = state._replace(basis=(start,), turn=np.eye(k), square=square)
+        state = _leading(state, k, self.operator.square, self.wide)
+        last, low = float(state.variances[-1]), self._below(state)
+        # The angles that could be proven in the middle of the gap, in first order.
+        ahead = NEAR * self.tol * (state.variances - (low + last) / 2)
+        if low >= last or bool((np.linalg.norm(state.residual, axis=0) > ahead).any()):
+            return None
+        for position in POSITIONS:
+            found = self._factorise(state, k, low + position * (last - low))
+            if found < last:
+                self._ceiling, self._restarted = np.append(np.full(k, np.inf), found), True
+                proof = self._prove(state, k, False, True)
+                # These bounds are of a basis that a fit which follows does not have.
+                self._best, self._at, self._ceiling = math.inf, 0, np.zeros(0)
+                return proof
+        return None
+
+    def _below(self, given: KrylovState) -> float:
+        """Estimate the largest eigenvalue beside the given components by a few steps on a block."""
+        k, block = given.variances.size, self.operator.narrow(given.basis[0])
+        like = replace(self.operator.like, n_features=block.shape[0])
+        width = min(WIDTH, like.n_features - k)
+        newest = complete(block, like, k + width, (self._seed, 12, 1))[:, k:]
+        state = given._replace(basis=(block,), newest=newest, coupling=np.zeros((width, 0)), step=1)
+        priming = Beside(block_size=width, side=self.priming.side, explicit=True)
+        last, found = float(given.variances[-1]), 0.0
+        while state.step <= STEPS and state.newest.shape[1]:
+            state, before = priming.step(state, self.operator), found
+            found = float(Found.beside(state, k).values[0])
+            if state.step > LEAST and found - before < CLOSE * (last - found):
+                break
+        return found
 
 
 def _leading(state: KrylovState, j: int, square: Array, wide: Centred) -> KrylovState:

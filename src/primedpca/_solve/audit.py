@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from primedpca._certify.certifiers import ProbeCertifier, Proof
+from primedpca._certify.explicit import GivenMatrixCertifier
 from primedpca._certify.given import GivenCertifier
 from primedpca._core.arrays import as_real, to_numpy
 from primedpca._core.orthonormal import complete
@@ -43,11 +44,12 @@ def certify(
     """Audit components from this library or any other: prove a bound on the error of each.
 
     Where a full decomposition would take long, one pass multiplies the components, and narrow
-    blocks look for what they leave out; that takes about as long as a fit without a certificate.
-    If they turn out to be inaccurate, in another order or wrong, the data are decomposed anew and
-    the components are compared with the result.  If a computed vector ``u`` is proven within an
-    angle ``a`` of the true component, a given component at an angle ``b`` from ``u`` is within
-    ``a + b`` of it.
+    blocks look for what they leave out; or one pass makes the smaller of the covariance and the
+    Gram matrix, and a factorisation shows that it has no other component as large as the last.
+    Either takes about as long as a fit without a certificate.  If they turn out to be inaccurate,
+    in another order or wrong, the data are decomposed anew and the components are compared with
+    the result.  If a computed vector ``u`` is proven within an angle ``a`` of the true component,
+    a given component at an angle ``b`` from ``u`` is within ``a + b`` of it.
 
     Parameters
     ----------
@@ -110,18 +112,26 @@ def certify(
     exact = plan.priming.traits.certifier == "exact" or plan.priming.explicit
     if k > min(data.shape) or (failure_probability == 0 and not exact):
         return audit(wide, vectors, tol, failure_probability, seed, max_passes)
+    matrix = None
     goal = Goal(
         tol=DEFAULT.tol if tol is None else tol,
         max_passes=max_passes,
         failure_probability=failure_probability,
         seed=seed,
     )
-    if not exact and may_check(data, goal):
+    if exact and plan.priming.traits.certifier != "exact" and may_check(data, goal):
+        options = (failure_probability, seed, PART * goal.tol, vectors)
+        matrix = GivenMatrixCertifier(data, wide, plan.priming, k, *options)
+        proof = matrix.audit(vectors)
+        if proof is not None and proof.certificate.met(PART * goal.tol).all():
+            known = wide.like.asarray(proof.find().components).T
+            return _compared(vectors, known, proof.certificate, tol)[0]
+    elif not exact and may_check(data, goal):
         quick = _beside(data, wide, (vectors, own), plan.priming.side, goal)
         if quick.certificate is not None:
             return quick.certificate
         goal = goal._replace(failure_probability=failure_probability - quick.spent)
-    found = solve(data, plan, goal._replace(tol=PART * goal.tol))
+    found = solve(data, plan, goal._replace(tol=PART * goal.tol), begun=matrix)
     assert found.certificate is not None
     known = wide.like.asarray(found.decomposition.components).T
     return _compared(vectors, known, found.certificate, tol)[0]
@@ -246,7 +256,7 @@ def _compared(
     between ``V`` and ``E``.  It therefore has negligible variance if all of ``V`` is right, and
     nothing is known about it if one vector of ``V`` is wrong.
     """
-    rows, others = (np.ascontiguousarray(to_numpy(columns).T) for columns in (vectors, known))
+    rows, others = (to_numpy(columns).T for columns in (vectors, known))
     others = others / np.sqrt(np.einsum("ij,ij->i", others, others))[:, None]
     apart = angles_of_units(rows, others) + _slip(vectors.shape[0], 1)
     turned = np.minimum(certificate.angle_bounds + apart, np.pi / 2)

@@ -201,17 +201,19 @@ def solve(
     *,
     start: Array | None = None,
     progress: Listener = silent,
+    begun: ExplicitCertifier | None = None,
 ) -> Solution:
     """Find the components that the plan asks for and, if ``goal.proven``, prove their accuracy.
 
     Block Krylov, and a full decomposition where that saves time, run in the arithmetic of the
     data, and a few float64 columns check them.  Other full decompositions and Frequent Directions
     run in float64, and so does block Krylov after any other priming, or where float32 is too
-    coarse for ``goal.tol``.
+    coarse for ``goal.tol``.  ``begun`` is a certifier of the planned priming that has a matrix.
     """
     fit = _Fit(data if plan.room is None else data.view(room=plan.room), plan, goal, progress)
     with one_blas_thread, given_back():
-        step = follow(fit.first(start), fit.stop, fit.row)
+        first = fit.first(start) if begun is None else fit.on_matrix(plan.priming, begun)
+        step = follow(first, fit.stop, fit.row)
         while (stage := fit.next(step)) is not None:
             step = follow(stage, fit.stop, fit.row)
         return fit.solution(step)
@@ -315,6 +317,11 @@ class _Fit:
         most = ENDLESS if explicit else goal.max_passes
         costs = self._costs(priming, True)
         return Stage(priming, plan.n_directions, most, goal.seed, certifier, start, costs=costs)
+
+    def on_matrix(self, priming: BlockKrylov, certifier: ExplicitCertifier) -> Stage:
+        """Block Krylov with the matrix that a certifier has already."""
+        seed, costs = self.goal.seed, self._costs(priming, True)
+        return Stage(priming, self.plan.n_directions, ENDLESS, seed, certifier, costs=costs)
 
     def _krylov(
         self,
