@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from primedpca._core.parameters import DEFAULTS, check_options, is_proven, is_whole
+from primedpca._core.process import one_blas_thread
 from primedpca._core.units import as_bytes
 from primedpca._core.wording import memory_words
 from primedpca._operator.operator import Centred
@@ -27,6 +28,11 @@ __all__ = ["all_for_mle", "likeliest_dimension", "make_plan", "plan"]
 
 SHARES_EXACT_TO = 2048  # up to this order, a fractional `n_components` uses a full decomposition
 SHARES_BLOCK = 32  # columns of a block for a fractional `n_components`
+SAMPLED, SAMPLED_ENTRIES = 50, 2**23  # rows of a sample besides 4 k, and its entries
+#: Part by which variances of a sample fall from the k-th to the 2k-th: of usual data, and at most
+#: where an explicit matrix takes over; how the steps depend on it, and their largest factor, by
+#: the sets of benchmarks/panel.py.
+USUAL, FALLING, SLOWER, SLOWEST = 0.4, 0.3, 0.6, 1.8
 NAMES = {kind: name for name, kind in REGISTRY.items()}
 
 
@@ -43,7 +49,8 @@ def plan(
     ----------
     X : data of shape (n, d)
         Anything that :func:`primedpca.as_source` reads.  Nothing is read except one block of data
-        on disk, to measure the reading speed.
+        on disk, to measure the reading speed, and some rows of data in memory, to see whether
+        their spectrum is flat.
     n_components : int, float, "mle" or None, default=None
         Number of components, fraction of the variance, or rule, as in the estimator.
     sample_weight : array of shape (n,) or None, default=None
@@ -57,8 +64,9 @@ def plan(
     Plan
         Its ``str`` is a sentence, which for data on disk includes the estimated reading time.
         ``ways`` lists the algorithms that were compared, each with its passes, flops, bytes,
-        memory and seconds.  The first is the cheapest on two workers: the choice, and so the
-        result, does not depend on the number of workers.  The seconds do.
+        memory and seconds.  The first is the one that a fit takes, the cheapest on two workers
+        for usual spectra: the choice, and so the result, depends neither on the number of workers
+        nor on a sample of rows.  The seconds do.
 
     Examples
     --------
@@ -88,7 +96,63 @@ def plan(
         max_memory=limit,
         batch_size=known["batch_size"],
     )
-    return _with_probe(found, data)
+    return _with_probe(_with_sample(found, data), data)
+
+
+def _with_sample(plan: Plan, data: Centred) -> Plan:
+    """Return the plan with passes and time of block Krylov as some rows in memory suggest.
+
+    Where variances fall slowly from the k-th on, it takes more steps than usual.  The choice stays
+    the same: a fit recognises a flat spectrum on its way.
+    """
+    best = plan.ways[0] if plan.ways else None
+    if best is None or best.priming.traits.certifier == "exact" or best.priming.explicit:
+        return plan
+    drop = _drop_of_sample(data, int(plan.n_components))
+    if drop is None or drop >= USUAL:
+        return plan
+    part, after = min((USUAL / max(drop, 1e-3)) ** SLOWER, SLOWEST), (0.0, 0.0, 0.0, 0.0)
+    if plan.early is not None and drop < FALLING:  # an explicit matrix, one of the ways, takes over
+        others = (way for way in plan.ways if way.priming.traits.certifier != "exact")
+        matrix = next(way for way in others if way.priming.explicit)
+        part = plan.early / best.steps
+        after = (matrix.passes, matrix.flops, matrix.memory, matrix.seconds)
+    passes = math.ceil(part * best.passes + after[0])
+    slower = replace(
+        best,
+        steps=math.ceil(part * best.steps),
+        passes=passes,
+        flops=part * best.flops + after[1],
+        bytes=passes * best.bytes / best.passes,
+        memory=max(best.memory, after[2]),
+        seconds=part * best.seconds + after[3],
+    )
+    shown = (slower, *plan.ways[1:])
+    return replace(plan, ways=shown, reason=f"{_why(list(shown))}; a sample of rows is rather flat")
+
+
+def _drop_of_sample(data: Centred, k: int) -> float | None:
+    """Part by which the variances of some rows in memory fall from the k-th to the 2k-th.
+
+    None if it is not known without a pass: rows that are scaled, weighted or long.
+    """
+    from scipy.sparse import vstack
+
+    source, (n, d) = data.source, data.shape
+    count = 4 * k + SAMPLED
+    plain = not data.standardise and data.missing == "error" and data.root is None
+    here = data.traits.in_memory and source.axis == 0 and source.device in (None, "cpu")
+    stored = (data.traits.nnz() or 0) / n if data.sparse else d
+    if not (plain and here) or n < 2 * count or count * stored > SAMPLED_ENTRIES:
+        return None
+    blocks = [block for _, block in source.sample(count / n, 0).scan()]
+    rows = vstack(blocks) if data.sparse else np.concatenate(blocks)
+    rows = rows.astype(np.float64)
+    with one_blas_thread:
+        square = (rows @ rows.T).toarray() if data.sparse else rows @ rows.T
+        square = square - square.mean(axis=0)
+        values = np.linalg.eigvalsh(square - square.mean(axis=1)[:, None])[::-1]
+    return float(1 - values[2 * k - 1] / values[k - 1]) if values[k - 1] > 0 else None
 
 
 def _with_probe(plan: Plan, data: Centred) -> Plan:
