@@ -106,7 +106,7 @@ def has_kernels(x: Any) -> bool:
 
 def namespace(x: Array) -> Any:
     """The array API namespace of ``x``; of a sparse block, that of its entries."""
-    if type(x) is np.ndarray:
+    if type(x) is np.ndarray or isinstance(x, np.generic):
         return _NUMPY
     if is_sparse(x):
         return array_namespace(x.data) if is_device_sparse(x) else _NUMPY
