@@ -104,22 +104,23 @@ def certify(
     wide = data.in_float64()
     vectors, own = _check_components(components, wide)
     k = vectors.shape[1]
-    # Another seed than a fit's: random vectors prove something only about what does not depend on
-    # them, and a fit has stopped because of its own.
-    seed = int(np.random.SeedSequence((as_seed(random_state), 5)).generate_state(1)[0])
-    plan = make_plan(data, min(k, *data.shape), "auto", "auto")
+    plan, seed, matrix = make_plan(data, min(k, *data.shape), "auto", "auto"), 0, None
+    full, given = plan.priming.traits.certifier == "exact", as_seed(random_state)
+    if not full or k > min(data.shape):
+        # Another seed than a fit's: random vectors prove something only about what does not depend
+        # on them, and a fit has stopped because of its own.
+        seed = int(np.random.SeedSequence((given, 5)).generate_state(1)[0])
     # Without random vectors, an explicit matrix is decomposed in full.
-    exact = plan.priming.traits.certifier == "exact" or plan.priming.explicit
+    exact = full or plan.priming.explicit
     if k > min(data.shape) or (failure_probability == 0 and not exact):
         return audit(wide, vectors, tol, failure_probability, seed, max_passes)
-    matrix = None
     goal = Goal(
         tol=DEFAULT.tol if tol is None else tol,
         max_passes=max_passes,
         failure_probability=failure_probability,
         seed=seed,
     )
-    if exact and plan.priming.traits.certifier != "exact" and may_check(data, goal):
+    if exact and not full and may_check(data, goal):
         options = (failure_probability, seed, PART * goal.tol, vectors)
         matrix = GivenMatrixCertifier(data, wide, plan.priming, k, *options)
         proof = matrix.audit(vectors)
