@@ -112,10 +112,11 @@ def _with_sample(plan: Plan, data: Centred) -> Plan:
     if drop is None or drop >= USUAL:
         return plan
     part, after = min((USUAL / max(drop, 1e-3)) ** SLOWER, SLOWEST), (0.0, 0.0, 0.0, 0.0)
+    words = "the variances of a sample of rows fall slowly"
     if plan.early is not None and drop < FALLING:  # an explicit matrix, one of the ways, takes over
         others = (way for way in plan.ways if way.priming.traits.certifier != "exact")
         matrix = next(way for way in others if way.priming.explicit)
-        part = plan.early / best.steps
+        part, words = plan.early / best.steps, f"{words}, so that {matrix.name} may take over"
         after = (matrix.passes, matrix.flops, matrix.memory, matrix.seconds)
     passes = math.ceil(part * best.passes + after[0])
     slower = replace(
@@ -128,7 +129,7 @@ def _with_sample(plan: Plan, data: Centred) -> Plan:
         seconds=part * best.seconds + after[3],
     )
     shown = (slower, *plan.ways[1:])
-    return replace(plan, ways=shown, reason=f"{_why(list(shown))}; a sample of rows is rather flat")
+    return replace(plan, ways=shown, reason=f"{_why(list(shown))}; {words}")
 
 
 def _drop_of_sample(data: Centred, k: int) -> float | None:
