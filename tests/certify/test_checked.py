@@ -637,3 +637,13 @@ def test_upper_bounds_hold_whatever_the_unknown_parts_of_the_residuals_are():
             mock.Mock(_ceiling=np.full(4, np.inf)), Evidence(theta, known, mu, 0.0), phi
         )
         assert (exact[:4] <= found * (1 + 1e-12)).all()
+
+
+@pytest.mark.parametrize("failure", [1e-60, 1e-75, 1e-99])
+def test_failure_probabilities_near_the_smallest(failure):
+    """Their quantiles are tiny, but not zero."""
+    assert checks.tau_of_sum(8, failure) > 0
+    X = np.random.default_rng(0).normal(size=(900, 700)).astype("f4") * 0.8 ** np.arange(700)
+    model = PrimedPCA(3, failure_probability=failure, random_state=0).fit(X.astype("f4"))
+    assert model.certificate_.met(math.pi / 1024).all()
+    assert model.certificate_.failure_probability <= failure

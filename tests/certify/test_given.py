@@ -260,6 +260,35 @@ def test_a_component_that_was_left_out_is_found(table, fits, kept):
     assert found.met(TOL).tolist() == right
 
 
+@pytest.mark.parametrize("first", [True, False], ids=["succeeds", "fails"])
+def test_the_shares_of_a_fit_do_not_depend_on_the_factorisation(table, monkeypatch, first):
+    X, truth = table
+    data, columns = Centred(X), np.ascontiguousarray(truth[:3].T)
+    options = (BlockKrylov(8, explicit=True), 3, 1e-6, 0, TOL, columns)
+    certifier = explicit.GivenMatrixCertifier(data, data.in_float64(), *options)
+    real = explicit.GivenMatrixCertifier._factorise
+
+    def factorise(self, *state):
+        return real(self, *state) if first else real(self, *state) + math.inf
+
+    monkeypatch.setattr(explicit.GivenMatrixCertifier, "_factorise", factorise)
+    assert (certifier.audit(columns) is not None) == first
+    assert (certifier._looks, certifier._departures) == (1, 2)
+    assert (certifier._best, certifier._at, certifier._restarted) == (math.inf, 0, False)
+    assert not certifier._known.size
+
+
+def test_all_components_of_a_matrix_are_left_to_a_fit(table):
+    """There is no variance beside them that could be estimated."""
+    X = table[0][:, :12]
+    columns = np.linalg.svd(X - X.mean(axis=0))[2].T.astype(float)
+    data = Centred(X)
+    options = (BlockKrylov(8, explicit=True), 12, 1e-6, 0, TOL, columns)
+    certifier = explicit.GivenMatrixCertifier(data, data.in_float64(), *options)
+    proof = certifier.audit(np.linalg.qr(columns)[0])
+    assert proof is None or proof.certificate.met(1.0).all()
+
+
 @pytest.mark.parametrize("trusted", [False, True])
 def test_a_planted_miss_that_the_factorisation_does_not_show(table, monkeypatch, trusted):
     """Of a matrix without the second component, only the random vectors show that it is wrong."""

@@ -1,5 +1,6 @@
 """Kernels, units and messages of the operator on numbers whose results are known exactly."""
 
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -217,6 +218,31 @@ def test_blocks_that_need_no_shift(kind, most, each):
     assert not preparation.is_near_zero(sp.csr_array(signs + np.zeros(4)), kind)
 
 
+@pytest.mark.parametrize("full", [[3], [0, 5], [], list(range(6)), [1]])
+@pytest.mark.parametrize("order", ["sorted", "reversed"])
+def test_the_shift_of_a_few_columns_of_compressed_rows(full, order, monkeypatch):
+    """Entries of few columns are looked for, of many or unsorted ones the shift of every entry."""
+    rng = np.random.default_rng(0)
+    dense = np.where(rng.random((9, 6)) < 0.4, rng.normal(size=(9, 6)), 0.0)
+    dense[:, [column for column in full if column != 1]] = rng.normal(size=(9, 1)) + 5
+    dense[4] = np.where(dense[4] == 0, 0, 2.0)
+    block = sp.csr_array(dense.astype("f4"))
+    if order == "reversed":
+        for a, b in pairwise(block.indptr):
+            block.indices[a:b], block.data[a:b] = block.indices[a:b][::-1], block.data[a:b][::-1]
+    before = block.data.copy()
+    shift = np.zeros(6, "f4")
+    shift[full] = 2.5
+    found = preparation.prepare(block, np.float32, Columns(shift=shift)).toarray()
+    wanted = np.where(dense != 0, dense.astype("f4") - shift, 0)  # only entries that are stored
+    assert np.array_equal(found, wanted)
+    assert np.array_equal(block.data, before)
+    monkeypatch.setattr(preparation, "FEW", 0)
+    assert np.array_equal(
+        preparation.prepare(block, np.float32, Columns(shift=shift)).toarray(), wanted
+    )
+
+
 # -- kernels ----------------------------------------------------------------------------------
 
 
@@ -232,9 +258,11 @@ def moments_of(block, root, shift, factor, axis=0):
 @pytest.mark.parametrize("root", [None, ROOT, ROOT + 0.5])
 @pytest.mark.parametrize("factor", [None, FACTOR])
 @pytest.mark.parametrize("size", [1.0, 2.0**80, 2.0**-80])
-def test_moments(kind, root, factor, size):
-    holes = X * size
-    holes[1, 2] = np.nan
+@pytest.mark.parametrize("entries", ["missing", "of both signs", "not negative"])
+def test_moments(kind, root, factor, size, entries):
+    holes = (np.abs(X) if entries == "not negative" else X) * size
+    if entries == "missing":
+        holes[1, 2] = np.nan
     shift = SHIFT * size
     w = np.ones(5) if root is None else root**2
     there = ~np.isnan(holes)
@@ -278,7 +306,6 @@ def test_sums_at_the_edges_of_the_ordinary_range():
 @pytest.mark.parametrize("kind", SPARSE)
 def test_weights_of_zeros(kind):
     block = kind(np.array([[1.0, 0, 2], [0, 0, 3], [4, 0, 5], [0, 6, 7]]))
-    assert kernels._weight_of_zeros(block, None).tolist() == [2, 3, 0]
     root = np.array([2.0**40, 1, 3, 0.5])
     # The weight of the first row is far larger than that of all zeros.
     assert kernels._weight_of_zeros(block, root).tolist() == [1.25, 2.0**80 + 10, 0]

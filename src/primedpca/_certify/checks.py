@@ -51,7 +51,7 @@ def tau_of_sum(s: int, failure: float) -> float:
     ``y e^(1 - y) = failure^(2 / s)`` and ``y <= 1``.
     """
     target, low, high = failure ** (2 / s), 0.0, 1.0
-    for _ in range(60):
+    for _ in range(200):  # the root may be tiny
         middle = (low + high) / 2
         low, high = (middle, high) if middle * math.exp(1 - middle) <= target else (low, middle)
     return math.sqrt(s * low)

@@ -279,26 +279,31 @@ class GivenMatrixCertifier(ExplicitCertifier):
         vectors : array of shape (d, k)
             The components, in float64, which do not depend on the random vectors.
         """
-        square, k = self.operator.covariance(), vectors.shape[1]
-        self._changes.append(0.0)
-        if not self.sound:
-            return None
-        start = vectors if self.priming.side == "right" else self.wide.forward(vectors)
-        state = self.priming.init(self.wide.like, k, self._seed)
-        state = state._replace(basis=(start,), turn=np.eye(k), square=square)
-        state = _leading(state, k, self.operator.square, self.wide)
-        last, low = float(state.variances[-1]), self._below(state)
+        with np.errstate(all="ignore"):  # what float32 does not hold is found below
+            square, k = self.operator.covariance(), vectors.shape[1]
+            self._changes.append(0.0)
+            if not self.sound:
+                return None
+            start = vectors if self.priming.side == "right" else self.wide.forward(vectors)
+            state = self.priming.init(self.wide.like, k, self._seed)
+            state = state._replace(basis=(start,), turn=np.eye(k), square=square)
+            state = _leading(state, k, self.operator.square, self.wide)
+            last, low = float(state.variances[-1]), self._below(state)
         # The angles that could be proven in the middle of the gap, in first order.
         ahead = NEAR * self.tol * (state.variances - (low + last) / 2)
         if low >= last or bool((np.linalg.norm(state.residual, axis=0) > ahead).any()):
             return None
+        self._share()  # whether or not the look is made
         for position in POSITIONS:
             found = self._factorise(state, k, low + position * (last - low))
             if found < last:
+                # All of them count: the shares of a fit that follows may not depend on this.
+                self._departures = len(POSITIONS)
                 self._ceiling, self._restarted = np.append(np.full(k, np.inf), found), True
                 proof = self._prove(state, k, False, True)
                 # These bounds are of a basis that a fit which follows does not have.
                 self._best, self._at, self._ceiling = math.inf, 0, np.zeros(0)
+                self._restarted, self._tried = False, -3
                 return proof
         return None
 
@@ -307,6 +312,8 @@ class GivenMatrixCertifier(ExplicitCertifier):
         k, block = given.variances.size, self.operator.narrow(given.basis[0])
         like = replace(self.operator.like, n_features=block.shape[0])
         width = min(WIDTH, like.n_features - k)
+        if not width:
+            return 0.0
         newest = complete(block, like, k + width, (self._seed, 12, 1))[:, k:]
         state = given._replace(basis=(block,), newest=newest, coupling=np.zeros((width, 0)), step=1)
         priming = Beside(block_size=width, side=self.priming.side, explicit=True)

@@ -21,6 +21,7 @@ from primedpca._operator.preparation import (
     in_float32,
     is_near_zero,
     own_shift,
+    places,
     positions,
     prepare,
     present_rows,
@@ -379,32 +380,41 @@ def _sparse_moments(
     a: Block, root: Array | None, shift: Array, given: Columns
 ) -> tuple[np.ndarray, ...]:
     """Return the arrays of :func:`moments` for a sparse block."""
-    rows, columns = positions(a)
+    rows, columns = None if root is None else places(a, 0), places(a, 1).astype(np.intp)
     missing = np.isnan(a.data)
-    data = np.where(missing, 0, a.data).astype(np.float64)
+    known = not missing.any()
+    data = (a.data if known else np.where(missing, 0, a.data)).astype(np.float64)
     data = data if root is None else np.where(root[rows] > 0, data, 0.0)
-    w = np.ones(data.size) if root is None else root[rows].astype(np.float64) ** 2
 
     def total(values: np.ndarray) -> np.ndarray:
         return np.bincount(columns, weights=values, minlength=a.shape[1])
 
-    stored, zeros = stored_counts(a, root).astype(np.float64), _weight_of_zeros(a, root)
+    stored = stored_counts(a, root).astype(np.float64)
+    zeros = a.shape[0] - stored if root is None else _weight_of_zeros(a, root)
     shift = shift.astype(np.float64)
     shift = shift if given.factor is None else shift * given.factor
-    rooted = data if root is None else data * root[rows].astype(np.float64)
+    # Without weights, the sums of weights are counts; and counts or logarithms are not negative.
+    weights, sums, rooted = stored, total(data), data
+    sizes = sums if not data.size or data.min() >= 0 else total(np.abs(data))
+    if root is not None:
+        roots = root[rows].astype(np.float64)
+        w, rooted = roots**2, data * roots
+        weights, sums = total(w * ~missing), total(w * data)
+    elif not known:
+        weights = stored - total(missing.astype(np.float64))
     # An entry that is not stored is zero, so it lies at minus the shift.  Its weight enters the
     # squares as a root, because the square of the shift alone might underflow or overflow.
     return (
-        zeros + total(w * ~missing),
-        total(w * data) - zeros * shift,
+        zeros + weights,
+        sums - zeros * shift,
         total(rooted * rooted) + (np.sqrt(zeros) * shift) ** 2,
         stored,
-        total(missing.astype(np.float64)),
-        total(np.abs(data)) + np.abs(shift) * (present_rows(a, root) - stored),
+        np.zeros(a.shape[1]) if known else total(missing.astype(np.float64)),
+        sizes + np.abs(shift) * (present_rows(a, root) - stored),
     )
 
 
-def _weight_of_zeros(a: Block, root: Array | None) -> np.ndarray:
+def _weight_of_zeros(a: Block, root: Array) -> np.ndarray:
     """Total weight ``(d,)`` of the rows in which a sparse block stores no entry of a column.
 
     This is the weight of all rows minus the weight of the rows that are stored.  One large weight
@@ -414,9 +424,6 @@ def _weight_of_zeros(a: Block, root: Array | None) -> np.ndarray:
     """
     (rows, columns), d = positions(a), a.shape[1]
     found: np.ndarray
-    if root is None:
-        found = a.shape[0] - np.bincount(columns, minlength=d).astype(np.float64)
-        return found
     weight = root.astype(np.float64) ** 2
     # Four binary exponents to a group: weights in one group differ by less than 2^4.
     _, kind = np.unique(np.frexp(weight)[1] // 4, return_inverse=True)

@@ -35,6 +35,7 @@ __all__ = [
     "in_float32",
     "is_near_zero",
     "own_shift",
+    "places",
     "positions",
     "prepare",
     "present_rows",
@@ -78,6 +79,8 @@ class Columns(NamedTuple):
 NEAR, NEAR_ROWS = {"float32": (1.0, 1.0), "float64": (4.0, 16.0)}, 64
 #: Entries of a block up to which it is always shifted.
 LITTLE = 2**15
+#: Shifted columns of a sparse block whose entries are looked for one by one.
+FEW = 4
 _scratch = threading.local()
 _KEPT_BYTES = 2**26  # largest buffer that a thread keeps between blocks
 
@@ -219,8 +222,13 @@ def _prepare_sparse(
     data = xp.astype(block.data, dtype, copy=False)
     if unit != 1.0:
         data = data * (np.dtype(dtype).type(unit) if is_numpy_array(data) else unit)
-    if any(value is not None for value in columns[:3]):
-        column = _spread(block, 1)
+    few = _few_shifted(block, columns) if unit == 1.0 else None
+    if few is not None:
+        data = data.copy() if few and data is block.data else data
+        for shift, where in few:
+            data[where] -= shift
+    elif any(value is not None for value in columns[:3]):
+        column = places(block, 1)
         if columns.fill is not None:
             data = xp.where(xp.isnan(data), columns.fill[column], data)
         if columns.shift is not None:
@@ -228,12 +236,38 @@ def _prepare_sparse(
             data = whole_difference(block.data, shift) if far else data - shift
         data = data * columns.factor[column] if columns.factor is not None else data
     if root is not None:
-        here = root[_spread(block, 0)]
+        here = root[places(block, 0)]
         data = xp.where(here == 0, _absent(block.data, columns), data * here)
         data = xp.astype(data, dtype, copy=False)
     prepared = copy(block)  # shallow: SciPy's constructor would copy the indices
     prepared.data = data
     return prepared
+
+
+def _few_shifted(block: Block, columns: Columns) -> list[tuple[Any, np.ndarray]] | None:
+    """Return the shifts of compressed rows, column by column, and where those entries are stored.
+
+    None if they are many, or something else is to be done, or a row does not store them in order:
+    then the shift of every entry is looked up, which costs a third of a product.
+    """
+    shift, fill, factor, _ = columns
+    if shift is None or fill is not None or factor is not None or is_device_sparse(block):
+        return None
+    shifted, whole = np.flatnonzero(shift), dtype_name(block.dtype) in ("int64", "uint64")
+    if whole or shifted.size > FEW or block.format != "csr" or not block.shape[0]:
+        return None
+    found = []
+    for column in shifted:
+        # Bisection in all rows at the same time.
+        low, high = block.indptr[:-1].copy(), block.indptr[1:] - 1
+        while (low < high).any():
+            middle = (low + high) // 2
+            before = block.indices[middle] < column
+            low, high = np.where(before, middle + 1, low), np.where(before, high, middle)
+        if (high < low).any() or (block.indices[low] != column).any():
+            return None
+        found.append((shift[column], low))
+    return found
 
 
 def by_host(function: Any, block: Any, *arguments: Any, **options: Any) -> Any:
@@ -266,10 +300,10 @@ def _each(change: Any, value: Any) -> Any:
 
 def positions(block: Block) -> tuple[np.ndarray, np.ndarray]:
     """Return the row and the column index, counted from 0, of each stored entry."""
-    return _spread(block, 0), _spread(block, 1)
+    return places(block, 0), places(block, 1)
 
 
-def _spread(block: Block, axis: int) -> Array:
+def places(block: Block, axis: int) -> Array:
     """Row index (axis 0) or column index (axis 1) of each stored entry, counted from 0."""
     if is_device_sparse(block):
         places: Array = block.spread(axis)
@@ -324,8 +358,8 @@ def present_rows(block: Block, root: Array | None) -> float:
 
 def stored_counts(block: Block, root: Array | None) -> np.ndarray:
     """Return the number of stored entries ``(d,)`` per column, in rows of positive weight."""
-    rows, columns = positions(block)
-    columns = columns if root is None else columns[root[rows] > 0]
+    columns = places(block, 1)
+    columns = columns if root is None else columns[root[places(block, 0)] > 0]
     return np.bincount(columns, minlength=block.shape[1])
 
 
