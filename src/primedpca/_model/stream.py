@@ -160,6 +160,16 @@ def check_same_map(fitted: str | None, found: str | None) -> None:
         )
 
 
+def check_grid(known: str | None, found: str | None) -> None:
+    """Raise ValueError if fields are on another grid than a model; arrays have no grid."""
+    if None not in (known, found) and known != found:
+        raise ValueError(
+            f"The fields are on the grid {found!r}, but the model is of fields on {known!r}. "
+            "Bring them to the same order, coordinates and mask, as with `transpose`, `sortby` "
+            "and `as_source(X, mask=...)`."
+        )
+
+
 def _kinds(known: Stream) -> tuple[bool, bool]:
     return (False, False) if known.columns is None else known.columns[:2]
 

@@ -204,6 +204,7 @@ class OnDevice(View):
         "on_disk",
         "fingerprint",
         "map_name",
+        "grid",
     )
     index: np.ndarray  # of a share of the rows: their numbers in the whole
 
