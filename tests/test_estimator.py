@@ -28,7 +28,7 @@ from sklearn.utils.estimator_checks import (
     parametrize_with_checks,
 )
 
-from primedpca import PrimedPCA
+from primedpca import PrimedPCA, svd
 from primedpca._operator.operator import Centred
 from primedpca._planning.plan import make_plan
 from primedpca._solve.driver import Goal, solve
@@ -332,6 +332,15 @@ def test_running_out_of_passes_warns():
     with pytest.warns(ConvergenceWarning, match="max_passes"):
         pca.fit(PROBLEMS[1].X)
     assert not pca.converged_
+
+
+def test_a_fit_that_ends_with_fewer_components_says_so():
+    rows = np.random.default_rng(0).normal(size=(300, 50)) * np.linspace(5, 1, 50)
+    options = {"priming": BlockKrylov(1), "certificate": "none", "max_passes": 2}
+    with pytest.warns(ConvergenceWarning, match=r"`max_passes` .* Found 2 of 4 components\.$"):
+        assert PrimedPCA(4, **options).fit(rows).n_components_ == 2
+    with pytest.warns(UserWarning, match=r"Found 2 of 4 components\.$"):
+        assert svd(rows, 4, **options).s.shape == (2,)
 
 
 def test_out_is_filled():

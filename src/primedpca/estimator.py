@@ -379,7 +379,7 @@ class PrimedPCA(
         self.history_, self.certificate_ = solution.history, proof
         self.angle_bounds_: Any = None if proof is None else proof.angle_bounds.copy()
         if solution.warns:
-            self._warn(solution.shortfall(self.tol))
+            self._warn(solution.shortfall(self.tol, self.n_components))
 
     def _warn(self, words: str) -> None:
         """Warn of a fit that fell short; the drop-ins leave that to their certificates."""
@@ -483,6 +483,7 @@ class PrimedPCA(
             Of the library and on the device of ``X``.
         """
         self._check_fitted()
+        self._check_score_names(X)
         floats = getattr(getattr(X, "dtype", None), "kind", "f") == "f"  # others have no `kind`
         plain = is_dense(X) and floats and not isinstance(X, np.ma.MaskedArray)
         scores = X if plain else as_real(X, "X")
@@ -866,6 +867,14 @@ class PrimedPCA(
         if self.device is None:
             return source
         return on_device(source, self.device, as_bytes(self.max_memory))
+
+    def _check_score_names(self, X: Any) -> None:  # noqa: N803
+        """Refuse a frame that has the columns of :meth:`transform` in another order."""
+        given, known = list(getattr(X, "columns", ())), score_names(self.n_components_)
+        if given != known and sorted(map(str, given)) == sorted(known):
+            first = next(i for i, name in enumerate(known) if given[i : i + 1] != [name])
+            words = f"where the scores have {known[first]}. Put the columns in the order of them."
+            raise ValueError(f"`X` has the column {given[first]}, {words}")
 
     def _seen(self, X: Any) -> Centred:  # noqa: N803
         """Operator of new rows, with the fitted mean and scale."""

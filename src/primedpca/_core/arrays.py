@@ -28,6 +28,7 @@ __all__ = [
     "device",
     "dtype_name",
     "has_kernels",
+    "is_cupy_array",
     "is_dense",
     "is_device_sparse",
     "is_numpy_array",
@@ -197,7 +198,7 @@ def as_real(values: Any, name: str) -> np.ndarray:
         raise ValueError(f"`{name}` holds complex numbers. Pass real numbers.")
     try:
         return found.astype(np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"`{name}` must hold numbers: {error}. Convert them.") from error
 
 

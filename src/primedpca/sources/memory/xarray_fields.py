@@ -90,7 +90,9 @@ class Fields(BlockSource):
                 part += " ({} to {})".format(*words)
             parts.append(part)
         if self._kept is not None:
-            parts.append(f"{self._kept.size} points {crc32(self._kept.astype('<i8')):08x}")
+            parts.append(
+                f"{self._kept.size} points {crc32(self._kept.astype('<i8').tobytes()):08x}"
+            )
         return ", ".join(parts)
 
     def _seen(self) -> np.ndarray:
