@@ -183,8 +183,9 @@ class PrimedPCA(
         Number of passes over the data.
     map_ : str or None
         Name of the function of ``as_source(X, map=...)``; new rows need the same.
-    grid_ : str or None
-        Dimensions and coordinates of xarray's fields; new fields need the same.
+    layout_ : str or None
+        Grid of xarray's fields, or a checksum of the alleles that genotypes count; new rows need
+        the same.
     where_ : str
         What made the passes: this machine, the ranks of torchrun, a Dask cluster.
     plan_ : Plan
@@ -373,7 +374,7 @@ class PrimedPCA(
         device = data.source.device
         on = "" if device in (None, "cpu") else f", on {device}"
         self.map_, self.where_ = data.traits.map_name, data.engine.traits.where + on
-        self.grid_ = data.traits.grid
+        self.layout_ = data.traits.layout
         self.status_, self.n_passes_ = solution.status, solution.passes
         self.converged_, proof = solution.converged, solution.certificate
         self.history_, self.certificate_ = solution.history, proof
@@ -721,15 +722,15 @@ class PrimedPCA(
             k = stream.component_count(self.n_components, source.shape[1])
             known = known or stream.empty_stream(source.shape[1], k, options)
             stream.check_unchanged(known, k, options)
-            grid = None
+            layout = None
             if known.rows:
-                grid = vars(self).get("grid_")
+                layout = vars(self).get("layout_")
                 stream.check_map(vars(self).get("map_"), source.traits.map_name)
-                stream.check_grid(grid, source.traits.grid)
+                stream.check_layout(layout, source.traits.layout)
             weights = stream.as_weights(sample_weight, source.shape[0])
             self._set_stream(stream.taken_in(known, source, weights, self.center))
             self.map_ = source.traits.map_name
-            self.grid_ = source.traits.grid or grid
+            self.layout_ = source.traits.layout or layout
             self._stream_components = k
         return self
 
@@ -756,7 +757,7 @@ class PrimedPCA(
             if one is not None and two is not None and not np.array_equal(one, two):
                 raise ValueError("the models have different `feature_names_in_`. Rename columns.")
             stream.check_map(vars(self).get("map_"), vars(other).get("map_"))
-            stream.check_grid(vars(self).get("grid_"), vars(other).get("grid_"))
+            stream.check_layout(vars(self).get("layout_"), vars(other).get("layout_"))
             self._set_stream(stream.merged(mine, theirs))
         return self
 
@@ -881,7 +882,7 @@ class PrimedPCA(
         self._check_fitted()
         source = self._source(X, reset=False)
         stream.check_same_map(vars(self).get("map_"), source.traits.map_name)
-        stream.check_grid(vars(self).get("grid_"), source.traits.grid)
+        stream.check_layout(vars(self).get("layout_"), source.traits.layout)
         shared = source.traits.shared  # of rows on several ranks, use this one's
         own = source if shared is None else shared.own
         return Centred.given(own, self.mean_, self.scale_, self.missing)

@@ -83,8 +83,8 @@ class Traits(NamedTuple):
         Returns the Dask client that works on the data unless an engine is named, or None.
     map_name : str or None
         Name of the function that is applied to the rows; in brackets unless the library has it.
-    grid : str or None
-        Dimensions that the columns were flattened from, in order, with their coordinates' range.
+    layout : str or None
+        Meaning of the columns beyond their names: a grid, or the alleles that genotypes count.
     spread : bool, default=False
         Whether each of several ranks has some of the blocks, even if one of them has all.
     shared : SharedRows or None
@@ -112,7 +112,7 @@ class Traits(NamedTuple):
     fingerprint: Callable[[], Any] = _unknown
     client: Callable[[], Any] = _unknown
     map_name: str | None = None
-    grid: str | None = None
+    layout: str | None = None
     spread: bool = False
     shared: SharedRows | None = None
     release: Callable[[], None] = _unknown

@@ -111,13 +111,13 @@ def test_fields_on_another_grid_are_refused(ocean, tmp_path):
     }
     for other in others.values():
         for model in (pca, again):
-            with pytest.raises(ValueError, match="The fields are on the grid"):
+            with pytest.raises(ValueError, match="The columns of `X` are"):
                 model.transform(other)
-        with pytest.raises(ValueError, match="The fields are on the grid"):
+        with pytest.raises(ValueError, match="The columns of `X` are"):
             PrimedPCA(2).partial_fit(field).partial_fit(other)
-    with pytest.raises(ValueError, match="The fields are on the grid"):
+    with pytest.raises(ValueError, match="The columns of `X` are"):
         to_xarray(pca, field.transpose("lon", "time", "lat"), sample="time")
-    with pytest.raises(ValueError, match="The fields are on the grid"):
+    with pytest.raises(ValueError, match="The columns of `X` are"):
         PrimedPCA(2).partial_fit(field).merge(PrimedPCA(2).partial_fit(others["order"]))
     # The same grid in any order of the samples, in float32, or as numbers alone.
     single = field.assign_coords(lat=field.lat.astype("float32"))

@@ -30,7 +30,7 @@ PLAIN = (type(None), bool, int, float, str, np.generic, np.ndarray)
 #: Parameters that name a path or describe a machine; they are not saved with a model.
 NOT_KEPT = ("checkpoint", "device", "engine", "max_memory")
 #: Fitted attributes that only some models have.
-OPTIONAL = {"feature_names_in_", "grid_", "map_", "stream_", "where_"}
+OPTIONAL = {"feature_names_in_", "layout_", "map_", "stream_", "where_"}
 TINY = np.nextafter(0.0, 1.0)
 
 
@@ -160,7 +160,7 @@ def _check_fitted(fitted: dict[str, Any]) -> None:
         "history_": (_history,),
         "feature_names_in_": (_names, d),
         "map_": (_optional, _map),
-        "grid_": (_optional, _instance, str),
+        "layout_": (_optional, _instance, str),
         "stream_": (_stream, d),
         "where_": (_instance, str),
     }

@@ -160,13 +160,13 @@ def check_same_map(fitted: str | None, found: str | None) -> None:
         )
 
 
-def check_grid(known: str | None, found: str | None) -> None:
-    """Raise ValueError if fields are on another grid than a model; arrays have no grid."""
+def check_layout(known: str | None, found: str | None) -> None:
+    """Raise ValueError if columns mean something else than those of a model; arrays do not say."""
     if None not in (known, found) and known != found:
         raise ValueError(
-            f"The fields are on the grid {found!r}, but the model is of fields on {known!r}. "
-            "Bring them to the same order, coordinates and mask, as with `transpose`, `sortby` "
-            "and `as_source(X, mask=...)`."
+            f"The columns of `X` are {found!r}, but those of the model are {known!r}. Bring fields "
+            "to the same order, coordinates and mask (`transpose`, `sortby`, `mask`), genotypes to "
+            "the same first alleles (plink --a1-allele)."
         )
 
 

@@ -43,7 +43,7 @@ class Fields(BlockSource):
         The coordinate of the samples.
     feature_names : ndarray of shape (d,) or None
         The coordinate of the other dimension, if there is one and it is text.
-    grid : str
+    layout : str
         The other dimensions in order, each with its size and the ends of its coordinate, and a
         checksum of the points that are left out.  A model refuses fields on another grid.
     """
@@ -75,11 +75,11 @@ class Fields(BlockSource):
                 )
             self._kept = np.flatnonzero(kept)
             self.shape = field.sizes[sample], self._kept.size
-        self.grid = self._grid()
+        self.layout = self._layout()
         if weights is not None:
             self.scale = 1 / np.sqrt(self._flat_weights(weights))
 
-    def _grid(self) -> str:
+    def _layout(self) -> str:
         """Dimensions, sizes and ends of coordinates; to five digits, so that float32 agrees."""
         parts = []
         for dim, size in zip(self.field.dims[1:], self.field.shape[1:], strict=True):

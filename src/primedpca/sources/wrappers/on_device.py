@@ -204,7 +204,7 @@ class OnDevice(View):
         "on_disk",
         "fingerprint",
         "map_name",
-        "grid",
+        "layout",
     )
     index: np.ndarray  # of a share of the rows: their numbers in the whole
 
