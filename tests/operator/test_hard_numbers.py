@@ -13,8 +13,9 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
+from sklearn.exceptions import ConvergenceWarning
 
-from primedpca import PrimedPCA, as_source, certify
+from primedpca import PrimedPCA, as_source, certify, svd
 from primedpca._operator.operator import Centred
 from primedpca.metrics import angles
 from primedpca.monitoring import statistics
@@ -370,6 +371,32 @@ def test_longdouble_is_subtracted_from_before_it_is_rounded():
     values, vectors = truth(rows)
     assert (angles(pca.components_, vectors[:2]) <= pca.angle_bounds_ + 3e-8).all()
     np.testing.assert_allclose(pca.explained_variance_, values[:2], rtol=1e-8)
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).eps == np.finfo(float).eps, reason="no wider type")
+@pytest.mark.parametrize("given", [np.asarray, sp.csr_array, sp.csc_array])
+def test_extended_precision_is_not_rounded_before_the_mean_is_subtracted(given):
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=(50, 4)) * [4, 3, 2, 1]
+    X = 1 + 1e-17 * noise.astype(np.longdouble)  # in float64 every number is 1
+    with pytest.raises(ValueError, match=r"`X` holds .*, which float64 cannot hold exactly"):
+        PrimedPCA(2).partial_fit(given(X))
+    if given is np.asarray:
+        true = (X - X.mean(axis=0)) * 1e17
+        wanted = np.linalg.svd(true.astype(float), compute_uv=False)[:2] ** 2 / 49
+        with pytest.warns(ConvergenceWarning, match="Rounding error"):
+            pca = PrimedPCA(2).fit(X)
+        low, high = pca.certificate_.eigenvalue_bounds.T * 1e34
+        assert ((low <= wanted) & (wanted <= high)).all()
+    else:
+        for use in (PrimedPCA(2).fit, PrimedPCA(2, center=False).fit, lambda x: svd(x, 2)):
+            with pytest.raises(ValueError, match="Convert `X` to float64"):
+                use(given(X))
+    same = noise.astype(np.longdouble)
+    for fit in (PrimedPCA(2).fit, PrimedPCA(2).partial_fit):
+        np.testing.assert_allclose(
+            fit(given(same)).explained_variance_, PrimedPCA(2).fit(noise).explained_variance_
+        )
 
 
 def test_integers_that_would_be_rounded_are_named(tmp_path):

@@ -22,6 +22,7 @@ __all__ = [
     "InexactError",
     "Like",
     "as_real",
+    "check_extended",
     "check_python_numbers",
     "check_whole_numbers",
     "describe",
@@ -53,6 +54,7 @@ Block: TypeAlias = Any
 EXACT = 2.0**53
 _FLOAT32 = {"bool", "uint8", "int8", "uint16", "int16", "float16", "bfloat16", "float32"}
 _FLOAT64 = {"uint32", "int32", "uint64", "int64", "float64", "longdouble", "float96", "float128"}
+_EXTENDED = {"longdouble", "float96", "float128"}
 _NUMPY = array_namespace(np.empty(0))
 
 
@@ -246,7 +248,7 @@ def whole_difference(whole: Array, shift: Array) -> Array:
 
 
 class InexactError(ValueError):
-    """A whole number that cannot be represented in the type to compute in."""
+    """A number that cannot be represented in the type to compute in."""
 
 
 def check_whole_numbers(values: np.ndarray, name: str) -> None:
@@ -265,6 +267,19 @@ def check_whole_numbers(values: np.ndarray, name: str) -> None:
     off = whole_difference(values, values.astype(np.float64)) != 0
     if off.any():
         _refuse_whole_number(values[off][0], name)
+
+
+def check_extended(values: Any, name: str) -> None:
+    """Refuse numbers in extended precision that float64 cannot hold, before they are cast."""
+    if dtype_name(values.dtype) not in _EXTENDED:
+        return
+    with np.errstate(over="ignore"):
+        off = (values.astype(np.float64) != values) & ~np.isnan(values)
+    if off.any():
+        raise InexactError(
+            f"{name} holds {values[off][0]!s} in extended precision, which float64 cannot hold "
+            f"exactly. Convert {name} to float64."
+        )
 
 
 def check_python_numbers(values: Any, name: str) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from primedpca._certify.sketch_bounds import sketch_certificate
 from primedpca._core.arrays import (
     as_real,
+    check_extended,
     check_whole_numbers,
     is_sparse,
     to_numpy,
@@ -277,7 +278,9 @@ def taken_in(known: Stream, source: DataSource, weights: np.ndarray | None, cent
     tiny = False
     for start, piece in _pieces(source, group):
         kept = to_numpy(piece.toarray() if is_sparse(piece) else piece)
-        check_whole_numbers(kept, "`X`")  # no shift is known before all batches have been read
+        # No shift is known before all batches have been read.
+        check_whole_numbers(kept, "`X`")
+        check_extended(kept, "`X`")
         rows = np.array(kept, np.float64)
         filled = known.columns is not None and known.columns.filled
         if np.isinf(rows).any() or not (filled or math.isfinite(_peak(rows))):
