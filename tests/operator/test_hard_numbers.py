@@ -7,9 +7,13 @@ offset, in another unit.  ``tests/certify/test_extended.py`` compares random pro
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 import torch
@@ -414,6 +418,25 @@ def test_integers_that_would_be_rounded_are_named(tmp_path):
     with pytest.raises(ValueError, match="float64 cannot hold exactly"):
         PrimedPCA(1).partial_fit(NANOSECONDS + 1)
     as_source(pd.DataFrame({"t": [2**60, 2**61], "x": [0.5, 1.5]}))  # which float64 holds
+
+
+def test_decimals_that_would_be_rounded_as_integers_are_named(tmp_path):
+    def table(*values):
+        return pa.table({"t": pa.array(map(Decimal, values)), "x": [0.5, 1.5, 4.0]})
+
+    for text in (str(2**54 + 1), "18014398509481985.5"):
+        rows = table(text, "7", "-3")
+        pq.write_table(rows, tmp_path / "a.parquet")
+        message = re.escape(f"holds {text}, which float64 cannot hold exactly")
+        of_objects = np.array([[Decimal(text), 1], [2, 3], [4, 6]])
+        frames = rows, pl.from_arrow(rows), rows.to_pandas(types_mapper=pd.ArrowDtype)
+        for X in (*frames, tmp_path / "a.parquet", of_objects, of_objects.tolist()):
+            with pytest.raises(ValueError, match=message):
+                PrimedPCA(1).fit(X)
+    with pytest.raises(ValueError, match="float64 cannot hold exactly"):
+        PrimedPCA(1).fit(np.array([[np.int64(2**54 + 1), 1], [2, 3], [4, 6]], object))
+    held = PrimedPCA(1).fit(table(str(2**60), "0.1", "-3.25"))
+    np.testing.assert_allclose(held.mean_[0], (2**60 + 0.1 - 3.25) / 3)
 
 
 # -- what cannot be known ---------------------------------------------------------------------

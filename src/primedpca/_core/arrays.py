@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -283,16 +284,20 @@ def check_extended(values: Any, name: str) -> None:
 
 
 def check_python_numbers(values: Any, name: str) -> None:
-    """Refuse Python integers that float64 cannot hold, in lists or arrays of objects."""
+    """Refuse integers that float64 cannot hold, and decimals as large, in lists or of objects."""
     objects = isinstance(values, np.ndarray) and values.dtype.kind == "O"
     for value in values if objects or isinstance(values, (list, tuple)) else ():
         if isinstance(value, (list, tuple, np.ndarray)):
             check_python_numbers(value, name)
-        elif isinstance(value, int) and not _is_exact(value):
+        elif isinstance(value, (int, np.integer, Decimal)) and not _is_exact(value):
             _refuse_whole_number(value, name)
 
 
-def _is_exact(value: int) -> bool:
+def _is_exact(value: int | np.integer[Any] | Decimal) -> bool:
+    """Whether float64 holds the number; a decimal up to 2^53 is rounded as its text would be."""
+    if isinstance(value, Decimal):
+        return not value.is_finite() or abs(value) <= EXACT or value == float(value)
+    value = int(value)
     return abs(value) <= EXACT or (abs(value) < 2**1023 and int(float(value)) == value)
 
 
