@@ -184,8 +184,8 @@ class PrimedPCA(
     map_ : str or None
         Name of the function of ``as_source(X, map=...)``; new rows need the same.
     layout_ : str or None
-        Grid of xarray's fields, or a checksum of the alleles that genotypes count; new rows need
-        the same.
+        Grid of xarray's fields, shape of images, or checksum of the alleles that genotypes count;
+        new rows need the same.
     where_ : str
         What made the passes: this machine, the ranks of torchrun, a Dask cluster.
     plan_ : Plan

@@ -84,7 +84,7 @@ class Traits(NamedTuple):
     map_name : str or None
         Name of the function that is applied to the rows; in brackets unless the library has it.
     layout : str or None
-        Meaning of the columns beyond their names: a grid, or the alleles that genotypes count.
+        Meaning of the columns beyond their names: a grid, the shape of images, counted alleles.
     spread : bool, default=False
         Whether each of several ranks has some of the blocks, even if one of them has all.
     shared : SharedRows or None

@@ -424,7 +424,7 @@ def test_genotypes_that_count_other_alleles_are_refused(tmp_path):
     scores = model.transform(tmp_path / "old.bed")
     model.save(tmp_path / "model.safetensors")
     for one in (model, load(tmp_path / "model.safetensors")):
-        with pytest.raises(ValueError, match=r"first alleles .* \(plink --a1-allele\)"):
+        with pytest.raises(ValueError, match=r"first alleles .*\(plink --a1-allele\)"):
             one.transform(path)
     # The other allele does not matter: PLINK writes 0 where nobody has it.
     to_bed(path, counts, {"allele_1": ["a"] * d, "allele_2": ["0"] * d})

@@ -167,7 +167,7 @@ def check_layout(known: str | None, found: str | None) -> None:
         raise ValueError(
             f"The columns of `X` are {found!r}, but those of the model are {known!r}. Bring fields "
             "to the same order, coordinates and mask (`transpose`, `sortby`, `mask`), genotypes to "
-            "the same first alleles (plink --a1-allele)."
+            "the same first alleles (plink --a1-allele), images to the same size."
         )
 
 

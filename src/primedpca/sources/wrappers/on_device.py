@@ -152,6 +152,7 @@ def _copied(torch: Any, source: DataSource, device: Any) -> DataSource:
     found.feature_names, found.row_names = traits.feature_names(), traits.row_names()
     found.labels, found.missing, found.scale = traits.labels(), traits.missing, traits.scale
     found.image_shape, found.paths = traits.image_shape, traits.paths
+    found.layout = traits.layout
     return found
 
 
