@@ -53,7 +53,7 @@ def write_model(
     check_is_path(path)
     if Path(path).is_dir():
         raise IsADirectoryError(f"`path`={str(path)!r} is a folder. Name a file in it.")
-    if Path(path).exists() and not overwrite:
+    if (Path(path).exists() or Path(path).is_symlink()) and not overwrite:
         raise FileExistsError(f"{path} already exists. Use another name, or pass `overwrite`=True.")
     params = {name: value for name, value in params.items() if name not in NOT_KEPT}
     if lost := [name for name, value in params.items() if not _is_plain(value)]:
