@@ -405,6 +405,7 @@ GOOD = np.random.default_rng(0).standard_normal((20, 6))
         ({"priming": np.zeros((6, 3))}, r"span 0 dimensions"),
         ({"priming": np.ones((6, 3)), "n_components": 2}, r"span 1 dimensions, too few"),
         ({"priming": np.full((6, 3), np.nan)}, r"directions contain nan at index \(0, 0\)"),
+        ({"scale": [10**400] * 6}, "`scale` must hold numbers: int too large"),
         ({"priming": np.eye(6) * 1j}, "`directions` holds complex numbers"),
         ({"priming": sp.eye_array(6).tocsr()}, r"`directions` is a sparse matrix\. .*toarray"),
         ({"priming": np.ma.masked_equal(np.eye(6), 1)}, "`directions` has masked entries"),
