@@ -253,6 +253,12 @@ def test_bad_requests_are_refused(options, words):
         choose_k(X, **options)
 
 
+@pytest.mark.parametrize("name", ["n_components", "sample_weight"])
+def test_options_that_would_have_no_effect_are_refused(name):
+    with pytest.raises(TypeError, match=f"Unknown option: `{name}`"):
+        choose_k(X, **{name: 3})
+
+
 def test_rows_that_are_all_equal_are_refused():
     with pytest.raises(ValueError, match="All rows of `X` are equal"):
         choose_k(np.ones((9, 3)))

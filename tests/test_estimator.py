@@ -28,7 +28,7 @@ from sklearn.utils.estimator_checks import (
     parametrize_with_checks,
 )
 
-from primedpca import PrimedPCA
+from primedpca import PrimedPCA, svd
 from primedpca._operator.operator import Centred
 from primedpca._planning.plan import make_plan
 from primedpca._solve.driver import Goal, solve
@@ -334,6 +334,15 @@ def test_running_out_of_passes_warns():
     assert not pca.converged_
 
 
+def test_a_fit_that_ends_with_fewer_components_says_so():
+    rows = np.random.default_rng(0).normal(size=(300, 50)) * np.linspace(5, 1, 50)
+    options = {"priming": BlockKrylov(1), "certificate": "none", "max_passes": 2}
+    with pytest.warns(ConvergenceWarning, match=r"`max_passes` .* Found 2 of 4 components\.$"):
+        assert PrimedPCA(4, **options).fit(rows).n_components_ == 2
+    with pytest.warns(UserWarning, match=r"Found 2 of 4 components\.$"):
+        assert svd(rows, 4, **options).s.shape == (2,)
+
+
 def test_out_is_filled():
     X = load_iris().data
     pca = PrimedPCA(2).fit(X)
@@ -396,6 +405,10 @@ GOOD = np.random.default_rng(0).standard_normal((20, 6))
         ({"priming": np.zeros((6, 3))}, r"span 0 dimensions"),
         ({"priming": np.ones((6, 3)), "n_components": 2}, r"span 1 dimensions, too few"),
         ({"priming": np.full((6, 3), np.nan)}, r"directions contain nan at index \(0, 0\)"),
+        ({"scale": [10**400] * 6}, "`scale` must hold numbers: int too large"),
+        ({"priming": np.eye(6) * 1j}, "`directions` holds complex numbers"),
+        ({"priming": sp.eye_array(6).tocsr()}, r"`directions` is a sparse matrix\. .*toarray"),
+        ({"priming": np.ma.masked_equal(np.eye(6), 1)}, "`directions` has masked entries"),
         ({"random_state": "x", "priming": "oja"}, r"`random_state`='x'"),
         ({"random_state": -1, "priming": "oja"}, r"`random_state`=-1"),
     ],

@@ -1,6 +1,8 @@
 """The short way of `transform` for small arrays: the scores and errors of the long one."""
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 import torch
 from scipy import sparse
@@ -113,6 +115,38 @@ def test_out_of_whole_numbers_is_refused(dtype):
     with pytest.raises(TypeError, match="truncate"):
         PrimedPCA(2).fit(rows).transform(rows, out=out)
     assert not out.any()
+    tensor = torch.zeros((20, 2), dtype=getattr(torch, dtype))
+    with pytest.raises(TypeError, match="truncate"):
+        PrimedPCA(2).fit(rows).transform(rows, out=tensor)
+    assert not tensor.any()
+
+
+@pytest.mark.parametrize("given", [np.asarray, torch.as_tensor])
+def test_out_may_be_of_another_library_and_must_hold_the_scores(given):
+    pca = PrimedPCA(2).fit(X)
+    wanted = pca.transform(X)
+    for out in (np.empty((700, 2)), torch.empty((700, 2), dtype=torch.float64)):
+        assert pca.transform(given(X), out=out) is out
+        np.testing.assert_allclose(np.asarray(out), wanted)
+    for out in (np.zeros((700, 2), "float16"), torch.zeros((700, 2), dtype=torch.float16)):
+        with pytest.raises(ValueError, match=r"float16, which cannot hold a score of .* Use "):
+            pca.transform(given(X * 1e5), out=out)
+        assert not out.any()
+    with pytest.raises(ValueError, match="`out` is read-only"):
+        pca.transform(given(X), out=np.broadcast_to(0.0, (700, 2)))
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+def test_scores_in_another_order_are_refused(frame):
+    pca = PrimedPCA(3).fit(X)
+    scores = pca.transform(X[:5])
+    back = pca.inverse_transform(scores)
+    for names in (["PC1", "PC2", "PC3"], ["a", "b", "c"]):
+        named = frame(dict(zip(names, scores.T, strict=True)))
+        np.testing.assert_allclose(pca.inverse_transform(named), back)
+    swapped = frame({"PC1": scores[:, 0], "PC3": scores[:, 2], "PC2": scores[:, 1]})
+    with pytest.raises(ValueError, match="`X` has the column PC3, where the scores have PC2"):
+        pca.inverse_transform(swapped)
 
 
 def test_inverse_transform_of_other_types():

@@ -46,7 +46,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from primedpca._core.parameters import as_seed, check_count, is_real, is_whole
+from primedpca._core.parameters import DEFAULTS, as_seed, check_count, is_real, is_whole
 from primedpca._core.process import one_blas_thread
 from primedpca._io.score_file import score_blocks
 from primedpca._model.columns import column_variances
@@ -238,6 +238,9 @@ def choose_k(
     >>> found.n_components, found["cross-validation"].n_components
     (3, 3)
     """
+    if unknown := options.keys() - DEFAULTS.keys():
+        words = "Use parameters of PrimedPCA; `max_components` sets the number of components."
+        raise TypeError(f"Unknown option: `{min(unknown)}`. {words}")
     for name, value in (("variance_ratio", variance_ratio), ("level", level)):
         if not (is_real(value) and 0 < value < 1):
             raise ValueError(f"`{name}`={value!r} must be a number above 0 and below 1.")

@@ -183,6 +183,9 @@ class PrimedPCA(
         Number of passes over the data.
     map_ : str or None
         Name of the function of ``as_source(X, map=...)``; new rows need the same.
+    layout_ : str or None
+        Grid of xarray's fields, shape of images, or checksum of the alleles that genotypes count;
+        new rows need the same.
     where_ : str
         What made the passes: this machine, the ranks of torchrun, a Dask cluster.
     plan_ : Plan
@@ -371,12 +374,13 @@ class PrimedPCA(
         device = data.source.device
         on = "" if device in (None, "cpu") else f", on {device}"
         self.map_, self.where_ = data.traits.map_name, data.engine.traits.where + on
+        self.layout_ = data.traits.layout
         self.status_, self.n_passes_ = solution.status, solution.passes
         self.converged_, proof = solution.converged, solution.certificate
         self.history_, self.certificate_ = solution.history, proof
         self.angle_bounds_: Any = None if proof is None else proof.angle_bounds.copy()
         if solution.warns:
-            self._warn(solution.shortfall(self.tol))
+            self._warn(solution.shortfall(self.tol, self.n_components))
 
     def _warn(self, words: str) -> None:
         """Warn of a fit that fell short; the drop-ins leave that to their certificates."""
@@ -480,6 +484,7 @@ class PrimedPCA(
             Of the library and on the device of ``X``.
         """
         self._check_fitted()
+        self._check_score_names(X)
         floats = getattr(getattr(X, "dtype", None), "kind", "f") == "f"  # others have no `kind`
         plain = is_dense(X) and floats and not isinstance(X, np.ma.MaskedArray)
         scores = X if plain else as_real(X, "X")
@@ -717,11 +722,15 @@ class PrimedPCA(
             k = stream.component_count(self.n_components, source.shape[1])
             known = known or stream.empty_stream(source.shape[1], k, options)
             stream.check_unchanged(known, k, options)
+            layout = None
             if known.rows:
+                layout = vars(self).get("layout_")
                 stream.check_map(vars(self).get("map_"), source.traits.map_name)
+                stream.check_layout(layout, source.traits.layout)
             weights = stream.as_weights(sample_weight, source.shape[0])
             self._set_stream(stream.taken_in(known, source, weights, self.center))
             self.map_ = source.traits.map_name
+            self.layout_ = source.traits.layout or layout
             self._stream_components = k
         return self
 
@@ -748,6 +757,7 @@ class PrimedPCA(
             if one is not None and two is not None and not np.array_equal(one, two):
                 raise ValueError("the models have different `feature_names_in_`. Rename columns.")
             stream.check_map(vars(self).get("map_"), vars(other).get("map_"))
+            stream.check_layout(vars(self).get("layout_"), vars(other).get("layout_"))
             self._set_stream(stream.merged(mine, theirs))
         return self
 
@@ -859,11 +869,20 @@ class PrimedPCA(
             return source
         return on_device(source, self.device, as_bytes(self.max_memory))
 
+    def _check_score_names(self, X: Any) -> None:  # noqa: N803
+        """Refuse a frame that has the columns of :meth:`transform` in another order."""
+        given, known = list(getattr(X, "columns", ())), score_names(self.n_components_)
+        if given != known and sorted(map(str, given)) == sorted(known):
+            first = next(i for i, name in enumerate(known) if given[i : i + 1] != [name])
+            words = f"where the scores have {known[first]}. Put the columns in the order of them."
+            raise ValueError(f"`X` has the column {given[first]}, {words}")
+
     def _seen(self, X: Any) -> Centred:  # noqa: N803
         """Operator of new rows, with the fitted mean and scale."""
         self._check_fitted()
         source = self._source(X, reset=False)
         stream.check_same_map(vars(self).get("map_"), source.traits.map_name)
+        stream.check_layout(vars(self).get("layout_"), source.traits.layout)
         shared = source.traits.shared  # of rows on several ranks, use this one's
         own = source if shared is None else shared.own
         return Centred.given(own, self.mean_, self.scale_, self.missing)

@@ -83,6 +83,8 @@ class Traits(NamedTuple):
         Returns the Dask client that works on the data unless an engine is named, or None.
     map_name : str or None
         Name of the function that is applied to the rows; in brackets unless the library has it.
+    layout : str or None
+        Meaning of the columns beyond their names: a grid, the shape of images, counted alleles.
     spread : bool, default=False
         Whether each of several ranks has some of the blocks, even if one of them has all.
     shared : SharedRows or None
@@ -110,6 +112,7 @@ class Traits(NamedTuple):
     fingerprint: Callable[[], Any] = _unknown
     client: Callable[[], Any] = _unknown
     map_name: str | None = None
+    layout: str | None = None
     spread: bool = False
     shared: SharedRows | None = None
     release: Callable[[], None] = _unknown

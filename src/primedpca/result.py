@@ -12,6 +12,7 @@ import numpy as np
 
 from primedpca._core.html import angle_plot, bar, block, bound_markup, paragraph, table
 from primedpca._core.outward_rounding import round_down, round_up
+from primedpca._core.parameters import is_whole
 from primedpca._core.wording import (
     angle_words,
     certainty_words,
@@ -378,16 +379,20 @@ class Solution:
             return self
         return replace(self, certificate=self.certificate.first(k))
 
-    def shortfall(self, tol: float) -> str:
-        """Describe the status and the components that are not proven, counted from 1.
+    def shortfall(self, tol: float, n_components: Any = None) -> str:
+        """Describe the status and the components that are missing or not proven, counted from 1.
 
         Parameters
         ----------
         tol : float
             Angle to prove, in radians.
+        n_components : int, optional
+            Number of components that were requested; anything else is ignored.
         """
         if self.certificate is None:
-            return str(self.status)
+            found = self.decomposition.explained_variance.size
+            fewer = is_whole(n_components) and found < n_components
+            return str(self.status) + f" Found {found} of {n_components} components." * fewer
         short = ~self.certificate.met(tol)
         if not short.any():
             return f"{self.status} The number of components is not proven."

@@ -121,3 +121,20 @@ def test_output_that_cannot_be_written_is_one_sentence(folder, words, unbuffered
     [line] = done.stderr.decode().splitlines()
     assert "could not be written (standard output: No space left on device)" in line
     assert done.returncode == 1
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+def test_an_output_without_all_characters_gets_escapes(tmp_path, encoding):
+    names = "größe", "名前", "\N{GRINNING FACE}"
+    rows = np.random.default_rng(0).normal(size=(20, 3))
+    header = ",".join(names)
+    np.savetxt(tmp_path / "x.csv", rows, delimiter=",", header=header, comments="", encoding="utf8")
+    environment = os.environ | {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
+    for words in (["fit", "x.csv", "-k", "2"], ["fit", "--help"], ["loadings", "m.safetensors"]):
+        command = [*COMMAND, *words, *(["-o", "m.safetensors"] if words[-1] == "2" else [])]
+        done = subprocess.run(command, capture_output=True, cwd=tmp_path, env=environment)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert done.stdout.decode(encoding)
+    command = [*COMMAND, "loadings", "m.safetensors", "--json"]
+    done = subprocess.run(command, capture_output=True, cwd=tmp_path, env=environment)
+    assert json.loads(done.stdout.decode(encoding))["features"] == list(names)

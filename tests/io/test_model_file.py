@@ -223,6 +223,14 @@ def test_a_zero_byte_in_a_path_is_named():
         load("a\0b")
 
 
+def test_a_link_to_nothing_is_not_replaced(tmp_path):
+    path, model = tmp_path / "model.safetensors", PrimedPCA(1).fit(np.eye(4))
+    path.symlink_to(tmp_path / "not mounted.safetensors")
+    with pytest.raises(FileExistsError, match="overwrite"):
+        model.save(path)
+    assert path.is_symlink()
+
+
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_folder_is_not_a_path_to_save_to(overwrite, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -7,14 +7,19 @@ offset, in another unit.  ``tests/certify/test_extended.py`` compares random pro
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 import torch
+from sklearn.exceptions import ConvergenceWarning
 
-from primedpca import PrimedPCA, as_source, certify
+from primedpca import PrimedPCA, as_source, certify, svd
 from primedpca._operator.operator import Centred
 from primedpca.metrics import angles
 from primedpca.monitoring import statistics
@@ -372,6 +377,32 @@ def test_longdouble_is_subtracted_from_before_it_is_rounded():
     np.testing.assert_allclose(pca.explained_variance_, values[:2], rtol=1e-8)
 
 
+@pytest.mark.skipif(np.finfo(np.longdouble).eps == np.finfo(float).eps, reason="no wider type")
+@pytest.mark.parametrize("given", [np.asarray, sp.csr_array, sp.csc_array])
+def test_extended_precision_is_not_rounded_before_the_mean_is_subtracted(given):
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=(50, 4)) * [4, 3, 2, 1]
+    X = 1 + 1e-17 * noise.astype(np.longdouble)  # in float64 every number is 1
+    with pytest.raises(ValueError, match=r"`X` holds .*, which float64 cannot hold exactly"):
+        PrimedPCA(2).partial_fit(given(X))
+    if given is np.asarray:
+        true = (X - X.mean(axis=0)) * 1e17
+        wanted = np.linalg.svd(true.astype(float), compute_uv=False)[:2] ** 2 / 49
+        with pytest.warns(ConvergenceWarning, match="Rounding error"):
+            pca = PrimedPCA(2).fit(X)
+        low, high = pca.certificate_.eigenvalue_bounds.T * 1e34
+        assert ((low <= wanted) & (wanted <= high)).all()
+    else:
+        for use in (PrimedPCA(2).fit, PrimedPCA(2, center=False).fit, lambda x: svd(x, 2)):
+            with pytest.raises(ValueError, match="Convert `X` to float64"):
+                use(given(X))
+    same = noise.astype(np.longdouble)
+    for fit in (PrimedPCA(2).fit, PrimedPCA(2).partial_fit):
+        np.testing.assert_allclose(
+            fit(given(same)).explained_variance_, PrimedPCA(2).fit(noise).explained_variance_
+        )
+
+
 def test_integers_that_would_be_rounded_are_named(tmp_path):
     message = re.escape("holds 1700000000000000001, which float64 cannot hold exactly")
     one = 17 * 10**17 + 1
@@ -387,6 +418,25 @@ def test_integers_that_would_be_rounded_are_named(tmp_path):
     with pytest.raises(ValueError, match="float64 cannot hold exactly"):
         PrimedPCA(1).partial_fit(NANOSECONDS + 1)
     as_source(pd.DataFrame({"t": [2**60, 2**61], "x": [0.5, 1.5]}))  # which float64 holds
+
+
+def test_decimals_that_would_be_rounded_as_integers_are_named(tmp_path):
+    def table(*values):
+        return pa.table({"t": pa.array(map(Decimal, values)), "x": [0.5, 1.5, 4.0]})
+
+    for text in (str(2**54 + 1), "18014398509481985.5"):
+        rows = table(text, "7", "-3")
+        pq.write_table(rows, tmp_path / "a.parquet")
+        message = re.escape(f"holds {text}, which float64 cannot hold exactly")
+        of_objects = np.array([[Decimal(text), 1], [2, 3], [4, 6]])
+        frames = rows, pl.from_arrow(rows), rows.to_pandas(types_mapper=pd.ArrowDtype)
+        for X in (*frames, tmp_path / "a.parquet", of_objects, of_objects.tolist()):
+            with pytest.raises(ValueError, match=message):
+                PrimedPCA(1).fit(X)
+    with pytest.raises(ValueError, match="float64 cannot hold exactly"):
+        PrimedPCA(1).fit(np.array([[np.int64(2**54 + 1), 1], [2, 3], [4, 6]], object))
+    held = PrimedPCA(1).fit(table(str(2**60), "0.1", "-3.25"))
+    np.testing.assert_allclose(held.mean_[0], (2**60 + 0.1 - 3.25) / 3)
 
 
 # -- what cannot be known ---------------------------------------------------------------------

@@ -157,6 +157,10 @@ def test_budgets_in_words(words, count):
     assert as_bytes(words) == count
 
 
+def test_a_budget_beyond_all_memory_is_none():
+    assert as_bytes(10**400) == np.inf
+
+
 @pytest.mark.parametrize("bad", ["2", "GB", "much", 0, -1, True, [1], "2 GiB", "1.2.3GB"])
 def test_bad_budgets_are_refused(bad):
     with pytest.raises(ValueError, match="must be a positive number of bytes"):

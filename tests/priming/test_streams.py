@@ -711,6 +711,23 @@ def test_a_column_that_comes_late_is_filled_as_well():
     assert ((low <= whole.explained_variance_) & (whole.explained_variance_ <= high)).all()
 
 
+@pytest.mark.parametrize("seed", [71, 128, 184])
+def test_merged_streams_with_gaps_in_constant_columns_have_bounds(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(60, 4)) * np.arange(4, 0, -1)
+    X = np.c_[X, np.tile(1e4 * rng.normal(size=40), (60, 1))]
+    X[rng.random(X.shape) < 0.1] = np.nan
+    weights = rng.uniform(0.5, 3, 60)
+    one, two = (
+        PrimedPCA(2, missing="mean").partial_fit(X[half], sample_weight=weights[half])
+        for half in (slice(0, 30), slice(30, 60))
+    )
+    low, high = one.merge(two).certificate_.eigenvalue_bounds.T
+    true = PrimedPCA(2, missing="mean").fit(X, sample_weight=weights).explained_variance_
+    assert ((low <= true) & (true <= high)).all()
+    assert np.isfinite(one.certificate_.angle_bounds).all()
+
+
 def test_infinity_is_not_filled():
     X = np.ones((5, 3)) * np.arange(5)[:, None]
     X[2, 1] = np.inf

@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 from sklearn.decomposition import PCA
 
-from primedpca import PrimedPCA, as_source
+from primedpca import PrimedPCA, as_source, load
 from primedpca.interop import to_xarray
 from primedpca.sources.base import whole
 
@@ -95,3 +95,32 @@ def test_areas_are_weights(ocean):
         as_source(field, weights=area - 1)
     with pytest.raises(ValueError, match="has the dimension 'depth'"):
         as_source(field, weights=xr.DataArray(np.ones(3), dims="depth"))
+
+
+def test_fields_on_another_grid_are_refused(ocean, tmp_path):
+    field, _ = ocean
+    pca = PrimedPCA(2).fit(field)
+    pca.save(tmp_path / "model.safetensors")
+    again = load(tmp_path / "model.safetensors")
+    expected = pca.transform(field)
+    others = {
+        "dimensions": as_source(field.transpose("time", "lon", "lat")),
+        "order": field.isel(lat=slice(None, None, -1)),
+        "longitudes": field.assign_coords(lon=field.lon - 180),
+        "land": as_source(field, mask=np.roll(as_source(field).mask, 1, axis=0)),
+    }
+    for other in others.values():
+        for model in (pca, again):
+            with pytest.raises(ValueError, match="The columns of `X` are"):
+                model.transform(other)
+        with pytest.raises(ValueError, match="The columns of `X` are"):
+            PrimedPCA(2).partial_fit(field).partial_fit(other)
+    with pytest.raises(ValueError, match="The columns of `X` are"):
+        to_xarray(pca, field.transpose("lon", "time", "lat"), sample="time")
+    with pytest.raises(ValueError, match="The columns of `X` are"):
+        PrimedPCA(2).partial_fit(field).merge(PrimedPCA(2).partial_fit(others["order"]))
+    # The same grid in any order of the samples, in float32, or as numbers alone.
+    single = field.assign_coords(lat=field.lat.astype("float32"))
+    for same in (single, as_source(field.transpose("lat", "time", "lon"), sample="time")):
+        np.testing.assert_allclose(again.transform(same), expected, atol=1e-10)
+    np.testing.assert_allclose(again.transform(whole(as_source(field))), expected, atol=1e-10)

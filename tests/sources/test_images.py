@@ -11,7 +11,7 @@ import pytest
 from catalogue import lossless_video
 from PIL import Image
 
-from primedpca import PrimedPCA, as_source
+from primedpca import PrimedPCA, as_source, load
 from primedpca.metrics import angles
 from primedpca.sources.files import images as decoded
 from primedpca.sources.files.images import ImageFolder
@@ -190,6 +190,21 @@ def test_fitting_equals_fitting_the_array(tmp_path):
 
 
 # -- bad images -------------------------------------------------------------------------------
+
+
+def test_images_of_another_shape_are_refused(tmp_path):
+    photographs(tmp_path / "wide", size=(6, 10))
+    photographs(tmp_path / "high", size=(10, 6))
+    photographs(tmp_path / "grey", size=(12, 15), mode="L")
+    pca = PrimedPCA(2).fit(tmp_path / "wide")
+    pca.save(tmp_path / "model.safetensors")
+    for name in ("high", "grey"):  # as many numbers
+        for model in (pca, load(tmp_path / "model.safetensors")):
+            with pytest.raises(ValueError, match="but those of the model are 'images of 6 x 10 x"):
+                model.transform(tmp_path / name)
+        with pytest.raises(ValueError, match="images to the same size"):
+            PrimedPCA(2).partial_fit(tmp_path / "wide").partial_fit(tmp_path / name)
+    assert pca.transform(tmp_path / "wide").shape == (7, 2)
 
 
 def test_ragged_sizes_are_named(tmp_path):

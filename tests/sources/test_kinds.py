@@ -415,6 +415,22 @@ def test_names_of_genotypes(tmp_path):
     assert PrimedPCA(1).fit(path).feature_names_in_.tolist() == ["rs1", "rs2"]
 
 
+def test_genotypes_that_count_other_alleles_are_refused(tmp_path):
+    counts, path = genotypes(), tmp_path / "new.bed"
+    d = counts.shape[1]
+    for name, first in (("old", ["A"] * d), ("new", ["G", *["A"] * (d - 1)])):
+        to_bed(tmp_path / f"{name}.bed", counts, {"allele_1": first, "allele_2": ["T"] * d})
+    model = PrimedPCA(2, random_state=0).fit(tmp_path / "old.bed")
+    scores = model.transform(tmp_path / "old.bed")
+    model.save(tmp_path / "model.safetensors")
+    for one in (model, load(tmp_path / "model.safetensors")):
+        with pytest.raises(ValueError, match=r"first alleles .*\(plink --a1-allele\)"):
+            one.transform(path)
+    # The other allele does not matter: PLINK writes 0 where nobody has it.
+    to_bed(path, counts, {"allele_1": ["a"] * d, "allele_2": ["0"] * d})
+    np.testing.assert_array_equal(model.transform(path), scores)
+
+
 BROKEN_BED = {
     "truncated": (lambda raw: raw[:-2], "211 bytes.*take 213"),
     "grown": (lambda raw: raw + b"x", "214 bytes.*take 213"),

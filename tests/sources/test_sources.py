@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -18,7 +19,7 @@ import scipy.sparse as sp
 import torch
 from catalogue import BYTE_SOURCES, FILES, KINDS, SOURCES, TEXT_FILES
 
-from primedpca import PrimedPCA, as_source
+from primedpca import PrimedPCA, as_source, certify, plan, svd
 from primedpca._core.arrays import is_sparse, like_block, to_numpy, work_dtype
 from primedpca._operator.operator import Centred
 from primedpca.protocols import DataSource
@@ -613,7 +614,9 @@ REFUSED = {
     "complex": (np.ones((3, 2), complex), ValueError, "Complex data not supported.* complex128"),
     "complex tensor": (torch.ones(3, 2, dtype=torch.complex64), ValueError, "Complex data"),
     "complex sparse": (sp.csr_array(np.ones((3, 2), complex)), ValueError, "Complex data"),
-    "objects": (np.ones((3, 2), object), TypeError, "`X` has dtype object"),
+    "objects": (np.array([[1, {}], [2, 3]]), TypeError, "other than numbers.*not 'dict'"),
+    "words": (np.array([[1, "a"], [2, 3]], object), ValueError, "other than numbers.*float: 'a'"),
+    "long integers": ([[2**53 + 1, 0.5], [2, 3]], ValueError, "`X` holds 9007199254740993"),
     "text": (np.array([["a", "b"]]), TypeError, "`X` has dtype str"),
     "bytes": (np.array([[b"a", b"b"]]), TypeError, "`X` has dtype bytes"),
     "dates": (np.zeros((3, 2), "M8[s]"), TypeError, "`X` has dtype datetime"),
@@ -651,8 +654,22 @@ def test_refusals(name):
 
 
 def test_ragged_lists_are_refused():
-    with pytest.raises(ValueError, match="inhomogeneous"):
+    with pytest.raises(ValueError, match=r"`X` holds .* in rows of equal length: .*inhomogeneous"):
         as_source([[1, 2], [3]])
+
+
+def test_arrays_of_objects_are_converted_as_in_a_fit():
+    numbers = np.random.default_rng(0).normal(size=(30, 4))
+    X = numbers.astype(object)
+    X[0] = [Fraction(1, 3), Decimal("0.5"), True, None]
+    numbers[0] = [1 / 3, 0.5, 1, np.nan]
+    np.testing.assert_array_equal(values_of(as_source(X)), numbers)
+    assert plan(X[1:], 2).n_components == 2
+    np.testing.assert_array_equal(svd(X[1:], 2).s, svd(numbers[1:], 2).s)
+    components = PrimedPCA(2).fit(X[1:]).components_
+    assert certify(X[1:], components, random_state=0).streak(1e-6) == 2
+    with pytest.raises(ValueError, match="contains NaN"):
+        svd(X, 2)
 
 
 def test_an_array_without_hidden_entries_may_be_masked():

@@ -156,6 +156,27 @@ def test_numbers_in_columns_of_text_are_written_as_people_write_them():
         assert spreadsheets._text(number, ",") == text
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".xlsx"])
+def test_true_and_false_beside_numbers(tmp_path, suffix):
+    """In a workbook as in CSV: beside 1 and 0 they are these, beside other numbers an error."""
+
+    def table(*cells):
+        path = tmp_path / f"t{suffix}"
+        rows = [["a", "b"], *([cell, i] for i, cell in enumerate(cells))]
+        if suffix == ".csv":
+            path.write_text("\n".join(f"{a},{b}" for a, b in rows))
+        else:
+            book(*rows)(path)
+        return path
+
+    assert whole(as_source(table(True, False, True)))[:, 0].tolist() == [1, 0, 1]
+    assert whole(as_source(table(True, 0, 1)))[:, 0].tolist() == [1, 0, 1]
+    with pytest.raises(ValueError, match=r"'a' \(yes or no, 'True' in row 2\)"):
+        as_source(table(3, True, 4.5))
+    with pytest.warns(UserWarning, match="'a'"):
+        assert as_source(table(3, True, 4.5), numeric_only=True).feature_names.tolist() == ["b"]
+
+
 def test_at_most_nine_sheets_are_listed(tmp_path):
     whole_book = openpyxl.Workbook()
     for i in range(9):

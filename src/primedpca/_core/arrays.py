@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -22,12 +23,14 @@ __all__ = [
     "InexactError",
     "Like",
     "as_real",
+    "check_extended",
     "check_python_numbers",
     "check_whole_numbers",
     "describe",
     "device",
     "dtype_name",
     "has_kernels",
+    "is_cupy_array",
     "is_dense",
     "is_device_sparse",
     "is_numpy_array",
@@ -52,6 +55,7 @@ Block: TypeAlias = Any
 EXACT = 2.0**53
 _FLOAT32 = {"bool", "uint8", "int8", "uint16", "int16", "float16", "bfloat16", "float32"}
 _FLOAT64 = {"uint32", "int32", "uint64", "int64", "float64", "longdouble", "float96", "float128"}
+_EXTENDED = {"longdouble", "float96", "float128"}
 _NUMPY = array_namespace(np.empty(0))
 
 
@@ -197,7 +201,7 @@ def as_real(values: Any, name: str) -> np.ndarray:
         raise ValueError(f"`{name}` holds complex numbers. Pass real numbers.")
     try:
         return found.astype(np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"`{name}` must hold numbers: {error}. Convert them.") from error
 
 
@@ -245,7 +249,7 @@ def whole_difference(whole: Array, shift: Array) -> Array:
 
 
 class InexactError(ValueError):
-    """A whole number that cannot be represented in the type to compute in."""
+    """A number that cannot be represented in the type to compute in."""
 
 
 def check_whole_numbers(values: np.ndarray, name: str) -> None:
@@ -266,17 +270,34 @@ def check_whole_numbers(values: np.ndarray, name: str) -> None:
         _refuse_whole_number(values[off][0], name)
 
 
+def check_extended(values: Any, name: str) -> None:
+    """Refuse numbers in extended precision that float64 cannot hold, before they are cast."""
+    if dtype_name(values.dtype) not in _EXTENDED:
+        return
+    with np.errstate(over="ignore"):
+        off = (values.astype(np.float64) != values) & ~np.isnan(values)
+    if off.any():
+        raise InexactError(
+            f"{name} holds {values[off][0]!s} in extended precision, which float64 cannot hold "
+            f"exactly. Convert {name} to float64."
+        )
+
+
 def check_python_numbers(values: Any, name: str) -> None:
-    """Refuse Python integers that float64 cannot hold, in lists or arrays of objects."""
+    """Refuse integers that float64 cannot hold, and decimals as large, in lists or of objects."""
     objects = isinstance(values, np.ndarray) and values.dtype.kind == "O"
     for value in values if objects or isinstance(values, (list, tuple)) else ():
         if isinstance(value, (list, tuple, np.ndarray)):
             check_python_numbers(value, name)
-        elif isinstance(value, int) and not _is_exact(value):
+        elif isinstance(value, (int, np.integer, Decimal)) and not _is_exact(value):
             _refuse_whole_number(value, name)
 
 
-def _is_exact(value: int) -> bool:
+def _is_exact(value: int | np.integer[Any] | Decimal) -> bool:
+    """Whether float64 holds the number; a decimal up to 2^53 is rounded as its text would be."""
+    if isinstance(value, Decimal):
+        return not value.is_finite() or abs(value) <= EXACT or value == float(value)
+    value = int(value)
     return abs(value) <= EXACT or (abs(value) < 2**1023 and int(float(value)) == value)
 
 

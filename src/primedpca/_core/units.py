@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import sys
 from numbers import Real
 from typing import Any
 
@@ -37,7 +38,7 @@ def as_bytes(budget: Any, name: str = "max_memory") -> float:
             f"`{name}`={budget!r} must be a positive number of bytes, or text such as '2GB' "
             f"(units: {', '.join(UNITS)})."
         )
-    return float(found)
+    return math.inf if found > sys.float_info.max else float(found)
 
 
 def check_square(d: int, budget: float) -> None:

@@ -30,7 +30,7 @@ PLAIN = (type(None), bool, int, float, str, np.generic, np.ndarray)
 #: Parameters that name a path or describe a machine; they are not saved with a model.
 NOT_KEPT = ("checkpoint", "device", "engine", "max_memory")
 #: Fitted attributes that only some models have.
-OPTIONAL = {"feature_names_in_", "map_", "stream_", "where_"}
+OPTIONAL = {"feature_names_in_", "layout_", "map_", "stream_", "where_"}
 TINY = np.nextafter(0.0, 1.0)
 
 
@@ -53,7 +53,7 @@ def write_model(
     check_is_path(path)
     if Path(path).is_dir():
         raise IsADirectoryError(f"`path`={str(path)!r} is a folder. Name a file in it.")
-    if Path(path).exists() and not overwrite:
+    if (Path(path).exists() or Path(path).is_symlink()) and not overwrite:
         raise FileExistsError(f"{path} already exists. Use another name, or pass `overwrite`=True.")
     params = {name: value for name, value in params.items() if name not in NOT_KEPT}
     if lost := [name for name, value in params.items() if not _is_plain(value)]:
@@ -160,6 +160,7 @@ def _check_fitted(fitted: dict[str, Any]) -> None:
         "history_": (_history,),
         "feature_names_in_": (_names, d),
         "map_": (_optional, _map),
+        "layout_": (_optional, _instance, str),
         "stream_": (_stream, d),
         "where_": (_instance, str),
     }

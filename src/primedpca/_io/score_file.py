@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from primedpca._core.arrays import to_numpy
+from primedpca._core.arrays import is_cupy_array, is_torch_array, to_numpy
 from primedpca._core.atomic_files import atomic_write
 from primedpca._operator.operator import Centred
 from primedpca.engines import LocalEngine
@@ -52,8 +52,22 @@ def write_into(out: Any, scores: Any) -> Any:
     found, wanted = tuple(getattr(out, "shape", ())), tuple(scores.shape)
     if found != wanted:
         raise ValueError(f"`out` must be an array of shape {wanted}, got {found or repr(out)}.")
-    if isinstance(out, np.ndarray) and not np.can_cast(scores.dtype, out.dtype, "same_kind"):
+    if is_torch_array(out):
+        import torch
+
+        scores = torch.as_tensor(scores, device=out.device)
+        whole, limits = not (out.is_floating_point() or out.is_complex()), torch.finfo
+    else:
+        scores = scores if is_cupy_array(out) else to_numpy(scores)
+        whole, limits = not np.can_cast(scores.dtype, out.dtype, "same_kind"), np.finfo
+        if isinstance(out, np.ndarray) and not out.flags.writeable:
+            raise ValueError("`out` is read-only. Pass an array that can be written to.")
+    if whole:
         raise TypeError(f"`out` has dtype {out.dtype}, which would truncate scores. Use a float.")
+    size = 0.0 if 0 in wanted else float(abs(scores).max())
+    if size > float(limits(out.dtype).max):
+        words = f"which cannot hold a score of {size:.3g}. Use {scores.dtype}."
+        raise ValueError(f"`out` has dtype {out.dtype}, {words}")
     out[...] = scores
     return out
 

@@ -10,6 +10,7 @@ import numpy as np
 from primedpca._certify.sketch_bounds import sketch_certificate
 from primedpca._core.arrays import (
     as_real,
+    check_extended,
     check_whole_numbers,
     is_sparse,
     to_numpy,
@@ -160,6 +161,16 @@ def check_same_map(fitted: str | None, found: str | None) -> None:
         )
 
 
+def check_layout(known: str | None, found: str | None) -> None:
+    """Raise ValueError if columns mean something else than those of a model; arrays do not say."""
+    if None not in (known, found) and known != found:
+        raise ValueError(
+            f"The columns of `X` are {found!r}, but those of the model are {known!r}. Bring fields "
+            "to the same order, coordinates and mask (`transpose`, `sortby`, `mask`), genotypes to "
+            "the same first alleles (plink --a1-allele), images to the same size."
+        )
+
+
 def _kinds(known: Stream) -> tuple[bool, bool]:
     return (False, False) if known.columns is None else known.columns[:2]
 
@@ -267,7 +278,9 @@ def taken_in(known: Stream, source: DataSource, weights: np.ndarray | None, cent
     tiny = False
     for start, piece in _pieces(source, group):
         kept = to_numpy(piece.toarray() if is_sparse(piece) else piece)
-        check_whole_numbers(kept, "`X`")  # no shift is known before all batches have been read
+        # No shift is known before all batches have been read.
+        check_whole_numbers(kept, "`X`")
+        check_extended(kept, "`X`")
         rows = np.array(kept, np.float64)
         filled = known.columns is not None and known.columns.filled
         if np.isinf(rows).any() or not (filled or math.isfinite(_peak(rows))):

@@ -17,6 +17,7 @@ import numpy as np
 
 from primedpca._core.arrays import (
     EXACT,
+    check_extended,
     dtype_name,
     is_device_sparse,
     is_numpy_array,
@@ -219,6 +220,7 @@ def _prepare_sparse(
 ) -> Block:
     """Return a sparse block with the same pattern, its stored entries prepared."""
     xp = namespace(block)
+    check_extended(block.data, "`X`")  # the mean of sparse data is subtracted after the products
     data = xp.astype(block.data, dtype, copy=False)
     if unit != 1.0:
         data = data * (np.dtype(dtype).type(unit) if is_numpy_array(data) else unit)

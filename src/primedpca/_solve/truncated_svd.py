@@ -129,7 +129,7 @@ def svd(
         with one_blas_thread:
             left = orthonormalise(images)[0]
     if solution.warns:
-        warnings.warn(solution.shortfall(tol), stacklevel=2)
+        warnings.warn(solution.shortfall(tol, k), stacklevel=2)
     parts = (left, data.like.asarray(kept.singular_values), vectors.T)
     if not is_dense(A) or isinstance(A, np.ndarray):  # anything but a tensor
         parts = tuple(map(to_numpy, parts))  # type: ignore[assignment]

@@ -25,7 +25,11 @@ class OutputError(Exception):
 
 
 class _Output:
-    """Standard output whose errors are distinguished from those of files."""
+    """Standard output whose errors are distinguished from those of files.
+
+    Characters that its encoding lacks are escaped: a pipe on Windows, or in the locale C, cannot
+    take the degree sign, and a fit must not end in an error because of that.
+    """
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -34,6 +38,8 @@ class _Output:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> Any:
+        encoding = getattr(self._stream, "encoding", None) or "utf-8"
+        text = text.encode(encoding, "backslashreplace").decode(encoding)
         with _named_errors():
             return self._stream.write(text)
 

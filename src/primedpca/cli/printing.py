@@ -102,7 +102,12 @@ def print_json(value: dict[str, Any]) -> None:
     plain = json.loads(text, parse_constant=lambda name: None)
     text = json.dumps(plain, allow_nan=False, ensure_ascii=False)
     # Readable in any language, but control characters stay escaped on a terminal.
-    print(CONTROLS.sub(lambda match: json.dumps(match[0])[1:-1], text))
+    text = CONTROLS.sub(lambda match: json.dumps(match[0])[1:-1], text)
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:  # a pipe on Windows, or the locale C
+        text = json.dumps(plain, allow_nan=False)
+    print(text)
 
 
 def to_terminal(*, stderr: bool = False) -> Any:

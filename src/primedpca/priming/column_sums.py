@@ -174,9 +174,16 @@ def column_sums(d: int, scaled: bool, filled: bool) -> ColumnSums:
 
 
 def _moved(fills: np.ndarray, by: np.ndarray) -> np.ndarray:
-    """The sums of what was filled in, measured from a shift that is smaller by ``by``."""
+    """The sums of what was filled in, measured from a shift that is smaller by ``by``.
+
+    The squares may cancel where the values are near the new shift and far from the old one.  They
+    are rounded up by more than their error and, by Cauchy-Schwarz, than that of the first sums.
+    """
     count, first, second = fills
-    return np.stack([count, first + count * by, second + 2 * by * first + by * by * count])
+    squares = by * by * count
+    moved = np.maximum(second + 2 * by * first + squares, 0.0)
+    slip = np.where(by == 0, 0.0, 16 * UNIT * (second + 2 * np.abs(by * first) + squares))
+    return np.stack([count, first + count * by, moved + slip])
 
 
 def _divided(a: np.ndarray, b: np.ndarray) -> np.ndarray:

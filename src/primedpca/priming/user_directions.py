@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from primedpca._core.arrays import dtype_name, namespace, to_numpy
+from primedpca._core.arrays import as_real, dtype_name, is_sparse, namespace, to_numpy
 from primedpca.priming.base import BasePriming
 from primedpca.protocols import Array, Like, Operator, PrimingTraits
 
@@ -127,6 +127,9 @@ def check_directions(directions: Any, like: Like) -> Array:
             f"directions have shape {tuple(values.shape)}, but `X` has {like.n_features} "
             f"features. {hint}."
         )
+    kind = getattr(getattr(values, "dtype", None), "kind", "f")  # others have no `kind`
+    if is_sparse(values) or np.ma.is_masked(values) or kind not in "biuf":
+        values = as_real(values, "directions")
     if type(values).__module__.split(".")[0] != like.xp.__name__.split(".")[-1]:
         values = to_numpy(values)  # arrays of another library than the data's
     xp = namespace(values)

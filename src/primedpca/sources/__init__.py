@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from primedpca._core.arrays import describe, has_kernels, is_dense, is_sparse
+from primedpca._core.arrays import (
+    check_python_numbers,
+    describe,
+    has_kernels,
+    is_dense,
+    is_sparse,
+)
 from primedpca.protocols import DataSource
 from primedpca.sources.base import BlockSource
 from primedpca.sources.files.hdf5 import HDF5Source, h5ad_source, is_anndata
@@ -167,8 +173,8 @@ def _found_source(x: Any, columns: Any, options: dict[str, Any]) -> DataSource:
     if isinstance(x, DataSource):
         check_options(lambda x: x, describe(x), options)
         return x if hasattr(x, "traits") else Adapted(x)
-    if isinstance(x, (list, tuple)):
-        x = np.asarray(x)
+    if isinstance(x, (list, tuple)) or (type(x) is np.ndarray and x.dtype.kind == "O"):
+        x = _python_numbers(x)
     if isinstance(x, bytes) or np.isscalar(x) or x is None:
         raise TypeError(f"Unsupported data: `X`={x!r}. Pass an array, a data frame or a path.")
     make = next((make for test, make in REGISTRY if test(x)), None)
@@ -189,6 +195,18 @@ def _found_source(x: Any, columns: Any, options: dict[str, Any]) -> DataSource:
             "required: `X` is empty."
         )
     return source
+
+
+def _python_numbers(x: Any) -> np.ndarray:
+    """Convert a list or an array of objects to numbers, as scikit-learn does in a fit."""
+    check_python_numbers(x, "`X`")
+    try:
+        found = np.asarray(x)
+        return found.astype(np.float64) if found.dtype.kind == "O" else found
+    except (TypeError, ValueError) as error:
+        words = "holds something other than numbers in rows of equal length"
+        reason = str(error).rstrip(".")
+        raise type(error)(f"`X` {words}: {reason}. Correct it.") from error
 
 
 def _by_numpy(x: Any) -> np.ndarray:

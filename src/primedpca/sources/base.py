@@ -97,6 +97,7 @@ class BlockSource(ABC):
     library: str | None = None
     nnz: int | None = None
     map_name: str | None = None
+    layout: str | None = None
     missing: str | None = None
     scale: Any = None
     on_disk: bool = False

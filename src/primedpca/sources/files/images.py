@@ -51,6 +51,7 @@ class DecodedRows(MemorySource):
     def _begin(self, width: int, height: int, channels: int, shrink: int, cache: Any) -> None:
         """Set the shape of a row; rows can be kept from now on."""
         self.image_shape = (-(-height // shrink), -(-width // shrink), channels)
+        self.layout = "images of {} x {} x {} numbers".format(*self.image_shape)
         self.dtype, self._row_bytes = np.dtype(np.uint8), int(np.prod(self.image_shape))
         self._places = (as_bytes(cache, "cache") if cache else 0.0) // self._row_bytes
         self._kept: dict[int, np.ndarray] = {}

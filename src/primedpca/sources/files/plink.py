@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 
@@ -38,6 +39,9 @@ class Genotypes(common.FileSource):
         Numbers that columns are divided by unless the estimator is given a ``scale``.
     row_names, feature_names : ndarray of str
         Individuals of the ``.fam`` and variants of the ``.bim`` file.
+    layout : str
+        Number of variants and checksum of their first alleles.  A model refuses genotypes that
+        count other alleles.
     """
 
     def __init__(
@@ -46,7 +50,11 @@ class Genotypes(common.FileSource):
         if missing not in ("mean", "error"):
             raise ValueError(f"`missing`={missing!r} must be 'mean' or 'error'.")
         self.path, self.missing = os.fspath(path), missing
-        n, d = (sum(1 for _ in self._lines(end)) for end in (".fam", ".bim"))
+        n, d, alleles = sum(1 for _ in self._lines(".fam")), 0, 0
+        for line in self._lines(".bim"):
+            alleles = crc32(b" ".join(line.split()[4:5]).upper() + b"\n", alleles)
+            d += 1
+        self.layout = f"{d} variants, first alleles {alleles:08x}"
         self.shape, self.dtype, self.axis = (n, d), np.dtype(np.float32), 1
         self._stamp = common.stamp_of(self.path)
         self._check_file()

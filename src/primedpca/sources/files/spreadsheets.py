@@ -227,9 +227,10 @@ def _column(cells: tuple[Any, ...], decimal: str) -> Any:
     kinds = {type(cell) for cell in held if cell is not None}
     if not kinds:
         return arrow.nulls(len(held))
-    if kinds == {bool}:
-        return arrow.array(held, arrow.bool_())
-    if kinds <= {int, float, bool}:
+    # As in CSV: True and False may stand beside 1 and 0, beside other numbers they are text.
+    if bool in kinds and all(cell is None or cell in (0, 1) for cell in held):
+        return arrow.array([None if cell is None else bool(cell) for cell in held], arrow.bool_())
+    if kinds <= {int, float}:
         return arrow.array([None if cell is None else float(cell) for cell in held])
     if str not in kinds and not kinds & {int, float, bool}:
         return _dates(held)

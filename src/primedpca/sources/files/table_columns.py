@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from primedpca._core.arrays import check_whole_numbers
+from primedpca._core.arrays import EXACT, check_python_numbers, check_whole_numbers
 from primedpca.protocols import Block
 from primedpca.sources.column_choice import chosen_names, warn_left_out
 from primedpca.sources.files.common import FileSource, need
@@ -320,7 +320,9 @@ def _numbers(chunk: Any, dtype: np.dtype, name: str, where: str) -> np.ndarray:
         words = f"column {name!r} has {chunk.null_count} nulls in {where}, but is {dtype}"
         raise ValueError(f"{words}. Store it as floats.")
     if arrow.types.is_decimal(kind):
-        chunk = chunk.cast(arrow.float64())
+        decimals, chunk = chunk, chunk.cast(arrow.float64())
+        far = np.flatnonzero(np.abs(chunk.to_numpy(zero_copy_only=False)) > EXACT)
+        check_python_numbers(decimals.take(arrow.array(far)).to_pylist(), f"column {name!r}")
     elif arrow.types.is_boolean(kind) and chunk.null_count:
         chunk = chunk.cast(arrow.uint8())
     if dtype.kind == "f" and arrow.types.is_integer(kind) and kind.bit_width == 64:

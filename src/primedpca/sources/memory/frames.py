@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from primedpca._core.arrays import check_python_numbers, check_whole_numbers
+from primedpca._core.arrays import EXACT, check_python_numbers, check_whole_numbers
 from primedpca.sources.base import MemorySource, needed
 from primedpca.sources.column_choice import chosen_names, warn_left_out
 from primedpca.sources.memory.dense import DenseSource
@@ -163,11 +163,13 @@ def _values_of(x: Any, names: list[Any], partly_sparse: bool) -> np.ndarray:
         columns = (frame.get_column(name).cast(nw.Float64).to_numpy() for name in frame.columns)
         values = np.stack([column.astype(np.float64) for column in columns], axis=1)
     if values.dtype.kind == "f":
-        for name, kind in kinds:
+        for j, (name, kind) in enumerate(kinds):
             if kind in (nw.Int64, nw.UInt64):
                 whole = frame.get_column(name).drop_nulls().to_numpy()
                 check_whole_numbers(whole, f"column {name!r}")
             elif kind in (nw.Int128, nw.UInt128):  # NumPy has no such integers
                 whole = frame.get_column(name).drop_nulls().to_list()
                 check_python_numbers(whole, f"column {name!r}")
+            elif kind == nw.Decimal and (far := np.flatnonzero(np.abs(values[:, j]) > EXACT)).size:
+                check_python_numbers(frame.get_column(name)[far].to_list(), f"column {name!r}")
     return values

@@ -2,6 +2,7 @@
 
 from functools import cached_property
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
@@ -42,6 +43,9 @@ class Fields(BlockSource):
         The coordinate of the samples.
     feature_names : ndarray of shape (d,) or None
         The coordinate of the other dimension, if there is one and it is text.
+    layout : str
+        The other dimensions in order, each with its size and the ends of its coordinate, and a
+        checksum of the points that are left out.  A model refuses fields on another grid.
     """
 
     library = "numpy"
@@ -71,8 +75,25 @@ class Fields(BlockSource):
                 )
             self._kept = np.flatnonzero(kept)
             self.shape = field.sizes[sample], self._kept.size
+        self.layout = self._layout()
         if weights is not None:
             self.scale = 1 / np.sqrt(self._flat_weights(weights))
+
+    def _layout(self) -> str:
+        """Dimensions, sizes and ends of coordinates; to five digits, so that float32 agrees."""
+        parts = []
+        for dim, size in zip(self.field.dims[1:], self.field.shape[1:], strict=True):
+            part = f"{size} {dim}"
+            if dim in self.field.coords and size:
+                ends = self.field.coords[dim].values[[0, -1]]
+                words = [f"{end:.5g}" if ends.dtype.kind in "iuf" else str(end) for end in ends]
+                part += " ({} to {})".format(*words)
+            parts.append(part)
+        if self._kept is not None:
+            parts.append(
+                f"{self._kept.size} points {crc32(self._kept.astype('<i8').tobytes()):08x}"
+            )
+        return ", ".join(parts)
 
     def _seen(self) -> np.ndarray:
         """Whether each grid point has a value in some sample, ``(points,)``."""

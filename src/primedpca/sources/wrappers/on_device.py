@@ -152,6 +152,7 @@ def _copied(torch: Any, source: DataSource, device: Any) -> DataSource:
     found.feature_names, found.row_names = traits.feature_names(), traits.row_names()
     found.labels, found.missing, found.scale = traits.labels(), traits.missing, traits.scale
     found.image_shape, found.paths = traits.image_shape, traits.paths
+    found.layout = traits.layout
     return found
 
 
@@ -204,6 +205,7 @@ class OnDevice(View):
         "on_disk",
         "fingerprint",
         "map_name",
+        "layout",
     )
     index: np.ndarray  # of a share of the rows: their numbers in the whole
 
