@@ -124,3 +124,11 @@ def test_fields_on_another_grid_are_refused(ocean, tmp_path):
     for same in (single, as_source(field.transpose("lat", "time", "lon"), sample="time")):
         np.testing.assert_allclose(again.transform(same), expected, atol=1e-10)
     np.testing.assert_allclose(again.transform(whole(as_source(field))), expected, atol=1e-10)
+
+
+def test_mapped_fields_on_another_grid_are_refused(ocean):
+    field = np.abs(ocean[0])
+    pca = PrimedPCA(2).fit(as_source(field, map=np.log1p))
+    pca.transform(as_source(field, map=np.log1p))
+    with pytest.raises(ValueError, match="The columns of `X` are"):
+        pca.transform(as_source(field.isel(lat=slice(None, None, -1)), map=np.log1p))

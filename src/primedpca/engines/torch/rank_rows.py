@@ -68,6 +68,7 @@ class RankRows(MemorySource):
         if isinstance(self.own, MemorySource):
             self.read_rate = math.inf  # nothing is read from a disk
         self.feature_names = self.own.traits.feature_names()
+        self.layout = self.own.traits.layout
         self.blocks = self._cut()
         rank, begin = self._ranks.rank, [start for start, _ in self.blocks]
         first, last = np.searchsorted(begin, self.edges[rank : rank + 2])

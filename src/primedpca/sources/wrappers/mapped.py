@@ -49,6 +49,7 @@ class Mapped(View):
         tried = self._try()
         self.dtype, self.library = tried.dtype, library_of(tried)
         self.shape = (source.shape[0], source.shape[1] if source.axis == 1 else tried.shape[1])
+        self.layout = source.traits.layout  # models compare the maps as well
         self._sizes: Sizes = None, None  # of whole rows where blocks are columns, by one pass
         if source.axis == 1 and isinstance(function, RowMap) and function.total != "none":
             self._sizes = function.sizes(self._totals, dtype_name(self.dtype))
