@@ -272,6 +272,13 @@ def _priming(name: str, value: Any) -> None:
         raise ValueError(f"`{name}` holds an unknown priming.")
 
 
+def _planned(name: str, value: Any) -> None:
+    """Check the priming of a plan: an object, where the parameter may be a name or an array."""
+    if isinstance(value, (str, np.ndarray)):
+        raise ValueError(f"`{name}` holds an unknown priming.")
+    _priming(name, value)
+
+
 def _scale(name: str, value: Any) -> None:
     if value is None or isinstance(value, str):
         _one_of(name, value, (None, "std"))
@@ -374,12 +381,12 @@ CERTIFICATE = {
 }
 CLUSTER = {"start stop": (_whole, 0), "angle_bound": (_number, 0.0)}
 WAY = {
-    "priming": (_priming,),
+    "priming": (_planned,),
     "steps": (_whole, 0),
     "passes flops bytes memory seconds room": (_number, 0.0, math.inf, True),
 }
 PLAN = {
-    "priming": (_priming,),
+    "priming": (_planned,),
     "n_components": (_count, 0),
     "n_directions": (_whole, 0),
     "reason": (_instance, str),
