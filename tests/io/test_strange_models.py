@@ -84,6 +84,14 @@ def test_places_in_older_files_are_ignored(model, tmp_path):
     assert os.listdir(tmp_path) == [model.name]
 
 
+@pytest.mark.parametrize("name", ["oja", {"@array": "0003"}])
+def test_the_priming_of_a_plan_is_not_a_name(model, name):
+    """Only the parameter may be a name or an array of directions."""
+    changed(model, lambda params, fitted, tensors: fitted["plan_"]["fields"].update(priming=name))
+    with pytest.raises(ValueError, match="unknown priming"):
+        load(model)
+
+
 def test_numbers_of_older_files(model):
     def change(params, fitted, tensors):
         params["tol"], tensors["tol"] = {"@array": "tol"}, np.array(0.25, np.float32)
