@@ -8,7 +8,7 @@ PYTHON ?= python3
 demo: $(VENV)/.installed
 	$(BIN)/primedpca demo
 	@echo
-	@echo "A report about a table of your own, in an environment of its own:"
+	@echo "To make a report about a table of your own:"
 	@echo "  . $(BIN)/activate"
 	@echo "  primedpca fit data.csv -k 8 --scale std --missing mean --report page.html"
 	@echo "Columns of text: name them with --id, --label or --exclude."

@@ -37,9 +37,9 @@ print(f"the last of scikit-learn's is {off[-1]:.0f} degrees off; {(off > 1).sum(
 
 figure, ax = plt.subplots(figsize=(8, 3.4), layout="constrained")
 number, look = np.arange(1, k + 1), {"markersize": 3.5, "linewidth": 1.2}
-theirs_label = "scikit-learn, randomized: off by so much, without a word"
+theirs_label = "scikit-learn, randomized: its error, which it does not report"
 ax.semilogy(number, off, "o-", color="#D55E00", label=theirs_label, **look)
-ours_label = "primedpca: off by at most so much, proven"
+ours_label = "primedpca: proven upper bound on the error"
 ax.semilogy(number, np.degrees(ours.angle_bounds_), "o-", color="#0072B2", label=ours_label, **look)
 ax.axhline(np.degrees(ours.tol), color="0.4", linestyle="--", label="asked for: π/1024", lw=1)
 ax.set(xlabel="component", ylabel="angle to the truth (degrees)", xlim=(0, k + 1))

@@ -269,3 +269,13 @@ def test_rows_that_are_all_equal_are_refused():
             choose_k(X, random_state=0).loading_intervals(component)
     with pytest.raises(KeyError, match="Unknown rule: 'elbow'"):
         choose_k(X, random_state=0)["elbow"]
+
+
+def test_constant_columns_do_not_lower_the_mean_of_a_column():
+    """As in the report, scaled columns that vary have variance 1."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 5)) @ rng.normal(size=(5, 5))
+    wide = np.hstack([X, np.ones((200, 5))])
+    found, reference = (choose_k(data, scale="std", random_state=0) for data in (wide, X))
+    assert found["Kaiser"].n_components == reference["Kaiser"].n_components
+    np.testing.assert_allclose(found.thresholds["Kaiser"][0], 1.0, rtol=1e-2)

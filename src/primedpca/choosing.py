@@ -261,15 +261,16 @@ def choose_k(
     rng = np.random.default_rng((seed, 3))
     spreads, passes = column_variances(source, model)
     null, how = _without_correlations(model, source, spreads, level, rng)
+    mean = total / max(1, int((spreads > 0).sum()))  # constant columns do not count
     thresholds = {
         "parallel analysis": null,
         "broken stick": total * _broken_stick(parts)[: variances.size],
-        "Kaiser": np.full(variances.size, total / d),
+        "Kaiser": np.full(variances.size, mean),
     }
     reasons = (
         f"variances above {how}",
         "ratios above those of a broken stick",
-        f"variances above the mean of a column, {total / d:.4g}",
+        f"variances above the mean of a column, {mean:.4g}",
     )
     rules = zip(thresholds.items(), reasons, strict=True)
     errors = _cross_validation_errors(variances, total, n, d)

@@ -126,9 +126,9 @@ LINES = [
     # -- invalid requests
     (("plan", "x.npy", "-k", "0"), 1, "`-k`=0 must lie between 1 and"),
     (("plan", "x.npy", "-k", "-3"), 1, "`-k`=-3"),
-    (("plan", "x.npy", "-k", "9"), 1, "n_features)=8. Use a smaller value"),
+    (("plan", "x.npy", "-k", "9"), 1, "n_features)=8. Use at most the number of features."),
     (("plan", "x.npy", "-k", "1.5"), 1, "a fraction of the variance between 0 and 1, or mle"),
-    (("fit", "x.npy", "-k", "9"), 1, "n_features)=8. Use a smaller value"),
+    (("fit", "x.npy", "-k", "9"), 1, "n_features)=8. Use at most the number of features."),
     (("plan", "x.npy", "-k", "2", "--tol", "pi"), 1, "`--tol`=3.14"),
     (("plan", "x.npy", "-k", "2", "--tol", "0"), 1, "above 0 and below pi/2"),
     (("plan", "x.npy", "-k", "2", "--max-memory", "1KB"), 1, "`--max-memory`=1 kB is less"),

@@ -524,3 +524,41 @@ def test_without_the_extra_it_is_named(missing):
 def test_a_page_needs_a_path():
     with pytest.raises(TypeError, match="`path`=3 must be the path of a file"):
         write_report(PrimedPCA(1).fit(np.eye(4)), 3)
+
+
+# -- rows of another fit ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("center", [True, False])
+@pytest.mark.parametrize("whiten", [True, False])
+def test_rows_that_are_not_those_of_the_fit_are_named(center, whiten):
+    """The certificate is about the data of the fit, also if other rows are as many."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 6)) * np.arange(6, 0, -1) + 2
+    model = PrimedPCA(3, center=center, whiten=whiten, random_state=0).fit(X)
+    others = {
+        "other rows": rng.normal(size=(300, 6)) * np.arange(6, 0, -1) + 2.5,
+        "fewer rows": X[:200],
+        "a value that means missing": np.where(np.arange(300)[:, None] == 7, -999.0, X),
+    }
+    words = "are not those of the fit, or were read in another way"
+    assert words not in words_of(report_html(model, data=X))
+    for other in others.values():
+        said = words_of(report_html(model, data=other))
+        assert words in said
+        assert "those of the data of the fit, which had 300 rows and 6 columns" in said
+    assert "true components of these data" not in words_of(report_html(model, data=X))
+
+
+def test_rows_of_a_stream_and_of_filled_values_are_those_of_the_fit():
+    """The variances of a sketch are too small, within its bounds."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 30)) * np.linspace(3, 1, 30)
+    stream = PrimedPCA(4)
+    for part in np.array_split(X, 8):
+        stream.partial_fit(part)
+    holes = X.copy()
+    holes[rng.random(X.shape) < 0.1] = np.nan
+    filled = PrimedPCA(4, missing="mean", scale="std", random_state=0).fit(holes)
+    for model, rows in ((stream, X), (filled, holes)):
+        assert "not those of the fit" not in words_of(report_html(model, data=rows))

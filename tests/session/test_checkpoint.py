@@ -450,8 +450,19 @@ def test_a_half_written_file_is_cleared_away(tmp_path):
     assert not draft.exists()
 
 
+def test_a_file_that_safetensors_was_writing_is_cleared_away(tmp_path):
+    """It writes to a file of its own beside our draft, which a kill leaves behind with it."""
+    interrupted(tmp_path)
+    left = [tmp_path / ".pass-000004.safetensors.0123456789ab", tmp_path / ".tmpWEevyq"]
+    for path in left:
+        path.write_bytes(b"half")
+    model = PrimedPCA(4, checkpoint=tmp_path, **OPTIONS).fit(Plugged(X))
+    assert same(fitted(model), fitted(PrimedPCA(4, **OPTIONS).fit(Plugged(X))))
+    assert not any(path.exists() for path in left)
+
+
 @pytest.mark.parametrize(
-    "name", ["thesis.tex", "pass-1.safetensors", ".hidden", "model.safetensors"]
+    "name", ["thesis.tex", "pass-1.safetensors", ".hidden", "model.safetensors", ".tmpWEevyq"]
 )
 def test_a_folder_with_other_things_is_left_alone(tmp_path, name):
     (tmp_path / name).write_text("mine")

@@ -116,7 +116,10 @@ def _with_sample(plan: Plan, data: Centred) -> Plan:
     if plan.early is not None and drop < FALLING:  # an explicit matrix, one of the ways, takes over
         others = (way for way in plan.ways if way.priming.traits.certifier != "exact")
         matrix = next(way for way in others if way.priming.explicit)
-        part, words = plan.early / best.steps, f"{words}, so that {matrix.name} may take over"
+        part, words = (
+            plan.early / best.steps,
+            f"{words}, so the fit may switch to {matrix.name} partway",
+        )
         after = (matrix.passes, matrix.flops, matrix.memory, matrix.seconds)
     passes = math.ceil(part * best.passes + after[0])
     slower = replace(
@@ -229,7 +232,7 @@ def make_plan(
         Rows of a mini-batch.
     """
     m = min(data.shape)
-    k = _check_count(n_components, m)
+    k = _check_count(n_components, data.shape)
     asked = not (isinstance(priming, str) and priming == "auto")
     if max_memory < math.inf and isinstance(k, float):
         raise ValueError(
@@ -369,7 +372,8 @@ def _extra(extra_components: int | str, kind: type, k: int, overhead: float) -> 
     return int(extra_components)
 
 
-def _check_count(n_components: Any, m: int) -> int | float:
+def _check_count(n_components: Any, shape: tuple[int, int]) -> int | float:
+    m, of = min(shape), "samples" if shape[0] < shape[1] else "features"
     if n_components is None:
         return m
     if isinstance(n_components, (float, np.floating)) and 0 < n_components < 1:
@@ -382,7 +386,7 @@ def _check_count(n_components: Any, m: int) -> int | float:
     if not 1 <= n_components <= m:
         raise ValueError(
             f"`n_components`={n_components} must lie between 1 and min(n_samples, n_features)="
-            f"{m}. " + ("Use a smaller value or more data." if n_components > m else "Raise it.")
+            f"{m}. " + (f"Use at most the number of {of}." if n_components > m else "Raise it.")
         )
     return int(n_components)
 

@@ -46,6 +46,8 @@ MANIFEST, LOOP, RESULT = (f"{name}.safetensors" for name in ("manifest", "loop",
 LOCK = "lock"
 AGAIN = "To start again, use another folder; nothing in this one was changed."
 OURS = re.compile(r"\.?(manifest|loop|result|pass-\d{6})\.safetensors(\.\w+)?|lock")
+#: A file that newer versions of safetensors were writing, before it became a draft of ours.
+THEIRS = re.compile(r"\.tmp\w{6}")
 TYPES: dict[str, Any] = {
     known.__name__: known
     for known in (
@@ -213,7 +215,10 @@ class Checkpoint:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise OSError(f"{self._name} cannot be created: {error.strerror}.") from error
-        foreign = sorted(name for name in os.listdir(self.folder) if not OURS.fullmatch(name))
+        names = sorted(os.listdir(self.folder))
+        foreign = [name for name in names if not OURS.fullmatch(name)]
+        if any(name[0] == "." and OURS.fullmatch(name) for name in names):  # a draft of a crash
+            foreign = [name for name in foreign if not THEIRS.fullmatch(name)]
         if foreign:
             raise ValueError(f"{self._name} has {foreign[0]!r}, not part of a checkpoint. {AGAIN}")
 

@@ -171,7 +171,7 @@ _SEED = "Random seed, for bitwise identical results."
 Seed = Annotated[int | None, option("N", whole(0), _SEED, "--seed")]
 Force = Annotated[bool, typer.Option("--force", help="Replace existing files (never the data).")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
-_THREADS = "Number of threads; results do not depend on it [default: as many as processors]."
+_THREADS = "Number of threads; results do not depend on it (default: as many as processors)."
 Threads = Annotated[int | None, option("N", whole(1), _THREADS, show_default=False)]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 

@@ -62,7 +62,10 @@ def find(model: Any, known: Inputs) -> Findings:
     described = _components(model, known, name)
     rows, far, unlisted = _rows(model, known, name)
     data, notes = _data(model, known, name), _notes(model, known, name)
-    short = [_size(model), *([] if known.facts is None else _dominant(model, known.facts, name))]
+    short = [
+        _size(model, known),
+        *([] if known.facts is None else _dominant(model, known.facts, name)),
+    ]
     if notes:
         short.append(f"{_see(len(notes))} on the columns before you use the components.")
     short += how_many[:1] + described[: 2 if known.image_shape is None else 0] + rows
@@ -124,10 +127,17 @@ def listed(words: Sequence[str], count: int | None = None) -> str:
 # -- columns ---------------------------------------------------------------------------------
 
 
-def _size(model: Any) -> str:
+def _size(model: Any, known: Inputs) -> str:
     n, d = model.n_samples_, model.n_features_in_
     what = f"{spaced(n)} rows and {spaced(d)} columns"
-    return f"The data have {what}, {_scaling(model)[0].lower()}{_scaling(model)[1:]}."
+    what = f"{what}, {_scaling(model)[0].lower()}{_scaling(model)[1:]}."
+    if not known.foreign:
+        return f"The data have {what}"
+    return (
+        "The rows shown here are not those of the fit, or were read in another way: their "
+        "number, or the means and variances of their scores, are others. Variances and bounds are "
+        f"those of the data of the fit, which had {what}"
+    )
 
 
 def _scaling(model: Any) -> str:
@@ -142,7 +152,7 @@ def _data(model: Any, known: Inputs, name: Names) -> list[tuple[str, str]]:
     n, d = model.n_samples_, model.n_features_in_
     said = [("Data", known.name)] if known.name else []
     said.append(("Size", f"{spaced(n)} rows × {spaced(d)} columns"))
-    if known.shape is not None and known.shape[0] != n:
+    if known.foreign and known.shape is not None:
         said.append(("Shown here", f"{spaced(known.shape[0])} rows, not those of the fit"))
     said.append(("Type", known.dtype or f"{model.components_.dtype} components"))
     if getattr(model, "map_", None) is not None:

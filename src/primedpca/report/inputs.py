@@ -17,6 +17,8 @@ from primedpca.sources import as_source
 
 SHOWN = 4  # components whose scores are plotted, two to a plot
 MOST_SCORES = 40_000_000  # numbers; of more, the rows are not searched for outliers
+SAME = 0.02  # differences of means and variances up to which rows count as those of the fit
+TINY = 1e-6  # variance, in the largest, below which those of scores are not compared
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,8 @@ class Inputs:
         T² and SPE of each row.
     skipped : tuple of str
         Sentences that say what was not computed, and why.
+    foreign : bool
+        Whether the rows are not those of the fit, or not as they were read for it.
     """
 
     name: str | None = None
@@ -62,6 +66,7 @@ class Inputs:
     all_scores: np.ndarray | None = None
     statistics: Statistics | None = None
     skipped: tuple[str, ...] = ()
+    foreign: bool = False
 
 
 def check_inputs(model: Any, data: Any, scores: Any, labels: Any, names: Any) -> Inputs:
@@ -82,6 +87,7 @@ def check_inputs(model: Any, data: Any, scores: Any, labels: Any, names: Any) ->
         if scores is None:
             known |= _read_once(model, source)
             scores = known.pop("scores")
+            known["foreign"] = _is_foreign(model, known["shape"][0], known.get("all_scores"))
     if scores is not None:
         scores = to_numpy(scores) if is_dense(scores) else np.asarray(scores)
         if scores.ndim != 2 or not 1 <= scores.shape[1] <= k:
@@ -148,6 +154,24 @@ def _read_once(model: Any, source: Any) -> dict[str, Any]:
         found["facts"] = gatherer.facts()
         skipped += found["facts"].skipped
     return found | {"skipped": tuple(skipped)}
+
+
+def _is_foreign(model: Any, rows: int, scores: np.ndarray | None) -> bool:
+    """Whether rows are not those of the fit, by their number, and means and variances of scores."""
+    if rows != model.n_samples_:
+        return True
+    if scores is None or rows < 2 or model.refine_share < 1:
+        return False
+    k = scores.shape[1]
+    low = high = np.asarray(model.explained_variance_, dtype=np.float64)[:k]
+    if model.certificate_ is not None:  # the variances of a sketch are too small, within bounds
+        bounds = model.certificate_.eigenvalue_bounds[:k].T
+        low, high = np.minimum(low, bounds[0]), np.maximum(high, bounds[1])
+    means = scores.mean(axis=0) * bool(model.center)
+    variances = ((scores - means) ** 2).sum(axis=0) / (rows - 1)
+    off = (variances < (1 - SAME) * low) | (variances > (1 + SAME) * high)
+    off |= np.abs(means) > SAME * np.sqrt(high)
+    return bool(off[high > TINY * high[0]].any())
 
 
 def _stretch(model: Any) -> np.ndarray:

@@ -154,9 +154,10 @@ class SheetSource(table_columns.TableRows):
         late = table_columns.late_header([[_text(cell) for cell in row] for row in rows[:LINES]])
         if late is not None:
             title = next(text for text in (*raw, "a blank row") if text)
+            before = "one filled row comes" if late == 1 else f"{late} filled rows come"
             raise ValueError(
-                f"{self.path} has {title!r} above its column names; pass `skip_rows`={late} if the "
-                f"names are in row {late + 1} of the filled ones."
+                f"{self.path} has {title!r} above its column names; pass `skip_rows`={late} if "
+                f"{before} before them."
             )
         return table_columns.unique_names(raw), raw
 
