@@ -87,6 +87,12 @@ def test_fit_in_json_is_what_scikit_learn_finds(data, folder):
     np.testing.assert_allclose(components, truth.components_, atol=1e-10)
 
 
+def test_warnings_of_reading_are_in_the_json_as_well(folder):
+    (folder / "mixed.csv").write_text("a,b,name\n1,2,x\n3,5,y\n4,4,z\n")
+    found = answer("fit", "mixed.csv", "-k", "1", "--numeric-only", cwd=folder)
+    assert ["name" in words for words in found["warnings"]] == [True]
+
+
 @pytest.mark.parametrize("suffix", [".npy", ".tsv", ".parquet"])
 def test_scores_in_every_format(suffix, folder):
     answer("fit", "flowers.npy", "-k", "2", "--scale", "std", "-o", "m.safetensors", cwd=folder)

@@ -22,8 +22,8 @@ MODEL = ".safetensors"
 ORDER = "MODEL comes after DATA in transform and certify, and before DATA in report"
 
 
-def open_data(path: str, reading: Reading) -> Any:
-    """Open DATA as a source."""
+def open_data(path: str, reading: Reading, warned: list[str] | None = None) -> Any:
+    """Open DATA as a source; print warnings, and append them to ``warned``."""
     from primedpca.sources import as_source
 
     if path.endswith(MODEL):
@@ -33,6 +33,8 @@ def open_data(path: str, reading: Reading) -> Any:
         source = as_source(path, **reading.given())
     for warning in caught:
         printing.say(f"primedpca: warning: {warning.message}", error=True)
+    if warned is not None:
+        warned += [str(warning.message) for warning in caught]
     return source
 
 

@@ -23,7 +23,8 @@ def fit(
 
     Example: primedpca fit flowers.csv -k 2 --id plant --label species -o model.safetensors
     """
-    source = _checked_source(data, options)
+    read: list[str] = []
+    source = _checked_source(data, options, read)
     from primedpca.estimator import PrimedPCA
 
     model = PrimedPCA(k, **options.parameters())
@@ -41,8 +42,8 @@ def fit(
     for words in warned:
         printing.say(f"primedpca: warning: {words}", error=True)
     if as_json:
-        found = printing.model_json(model) | {"data": data, "seconds": seconds, "warnings": warned}
-        printing.print_json(found | {"model": out, "report": report})
+        found = printing.model_json(model) | {"data": data, "seconds": seconds}
+        printing.print_json(found | {"warnings": read + warned, "model": out, "report": report})
     else:
         _show_fit(model, source, f"{printing.printable(data)}: ", duration(seconds), options)
     # A priming that ran to its own end without a certificate did what was requested.
@@ -57,7 +58,7 @@ def _start_from(model: Any, path: Path, d: int) -> None:
     model.set_params(warm_start=True).components_ = known
 
 
-def _checked_source(data: str, options: opt.FitOptions) -> Any:
+def _checked_source(data: str, options: opt.FitOptions, warned: list[str] | None = None) -> Any:
     """Check that all outputs can be written, before anything is read, and open DATA."""
     out, report = options.out, options.report
     start = [] if options.warm_start is None else [options.warm_start]
@@ -70,7 +71,7 @@ def _checked_source(data: str, options: opt.FitOptions) -> Any:
         files.check_beside(options.checkpoint, outputs)
     if report is not None:
         files.check_page(report)
-    return files.open_data(data, options)
+    return files.open_data(data, options, warned)
 
 
 def _fitted(model: Any, source: Any, verbose: bool) -> list[str]:
