@@ -321,3 +321,27 @@ def test_names_of_columns_rows_and_labels_stay_text(payload):
         assert tag not in html
     assert html.count("</canvas>") == 1
     assert "49{% raw %}" not in html
+
+
+def test_numbers_that_often_stand_for_missing_values_are_named():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 5)) * 20 + 150
+    X[rng.random(300) < 0.1, 1] = -999
+    X[rng.random(300) < 0.02, 2] = -999
+    X[7, 3] = 99999
+    X[:, 4] = np.linspace(-99, 99, 300)  # a scale that ends there
+    model = PrimedPCA(2, random_state=0).fit(X)
+    said = words_of(report_html(model, data=X))
+    assert "The smallest value of x1 and x2 is -999, which often stands for a missing" in said
+    assert "read the file with na_values=-999 (--na-values -999)" in said
+    assert "The largest value of x3 is 99999" in said
+    assert facts_of(X).marks == {1: -999, 2: -999, 3: 99999}
+    few = facts_of(X[:20])
+    assert not few.marks
+
+
+def facts_of(X):
+    source = as_source(X)
+    found = Gatherer(source, X.mean(axis=0))
+    found.rest(source)
+    return found.facts()

@@ -21,6 +21,10 @@ MOST_IDS = 1_000_000  # rows in which numbers may be identifiers
 CODES = 12  # up to so many different whole numbers in a column may be codes of classes
 FEWEST = 30  # rows; of fewer, equal and distinct values mean nothing
 SAME = 0.98  # absolute correlation from which two columns say nearly the same
+#: Numbers that often stand for missing values, where they are the smallest or the largest of a
+#: column, and at least this many standard deviations from its mean.
+MARKS_BELOW, MARKS_ABOVE = (-99, -999, -9999, -99999, -999999), (9999, 99999, 999999)
+APART = 2.0
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,8 @@ class Facts:
         Pairs of different columns that are strongly correlated, the strongest first.
     paired_rows : int
         Rows that the correlations were computed from; 0 if they were not computed.
+    marks : dict of int to int
+        Columns whose smallest or largest value often stands for missing values, and this value.
     skipped : tuple of str
         Sentences that say what was not computed, and why.
     """
@@ -61,6 +67,7 @@ class Facts:
     codes: dict[int, list[float]]
     pairs: list[tuple[int, int, float]]
     paired_rows: int
+    marks: dict[int, int] = field(default_factory=dict)
     skipped: tuple[str, ...] = ()
 
 
@@ -262,8 +269,17 @@ class Gatherer:
             codes=few,
             pairs=pairs,
             paired_rows=self._paired,
+            marks=self._marks(self._shift + means, np.sqrt(squares / np.maximum(known, 1))),
             skipped=tuple(skipped),
         )
+
+    def _marks(self, means: np.ndarray, spreads: np.ndarray) -> dict[int, int]:
+        found: dict[int, int] = {}
+        sides = ((MARKS_BELOW, self._low), (MARKS_ABOVE, self._high))
+        for marks, ends in sides if self.n >= FEWEST else ():
+            far = np.isin(ends, marks) & (np.abs(ends - means) > APART * spreads) & (spreads > 0)
+            found |= {int(j): int(ends[j]) for j in np.flatnonzero(far)}
+        return found
 
     def _duplicates(self, constant: np.ndarray) -> list[tuple[int, ...]]:
         found: dict[bytes, list[int]] = {}

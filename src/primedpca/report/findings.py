@@ -209,7 +209,7 @@ def _notes(model: Any, known: Inputs, name: Names) -> list[str]:
     facts = known.facts
     if facts is None:
         return []
-    said = [*_gaps(model, facts, name)]
+    said = [*_gaps(model, facts, name), *_marks(facts, name)]
     constant = np.flatnonzero(facts.constant)
     if constant.size:
         them, have = ("it", "has") if constant.size == 1 else ("they", "have")
@@ -243,6 +243,19 @@ def _gaps(model: Any, facts: Any, name: Names) -> list[str]:
         return [f"{said}, all in {name(columns[0])}: no other column has gaps."]
     parts = [f"{name(j)} ({spaced(int(facts.missing[j]))})" for j in columns[:MOST_NAMES]]
     return [f"{said}: {listed(parts, columns.size)}."]
+
+
+def _marks(facts: Any, name: Names) -> list[str]:
+    said = []
+    for value in dict.fromkeys(facts.marks.values()):
+        columns = [j for j, mark in facts.marks.items() if mark == value]
+        end, words = "smallest" if value < 0 else "largest", "often stands for a missing value"
+        said.append(
+            f"The {end} value of {name.several(columns)} is {value}, which {words}. If it does "
+            f"here, read the file with `na_values={value}` (`--na-values {value}`), or replace it "
+            "by NaN, and fit with `missing='mean'` (`--missing mean`)."
+        )
+    return said
 
 
 def _alike(facts: Any, name: Names) -> list[str]:
