@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import torch
 from catalogue import PROBLEMS, planted
 
 from primedpca import PrimedPCA, plan
@@ -341,6 +342,23 @@ def test_sparse_rows_are_sampled_without_being_made_dense():
     assert "slowly" in str(slow)
     assert slow.ways[0].passes > usual.ways[0].passes
     assert slow.priming == usual.priming
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
+def test_a_sample_with_values_that_a_fit_refuses_is_left_to_the_fit(value):
+    flat = np.random.default_rng(0).standard_normal((5000, 1500))
+    flat[:, 3] = value
+    assert "slowly" not in str(plan(flat, 10))
+    sparse = sp.random_array((6000, 9000), density=0.01, format="csr", rng=np.random.default_rng(0))
+    assert "slowly" in str(plan(sparse, 10))
+    sparse.data[::50] = value
+    assert "slowly" not in str(plan(sparse, 10))
+
+
+def test_tensors_of_any_type_are_sampled():
+    flat = torch.randn(5000, 1500, generator=torch.Generator().manual_seed(0))
+    for dtype in (torch.float32, torch.bfloat16, torch.float64):
+        assert "slowly" in str(plan(flat.to(dtype), 10))
 
 
 def test_rows_that_are_scaled_or_weighted_are_not_sampled():

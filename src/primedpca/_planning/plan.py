@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from primedpca._core.arrays import to_numpy
 from primedpca._core.parameters import DEFAULTS, check_options, is_proven, is_whole
 from primedpca._core.process import one_blas_thread
 from primedpca._core.units import as_bytes
@@ -145,17 +146,22 @@ def _drop_of_sample(data: Centred, k: int) -> float | None:
     source, (n, d) = data.source, data.shape
     count = 4 * k + SAMPLED
     plain = not data.standardise and data.missing == "error" and data.root is None
-    here = data.traits.in_memory and source.axis == 0 and source.device in (None, "cpu")
-    stored = (data.traits.nnz() or 0) / n if data.sparse else d
+    traits = data.traits
+    here = traits.in_memory and source.axis == 0 and source.device in (None, "cpu")
+    here &= not (traits.sequential or traits.spread)
+    stored = (traits.nnz() or 0) / n if data.sparse else d
     if not (plain and here) or n < 2 * count or count * stored > SAMPLED_ENTRIES:
         return None
     blocks = [block for _, block in source.sample(count / n, 0).scan()]
-    rows = vstack(blocks) if data.sparse else np.concatenate(blocks)
+    rows = vstack(blocks) if data.sparse else np.concatenate([to_numpy(block) for block in blocks])
     rows = rows.astype(np.float64)
-    with one_blas_thread:
+    with one_blas_thread, np.errstate(all="ignore"):
         square = (rows @ rows.T).toarray() if data.sparse else rows @ rows.T
         square = square - square.mean(axis=0)
-        values = np.linalg.eigvalsh(square - square.mean(axis=1)[:, None])[::-1]
+        square = square - square.mean(axis=1)[:, None]
+        if not np.isfinite(square).all():  # a fit names such values
+            return None
+        values = np.linalg.eigvalsh(square)[::-1]
     return float(1 - values[2 * k - 1] / values[k - 1]) if values[k - 1] > 0 else None
 
 
