@@ -5,6 +5,7 @@ Needs no pytest: ``python tests/test_gpu.py`` runs it on a machine without.
 
 import os
 import tempfile
+import warnings
 
 import numpy as np
 
@@ -252,6 +253,18 @@ def test_sparse_data():
                 assert torch.equal(block.T @ U, block.T @ U)
 
 
+def test_large_copies_to_the_host():
+    from primedpca._core.arrays import to_numpy
+
+    made = torch.Generator(device="cuda").manual_seed(0)
+    x = 100 * torch.randn((3001, 4999), generator=made, device="cuda")
+    for kind in (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int8):
+        for tensor in (x.to(kind), x.to(kind).T, x.to(kind)[::2, 3:]):
+            found, wanted = to_numpy(tensor), tensor.cpu()
+            wanted = wanted.float() if kind == torch.bfloat16 else wanted
+            assert np.array_equal(found, wanted.numpy())
+
+
 def test_sparse_fits():
     try:
         from primedpca import PrimedPCA
@@ -266,9 +279,10 @@ def test_sparse_fits():
     truth = np.linalg.svd(wide - wide.mean(axis=0), full_matrices=False)[2][:6]
     with tempfile.TemporaryDirectory() as folder:
         sp.save_npz(f"{folder}/x.npz", X)
-        tensor = torch.sparse_csr_tensor(
-            X.indptr, X.indices, X.data, X.shape, device="cuda", check_invariants=True
-        )
+        parts = (X.indptr, X.indices, X.data, X.shape)
+        with warnings.catch_warnings():  # PyTorch calls such tensors a beta feature
+            warnings.simplefilter("ignore", UserWarning)
+            tensor = torch.sparse_csr_tensor(*parts, device="cuda", check_invariants=True)
         for given in (X, X.tocsc(), f"{folder}/x.npz", tensor):
             fits = [PrimedPCA(6, device="cuda", random_state=0).fit(given) for _ in range(2)]
             found, again = fits

@@ -274,7 +274,9 @@ def test_a_sample_of_no_weight_is_refused():
 def test_given(name, scaled, missing, shape, tmp_path):
     X = varied(shape, missing == "mean")
     mean, scale = np.linspace(-1, 2, shape[1]), np.linspace(0.5, 2, shape[1])
-    data = Centred.given(SOURCES[name](X, tmp_path), mean, scale if scaled else None, missing)
+    fill = mean if missing == "mean" else None
+    source = SOURCES[name](X, tmp_path)
+    data = Centred.given(source, mean, scale if scaled else None, missing, fill)
     M = (np.where(np.isnan(X), mean, X) - mean) / (scale if scaled else 1)
     for product in PRODUCTS:
         check_product(data, M, shape[0], product)

@@ -409,6 +409,7 @@ def test_products_by_kernels_of_a_gpu(monkeypatch):
         return (wide * wide).sum(), wide.sum(axis=0)
 
     fake = {"serves": lambda a, v: True, "forward": forward, "adjoint": adjoint}
+    fake["sums"] = lambda a: True
     monkeypatch.setattr(kernels, "gpu_products", SimpleNamespace(statistics=sums, **fake))
     v = torch.tensor([[1.0], [2], [-1]], dtype=torch.float64)
     y = X @ v.numpy()
@@ -416,7 +417,7 @@ def test_products_by_kernels_of_a_gpu(monkeypatch):
     for changes, wanted, used in (
         ({}, (X.T @ y, y.sum(axis=0)), ["forward", "adjoint"]),
         ({"gather": True}, None, ["forward", "adjoint", "statistics"]),
-        ({"inside": True}, (y.T @ y, y.sum(axis=0)), []),
+        ({"inside": True}, (y.T @ y, y.sum(axis=0)), ["forward"]),
         ({"unit": 2.0}, (4 * X.T @ y, 2 * y.sum(axis=0)), ["forward", "adjoint"]),
         ({"columns": Columns(factor=torch.tensor(np.full(3, 2.0)))}, None, ["forward", "adjoint"]),
         ({"root": torch.tensor(ROOT)}, None, ["forward", "adjoint"]),
@@ -727,7 +728,7 @@ def test_data_that_are_centred_after_the_products():
         return Centred(source, LocalEngine(1), **options).implicitly_centred().implicit
 
     assert implicit()
-    assert not implicit(axis=1)
+    assert implicit(axis=1)
     assert not implicit(device=None)
     assert not implicit(device="cpu")
     assert not implicit(center=False)
@@ -735,6 +736,34 @@ def test_data_that_are_centred_after_the_products():
     assert not implicit(missing="mean")
     assert not implicit(block=sp.csr_array(X))
     assert implicit(scale=np.ones(3), sample_weight=np.ones(5))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_products_that_are_centred_afterwards(axis, weighted):
+    rng = np.random.default_rng(1)
+    rows, w = rng.normal(size=(30, 45)) + rng.normal(size=45), rng.integers(1, 4, 30)
+    root = np.sqrt(w if weighted else np.ones(30))
+    M = root[:, None] * (rows - np.average(rows, axis=0, weights=root**2))
+    V, U = rng.normal(size=(45, 3)), rng.normal(size=(30, 3))
+
+    def operator():
+        source = Cut(rows, 8, axis)
+        source.device = "cuda:0"
+        weights = w if weighted else None
+        return Centred(source, LocalEngine(1), sample_weight=weights).implicitly_centred()
+
+    known = operator()
+    for data in (operator(), known, known):  # in the first pass, and in later ones
+        assert data.implicit
+        np.testing.assert_allclose(data.forward(V), M @ V, atol=1e-12)
+    np.testing.assert_allclose(operator().gram_product(U), M @ M.T @ U / known.weight, atol=1e-11)
+    for data in (operator(), known):
+        np.testing.assert_allclose(data.adjoint(U), M.T @ U, atol=1e-12)
+        found = data.covariance_product(V)
+        np.testing.assert_allclose(found, M.T @ M @ V / known.weight, atol=1e-11)
+        np.testing.assert_allclose(data.gram_product(U), M @ M.T @ U / known.weight, atol=1e-11)
+        assert data.total == pytest.approx((M * M).sum() / known.weight, rel=1e-12)
 
 
 def test_squares_of_a_sample_are_about_the_mean_of_all_rows():

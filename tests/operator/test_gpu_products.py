@@ -10,12 +10,15 @@ import sys
 import numpy as np
 import pytest
 import scipy.linalg
+import scipy.sparse as sp
 
 torch = pytest.importorskip("torch")
 
 from primedpca import PrimedPCA  # noqa: E402
-from primedpca._operator import gpu_products  # noqa: E402
+from primedpca._core import device_sparse  # noqa: E402
+from primedpca._operator import gpu_products, kernels  # noqa: E402
 from primedpca._operator.operator import Centred  # noqa: E402
+from primedpca._operator.preparation import Columns  # noqa: E402
 from primedpca.metrics import angles  # noqa: E402
 
 SCRIPT = """
@@ -23,7 +26,7 @@ import torch
 from primedpca._operator import gpu_products
 
 torch.manual_seed(0)
-for n, d, p in ((300, 70, 20), (129, 33, 16), (1000, 65, 3), (64, 200, 33)):
+for n, d, p in ((300, 70, 20), (129, 33, 16), (1000, 65, 3), (64, 200, 33), (40, 700, 70)):
     x = torch.randn(n, d + 5)[:, :d]
     v, y = torch.randn(d, p), torch.randn(n, p)
     torch.testing.assert_close(gpu_products.forward(x, v).double(), x.double() @ v.double(),
@@ -113,3 +116,21 @@ def test_fits_by_exact_gram_matrices(kind, monkeypatch):
     np.testing.assert_allclose(pca.singular_values_, truth[1][:6], rtol=1e-6)
     gram = Centred(torch.tensor(X), float64=True).gram()
     np.testing.assert_allclose(gram, wide @ wide.T / X.shape[0], atol=1e-9 * truth[1][0] ** 2)
+
+
+@pytest.mark.parametrize("holes", [False, True])
+@pytest.mark.parametrize("layout", ["csr", "csc"])
+def test_moments_of_sparse_blocks_are_those_of_the_host(layout, holes):
+    rng = np.random.default_rng(0)
+    x = sp.random_array((300, 40), density=0.2, rng=rng, format=layout)
+    x.data = x.data - 0.3
+    if holes:
+        x.data[::7] = np.nan
+    block, kind = device_sparse.DeviceSparse.sent(x, "cpu", "float64"), torch.float64
+    shift, factor = rng.standard_normal(40), rng.uniform(0.5, 2, 40)
+    for given in (Columns(shift), Columns(shift, None, factor)):
+        there = Columns(*(part if part is None else torch.tensor(part) for part in given[:3]))
+        wanted = kernels.moments(x, dtype=np.float64, columns=given, root=None, unit=0.5, axis=0)
+        found = kernels.moments(block, dtype=kind, columns=there, root=None, unit=0.5, axis=0)
+        for part, other in zip(found.sums, wanted.sums, strict=True):
+            np.testing.assert_allclose(part.numpy(), other, rtol=1e-12, atol=1e-12)

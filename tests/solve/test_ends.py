@@ -4,9 +4,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
 
+from primedpca import PrimedPCA, svd
 from primedpca._solve import audit
 from primedpca._solve.driver import _Fit
+from primedpca.priming import BlockKrylov
+from primedpca.result import Status
 
 
 def at_floor(changes, dtype=np.float64):
@@ -41,3 +46,70 @@ def test_the_angle_between_spans_is_never_too_small(k):
         found = audit._between(mix @ a, mix @ b @ turn)
         exact = np.arctan2(4, 3)
         assert exact <= found < exact + 1e-12
+
+
+# -- fits that end before there are as many directions as components -------------------------
+
+FEW = np.random.default_rng(0).normal(size=(200, 6)) * [6, 5, 4, 3, 2, 1]
+
+
+@pytest.mark.parametrize("certificate", ["none", "auto"])
+@pytest.mark.parametrize("max_passes", [1, 3, 4, 5])
+def test_vectors_beyond_the_basis_are_no_components(certificate, max_passes):
+    """All six columns would be directions; block Krylov has come to fewer."""
+    options = {"certificate": certificate, "max_passes": max_passes, "random_state": 0}
+    pca = PrimedPCA(4, priming=BlockKrylov(block_size=1), whiten=True, **options)
+    with pytest.warns(
+        ConvergenceWarning, match=r"Found \d of 4" if max_passes < 4 else "ended|Not"
+    ):
+        pca.fit(FEW)
+    assert not pca.converged_
+    assert pca.n_components_ <= max_passes
+    variances = (pca.transform(FEW) * np.sqrt(pca.explained_variance_)).var(axis=0, ddof=1)
+    np.testing.assert_allclose(variances, pca.explained_variance_)
+    if certificate == "auto":
+        assert pca.angle_bounds_.shape == pca.explained_variance_.shape
+
+
+@pytest.mark.parametrize("priming", ["subspace_iteration", "block_krylov", "oja"])
+def test_a_part_of_the_rows_does_not_converge_in_the_whole_space(priming):
+    options = {"certificate": "none", "random_state": 0}
+    assert PrimedPCA(4, priming=priming, **options).fit(FEW).status_ is Status.CONVERGED
+    part = PrimedPCA(4, priming=priming, refine_share=0.02, **options).fit(FEW)
+    assert part.status_ is Status.FINISHED
+    assert not part.converged_
+
+
+def test_components_beyond_the_rank_stay():
+    low = FEW[:, :2] @ np.random.default_rng(1).normal(size=(2, 30))
+    pca = PrimedPCA(4, priming="block_krylov", random_state=0).fit(low)
+    assert pca.status_ is Status.CERTIFIED
+    assert pca.components_.shape == (4, 30)
+
+
+@pytest.mark.parametrize("certificate", ["none", "auto"])
+def test_so_does_svd(certificate):
+    A = np.random.default_rng(0).normal(size=(900, 700)).astype(np.float32)
+    with pytest.warns(UserWarning, match="Found 1 of 5 components"):
+        found = svd(A, 5, certificate=certificate, max_passes=1, priming=BlockKrylov(block_size=1))
+    assert found[1].shape == (1,)
+
+
+@pytest.mark.parametrize("certificate", ["auto", "deterministic"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_more_components_than_the_rank_of_sparse_data(certificate, dtype):
+    """An invariant span of float32 or float64 is not widened to a basis of everything."""
+    few = sp.random_array((30, 900), density=0.03, rng=np.random.default_rng(0), dtype=dtype)
+    X = sp.vstack([few] * 30).tocsr()
+    pca = PrimedPCA(40, certificate=certificate, random_state=0).fit(X)
+    assert pca.status_.name == "CERTIFIED"
+    assert pca.n_passes_ < 20
+    assert pca.n_components_ == 40
+    dense = X.toarray().astype("f8")
+    wanted = np.linalg.svd(dense - dense.mean(axis=0))[1][:40] ** 2 / (len(dense) - 1)
+    found = pca.explained_variance_
+    np.testing.assert_allclose(
+        found, wanted, atol=(1e-5 if dtype == "float32" else 1e-10) * wanted[0]
+    )
+    assert pca.certificate_.zero[29:].all()
+    np.testing.assert_allclose(pca.components_ @ pca.components_.T, np.eye(40), atol=1e-5)

@@ -28,7 +28,7 @@ from primedpca._certify.bounds import (
     upper,
 )
 from primedpca._certify.certifiers import NoCertifier, Proof
-from primedpca._certify.checks import RIDES, Check, Findings, Riders
+from primedpca._certify.checks import RIDES, Check, Findings, Riders, norms
 from primedpca._core.arrays import dtype_name, namespace, to_numpy
 from primedpca._core.orthonormal import (
     combine,
@@ -63,6 +63,8 @@ PATIENCE = 2
 MILD = 1e4
 #: Smallest variance that is looked for, in the largest.
 LEAST = 1e-12
+#: Dimensions up to which a basis that has become invariant is completed to one of everything.
+COMPLETED = 512
 #: Number of times that they ride alone before a proof is given up as too costly.
 ATTEMPTS = 2
 NOTHING_FOUND = Findings(0.0, 0.0, np.zeros(0), 0.0)
@@ -195,8 +197,11 @@ class CheckedCertifier(NoCertifier):
     """
 
     needs_all = True
-    #: Number of random vectors, if not that of :class:`Check`.
+    #: Number of random vectors, if not that of :class:`Check`, and of their stream.
     checks: int | None = None
+    stream = 6
+    #: Kind of operator that the priming works on.
+    multiplies: Any = Passengers
 
     def __init__(
         self,
@@ -214,8 +219,8 @@ class CheckedCertifier(NoCertifier):
         origin = 0 if start is None else zlib.crc32(np.ascontiguousarray(to_numpy(start)).tobytes())
         self.wide, self.priming, self.wanted, self.tol = wide, priming, wanted, tol
         # NumPy pads seeds with zeros, and block Krylov draws by (seed, step): a 1 in between.
-        self.check = Check(wide, priming.side, (seed, 6, 1, origin), self.checks)
-        self.operator: Any = Passengers(data, self.check)
+        self.check = Check(wide, priming.side, (seed, self.stream, 1, origin), self.checks)
+        self.operator = self.multiplies(data, self.check)
         self.exhausted = self.hopeless = False
         self._settled, self._tried, self._attempts = 0, -3, 0
         self._last_pass, self._alone = wide.passes + max_passes, 0
@@ -250,19 +255,31 @@ class CheckedCertifier(NoCertifier):
             self._blocks = len(snapshot.state.basis)
             self._changes.append(math.inf)
             return None
-        state = looked(snapshot.state)
-        product, self.operator.product = self.operator.product, None
+        state, product, self.operator.product = snapshot.state, self.operator.product, None
         if self._riders is not None and product is not None:
             self._riders.ride(product)
         if len(state.basis) <= self._blocks:  # a restart: vectors that were known are gone
             self._riders, self._best, self._restarted = None, math.inf, True
         self._blocks = len(state.basis)
+        if not state.is_looked and state.variances.size:
+            self._changes.append(self._changes[-1])  # on a GPU, looks cost as much as steps
+            return None
+        state = looked(state)
         k = self._count(state)
         change = float(state.change[:k].max()) if state.change.size >= k else math.inf
         self._changes.append(change)
         full = state.projected.shape[0] >= self.check.z.shape[0]
         if full:
             return self._last(state, k, full)
+        if self.priming.finished(state):
+            left = self.wide.total - float(np.trace(state.projected))
+            if self.check.z.shape[0] <= COMPLETED and left > 1e-6 * self.wide.total:
+                return None  # on to a basis of everything: equal variances are missed so
+            # Beside an invariant span there is nothing but rounding, or what it has missed, which
+            # a basis of everything would show at its price.  Probes in float64 show it in a pass.
+            proof = self._last(state, k, full)
+            self.exhausted = self.exhausted or proof is None or not self._is_met(proof)
+            return proof
         if state.variances.size <= k or not change < READY:
             return None
         if change <= self.tol:
@@ -306,7 +323,7 @@ class CheckedCertifier(NoCertifier):
     def _last(self, state: KrylovState, k: int, full: bool) -> Proof | None:
         """Return the proof of the last look: more steps are not worth their price."""
         proof = self._prove(state, k, full, True)
-        met = proof is not None and proof.counted and bool(proof.certificate.met(self.tol).all())
+        met = proof is not None and self._is_met(proof)
         self._attempts += 1
         self._tried = state.step
         self.exhausted = not met and full
@@ -314,6 +331,10 @@ class CheckedCertifier(NoCertifier):
         spent = self._out_of_passes
         self.hopeless = not (met or full) and (spent or (self._attempts >= ATTEMPTS and not small))
         return proof
+
+    def _is_met(self, proof: Proof) -> bool:
+        """Whether every component is proven, and their number."""
+        return proof.counted and bool(proof.certificate.met(self.tol).all())
 
     def _depart(self, state: KrylovState, rho: float) -> None:
         """Deflate the random vectors with the basis as it is."""
@@ -581,7 +602,7 @@ class CheckedCertifier(NoCertifier):
         ritz = combine(state.basis, state.turn[:, :k], like)
         ritz /= like.xp.linalg.vector_norm(ritz, axis=0)
         basis, _ = orthonormalise(like.xp.asarray(ritz, copy=True))
-        moved = np.linalg.norm(to_numpy(basis - ritz), axis=0).max()
+        moved = norms(basis - ritz).max()
         return basis, float(1.01 * moved + 4 * UNIT * like.n_features)
 
     def _refined(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import operator
+from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -17,13 +18,13 @@ import numpy as np
 from numpy.polynomial import Polynomial
 
 from primedpca._certify.bounds import UNIT, rounding_of, spectral_norm
-from primedpca._core.arrays import is_torch_array, to_numpy
-from primedpca._core.orthonormal import combine, inner_products, side_by_side
+from primedpca._core.arrays import is_torch_array, namespace, to_numpy
+from primedpca._core.orthonormal import combine, draw, inner_products, side_by_side
 from primedpca._operator.operator import Centred
 from primedpca.priming.block_krylov import KrylovState
 from primedpca.protocols import Array
 
-__all__ = ["Check", "Findings", "Riders", "tau", "tau_of_sum"]
+__all__ = ["Check", "Findings", "Riders", "norms", "tau", "tau_of_sum"]
 
 #: Number of random vectors: more make sharper bounds, and each costs a float64 column of a pass.
 #: Dense data on a GPU are multiplied with as many in the time of one.
@@ -104,10 +105,11 @@ class Check:
         self.s = s or (SPARSE if wide.sparse else ON_DEVICE if there else DENSE)
         self.riding = self.s if there else min(RIDERS, self.s)
         length = wide.shape[1] if side == "right" else wide.shape[0]
-        drawn = np.random.default_rng(seed).standard_normal((length, self.s))
-        self.omega = wide.like.asarray(drawn)
-        self.lengths = np.linalg.norm(drawn, axis=0)
-        self.norm = float(np.linalg.norm(drawn))
+        # PyTorch draws on its own GPU.
+        own = is_torch_array(wide.like.asarray([])) and str(wide.like.device).startswith("cuda")
+        self.omega = draw(replace(wide.like, n_features=length), self.s, seed, own)
+        self.lengths = norms(self.omega)
+        self.norm = float(norms(self.omega, None))
         self._taken: tuple[Array, ...] = ()
         self.vo = self.vz = np.zeros((0, self.s))
         self.z: Array = None
@@ -122,7 +124,7 @@ class Check:
 
     def receive(self, z: Array) -> None:
         """Use ``z`` as ``C Omega``, made by a float64 pass."""
-        self.z, self.norm_z = z, float(np.linalg.norm(to_numpy(z)))
+        self.z, self.norm_z = z, float(norms(z, None))
         #: ``|fl(C w) - C w| <= unit_error |w|`` in float64.
         self.unit_error = rounding_of(self.wide, 1, self.wide.total)
 
@@ -233,7 +235,7 @@ class Riders:
         expected = to_numpy(check.omega.T @ check.z[:, :r]) - along
         self.tests: list[np.ndarray] = [to_numpy(check.omega.T @ self.images[0]) - expected / rho]
         #: Of each image the length of all that it was computed from, in one column.
-        self.reach: list[float] = [float(_norms(check.z).max() + spectral_norm(lift)) / rho]
+        self.reach: list[float] = [float(norms(check.z).max() + spectral_norm(lift)) / rho]
         #: Of each image that was multiplied: ``|V^T Y|``, and the length of its product.
         self.inside: list[np.ndarray] = []
         self.heights: list[float] = []
@@ -260,10 +262,10 @@ class Riders:
         taken = to_numpy(xp.concat(parts, axis=0)).astype(np.float64) / to_numpy(self.scale)
         self.tests[-1] = self.tests[-1] + to_numpy(check.omega.T @ (back - image))
         self.tests[-1] += check.vo[: self.at].T @ taken
-        self.reach[-1] += 2 * float(_norms(image).max() + np.linalg.norm(taken, axis=0).max())
+        self.reach[-1] += 2 * float(norms(image).max() + np.linalg.norm(taken, axis=0).max())
         sizes = np.linalg.norm(to_numpy(self._along.T @ back), axis=0)
         least = tau(SKEW, self.share / (8 * RIDES * self._count))
-        self.inside.append((sizes + self._blur * _norms(back)) / least)
+        self.inside.append((sizes + self._blur * norms(back)) / least)
         self.images[-1] = back
         return cast
 
@@ -271,7 +273,7 @@ class Riders:
         """Take in the product of ``C`` with the vectors that were boarded."""
         check, xp, now, rho = self.check, self.check.wide.like.xp, self.images[-1], self.rho
         product = xp.astype(product, xp.float64) / self.scale
-        self.heights.append(float(_norms(product).max()))
+        self.heights.append(float(norms(product).max()))
         factor, known = (2 / rho, now) if len(self.images) == 1 else (4 / rho, 2 * now)
         if len(self.images) > 1:
             known = known + self.images[-2]
@@ -282,7 +284,7 @@ class Riders:
         m, w = self.at, last[0].shape[1]
         expected = factor * (to_numpy(check.z.T @ now) - check.vo[m - w : m].T @ taken)
         self.tests.append(to_numpy(check.omega.T @ (following + known)) - expected)
-        self.reach.append(factor * 2 * self.heights[-1] + 2 * float(_norms(known).max()))
+        self.reach.append(factor * 2 * self.heights[-1] + 2 * float(norms(known).max()))
         self.images.append(following)
 
     def missed(self, findings: Findings) -> float:
@@ -347,7 +349,7 @@ class Riders:
         if n == 0:
             found += 4 * steps * UNIT * check.norm * check.norm_z / self.rho
             return found
-        longest = 4 / self.rho * float(_norms(self.images[n - 1]).max())
+        longest = 4 / self.rho * float(norms(self.images[n - 1]).max())
         found += 4 * steps * UNIT * check.norm_z * longest
         found += 1.01 * check.unit_error * check.norm * longest
         return found
@@ -361,9 +363,11 @@ class Riders:
         return found
 
 
-def _norms(columns: Array) -> np.ndarray:
-    found: np.ndarray = np.linalg.norm(to_numpy(columns), axis=0)
-    return found
+def norms(columns: Array, axis: int | None = 0) -> np.ndarray:
+    """Return the lengths of the columns, or of all; only these numbers leave a GPU."""
+    if is_torch_array(columns):
+        return to_numpy(namespace(columns).linalg.vector_norm(columns, axis=axis))
+    return np.asarray(np.linalg.norm(to_numpy(columns), axis=axis))
 
 
 @cache

@@ -60,9 +60,8 @@ class CheckedSquare:
     ----------
     data : Centred
         The data in their own arithmetic.
-    wide : Centred
-        Multiplied in float64.
     check : Check
+        Its vectors are multiplied in float64.
 
     Attributes
     ----------
@@ -72,8 +71,8 @@ class CheckedSquare:
         The matrix in float64, as it was added up.
     """
 
-    def __init__(self, data: Centred, wide: Centred, check: Check) -> None:
-        self.data, self.wide, self.check, self.sound = data, wide, check, False
+    def __init__(self, data: Centred, check: Check) -> None:
+        self.data, self.wide, self.check, self.sound = data, check.wide, check, False
         self.square: Array = None
         self.like, self.shape, self.engine = data.like, data.shape, data.engine
         self.narrow = data.narrow
@@ -125,11 +124,12 @@ class ExplicitCertifier(CheckedCertifier):
     take part in the proof.
     """
 
+    #: Vectors of its own: those of an iteration before it have seen its choices.
+    stream = 9
+    multiplies = CheckedSquare
+
     def __init__(self, data: Centred, wide: Centred, *options: Any) -> None:
         super().__init__(data, wide, *options)
-        # Vectors of its own: those of an iteration before it have seen its choices.
-        self.check = Check(wide, self.priming.side, (self._seed, 9, 1, self._origin))
-        self.operator = CheckedSquare(data, wide, self.check)
         # Bounds on the eigenvalues by the factorisation, infinity but for the last.
         self._known = np.zeros(0)
 

@@ -16,6 +16,8 @@ from array_api_compat import (
     is_torch_array,
 )
 
+from primedpca._core.host_copies import copied_here
+
 __all__ = [
     "EXACT",
     "Array",
@@ -170,14 +172,19 @@ def like_block(block: Any, n_features: int, float64: bool = False) -> Like:
     return Like(xp, device(block), dtype, n_features)
 
 
+#: Bytes from which a copy from a GPU goes through page-locked memory.
+LARGE_COPY = 2**22
+
+
 def to_numpy(x: Array) -> np.ndarray:
     """``x`` in host memory."""
     if type(x) is np.ndarray:
         return x
     if is_torch_array(x):
-        x = x.detach().cpu()
         # NumPy has no bfloat16; float32 holds all its numbers.
-        return np.asarray(x.float() if dtype_name(x.dtype) == "bfloat16" else x)
+        x = x.detach().float() if dtype_name(x.dtype) == "bfloat16" else x.detach()
+        large = x.is_cuda and x.nbytes > LARGE_COPY
+        return copied_here(x, dtype_name(x.dtype)) if large else np.asarray(x.cpu())
     return np.asarray(x.get() if is_cupy_array(x) else x)
 
 

@@ -10,13 +10,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 import numpy as np
 
 from primedpca._core.arrays import Array, Like, dtype_name
-from primedpca._core.orthonormal import smallest
+from primedpca._core.graphs import side_stream
 
 __all__ = ["Chain", "given_back", "suits"]
 
@@ -108,20 +107,23 @@ class Chain:
         """
         w, m = self.width, steps * self.width
         found = self._buffers.found[:steps].cpu().numpy()
-        projected, coupling = np.zeros((m, m)), np.zeros((w, w))
-        for step, part in enumerate(found):
-            end = (step + 1) * w
-            held, coupling, inverse, second = np.split(
-                part[: end + 3 * w], [end, end + w, end + 2 * w]
-            )
-            # NaN fails each comparison.
-            if not (np.abs(inverse).max() <= WORST and np.diag(second).min() > 0.5):
-                return None
-            if not smallest(coupling) > 32 * EPS * float(np.linalg.norm(held)):  # it is rounding
-                return None
+        couplings, inverses, seconds = found[:, : 3 * w].reshape(steps, 3, w, w).swapaxes(0, 1)
+        # NaN fails each comparison.
+        if not (np.abs(inverses).max() <= WORST and np.diagonal(seconds, 0, 1, 2).min() > 0.5):
+            return None
+        projected, sizes = np.zeros((m, m)), np.zeros(steps)
+        for step, end in enumerate(range(w, m + w, w)):
+            held = found[step, 3 * w : 3 * w + end]
             projected[:end, end - w : end] = held
             projected[end - w : end, :end] = held.T
-        return projected, coupling
+            sizes[step] = np.linalg.norm(held)
+        try:
+            least = 1 / np.linalg.norm(np.linalg.inv(couplings), axis=(1, 2))
+        except np.linalg.LinAlgError:
+            return None
+        if not (least > 32 * EPS * sizes).all():  # it is rounding
+            return None
+        return projected, couplings[-1].copy()
 
     def give_back(self) -> None:
         """Let the next fit have the buffers: views of the basis are of no more use."""
@@ -132,14 +134,6 @@ class Chain:
                 del _kept[:-KEPT]
 
     __del__ = give_back
-
-
-@cache
-def _side(device: Any) -> Any:
-    """Return the stream of first calls: libraries keep a workspace of 32 MB for every stream."""
-    import torch
-
-    return torch.cuda.Stream(device)
 
 
 class _Buffers:
@@ -153,7 +147,7 @@ class _Buffers:
         self.basis = torch.zeros((like.n_features, STEPS * width), **place)
         self.z = torch.zeros((like.n_features, width), **place)
         self._one = torch.eye(width, dtype=torch.float64, **place)
-        #: Of every step, one below the other: H, B, and what shows whether they are accurate.
+        #: Of every step, one below the other: B, two that show whether it is accurate, and H.
         shape = (STEPS, (STEPS + 3) * width, width)
         self.found = torch.zeros(shape, dtype=torch.float64, **place)
         self.short = like.n_features <= LONGEST
@@ -181,7 +175,7 @@ class _Buffers:
     def _capture(self, step: int) -> Any:
         import torch
 
-        stream, here = _side(self.z.device), torch.cuda.current_stream(self.z.device)
+        stream, here = side_stream(self.z.device), torch.cuda.current_stream(self.z.device)
         stream.wait_stream(here)
         with torch.cuda.stream(stream):
             self._split(step)  # libraries allocate their workspaces in the first call
@@ -201,10 +195,10 @@ class _Buffers:
         last = basis.T @ newest
         newest, second, _ = self._orthonormal(newest - basis @ last)
         self.basis[:, m : m + w] = newest
-        found[:m] = held.double() + again.double() + last.double() @ first
-        found[m : m + w] = second @ first
-        found[m + w : m + 2 * w] = inverse
-        found[m + 2 * w : m + 3 * w] = second
+        found[:w] = second @ first
+        found[w : 2 * w] = inverse
+        found[2 * w : 3 * w] = second
+        found[3 * w : 3 * w + m] = held.double() + again.double() + last.double() @ first
 
     def _orthonormal(self, a: Array) -> tuple[Array, Array, Array]:
         """Return ``Q`` and ``R`` of a block by Cholesky QR in float64, and the inverse used."""

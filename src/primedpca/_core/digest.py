@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -11,7 +12,9 @@ import numpy as np
 
 from primedpca._core.arrays import dtype_name, is_dense, is_sparse, to_numpy
 
-__all__ = ["digest"]
+__all__ = ["digest", "written"]
+
+SHOWN = 80  # characters of a value in words
 
 
 def digest(*values: Any) -> str:
@@ -47,3 +50,34 @@ def _feed(found: Any, value: Any) -> None:
     else:  # by name: an address would differ in every process
         name = getattr(value, "__qualname__", type(value).__qualname__)
         found.update(f"{getattr(value, '__module__', '')} {name};".encode())
+
+
+def written(value: Any) -> str:
+    """A value in words that distinguish it from others: plain ones in full, long ones by a hash.
+
+    Examples
+    --------
+    >>> written(["-999", 3])
+    "['-999', 3]"
+    """
+    text = _in_words(value)
+    return text if len(text) <= SHOWN else f"{text[: SHOWN // 2]}... {digest(text)[:16]}"
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, (np.generic, np.dtype)):
+        value = value.str if isinstance(value, np.dtype) else value.item()
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if value is None or isinstance(value, (bool, int, float, str, bytes)):
+        return repr(value)
+    if is_dense(value) or is_sparse(value):
+        return f"{dtype_name(value.dtype)} {tuple(value.shape)} {digest(value)[:16]}"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key}: {_in_words(part)}' for key, part in value.items())}}}"
+    if isinstance(value, (set, frozenset)):
+        return _in_words(sorted(value, key=repr))
+    if isinstance(value, Iterable):  # of any library: an index of pandas, the keys of a mapping
+        return f"[{', '.join(map(_in_words, value))}]"
+    name = getattr(value, "__qualname__", type(value).__qualname__)
+    return f"{name} {digest(value)[:16]}"

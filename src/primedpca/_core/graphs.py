@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
 
 from primedpca._core.arrays import Array, is_torch_array
 
-__all__ = ["captured"]
+__all__ = ["captured", "side_stream"]
+
+
+@cache
+def side_stream(device: Any) -> Any:
+    """Return the stream of captures: libraries keep a workspace of 32 MB for every stream."""
+    import torch
+
+    return torch.cuda.Stream(device)
 
 
 def captured(step: Callable[[], None], state: Sequence[Array]) -> Callable[[], None]:

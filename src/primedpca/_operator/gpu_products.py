@@ -16,9 +16,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from primedpca._core.arrays import Array, dtype_name
+from primedpca._core.arrays import Array, dtype_name, is_torch_array
 
-__all__ = ["adjoint", "counted_square", "counts", "forward", "serves", "statistics"]
+__all__ = ["adjoint", "counted_square", "counts", "forward", "serves", "statistics", "sums"]
 
 #: Kind of each type of entries, by which kernels multiply.
 KINDS = {
@@ -30,6 +30,8 @@ KINDS = {
 }
 #: Most columns of a product in float32, of whole numbers, and in float64.
 COLUMNS, COLUMNS_WHOLE, COLUMNS_WIDE = 64, 21, 32
+#: Most readings of a block for one product.
+READINGS = 4
 #: Fewest entries of a block: below, launching two kernels of Triton costs more than they save.
 #: Kernels of float64 are faster, and the alternative to them is a copy of the block.
 ENTRIES, ENTRIES_WIDE = 2**27, 2**24
@@ -66,38 +68,65 @@ GROUPS = 4
 
 def serves(block: Array, vectors: Array) -> bool:
     """Whether these kernels multiply such a block as it is stored: on CUDA, by Triton."""
-    kind = KINDS.get(dtype_name(block.dtype))
-    if kind is None or not getattr(block, "is_cuda", False):
+    if not _is_there(block):
         return False
-    most, least = COLUMNS_WHOLE if kind == "whole" else COLUMNS, ENTRIES
-    if dtype_name(vectors.dtype) == "float64" or _is_widened(block, vectors):
-        most, least = COLUMNS_WIDE, ENTRIES_WIDE
-    if not 0 < vectors.shape[1] <= most or block.stride(1) != 1 or block.numel() < least:
+    if not 0 < vectors.shape[1] <= READINGS * _most(block, vectors):
+        return False
+    wide = dtype_name(vectors.dtype) == "float64" or _is_widened(block, vectors)
+    if block.numel() < (ENTRIES_WIDE if wide else ENTRIES):
         return False
     return _is_recent(block.device) and _kernels() is not None
+
+
+def _is_there(block: Array) -> bool:
+    """Whether a block is on CUDA, compact along its rows, and of a type that the kernels read."""
+    if not (is_torch_array(block) and block.is_cuda):
+        return False
+    return dtype_name(block.dtype) in KINDS and block.stride(1) == 1
+
+
+def _most(block: Array, vectors: Array) -> int:
+    """Return how many columns a kernel multiplies in one reading."""
+    if dtype_name(vectors.dtype) == "float64":
+        return COLUMNS_WIDE
+    return COLUMNS_WHOLE if KINDS[dtype_name(block.dtype)] == "whole" else COLUMNS
+
+
+def _in_readings(multiply: Any, block: Array, vectors: Array) -> Array:
+    """Return the product with any number of columns, as many at a time as a kernel takes."""
+    import torch
+
+    most = _most(block, vectors)
+    return torch.cat([multiply(block, part) for part in vectors.split(most, dim=1)], dim=1)
 
 
 def forward(block: Array, vectors: Array) -> Array:
     """Return ``A V``, ``(rows, p)``, in the type of the vectors or in float64."""
     import torch
 
+    if vectors.shape[1] > _most(block, vectors):
+        return _in_readings(forward, block, vectors)
     if _is_widened(block, vectors):
         vectors = vectors.to(torch.float64)
     (n, d), p, kind = block.shape, vectors.shape[1], _kind(block, vectors)
     bm, bk, warps, stages = FORWARD[kind]
+    # Few rows keep a GPU busy if their columns are cut into parts, whose sums are added.
+    (down, parts), each = _cut(d, n, bk, bm, BUSY, PARTS)
     v = _padded(_in_parts(vectors) if kind == "whole" else vectors)
-    y = torch.empty((n, v.shape[1]), dtype=_sums(v), device=block.device)
+    y = torch.empty((parts, n, v.shape[1]), dtype=_sums(v), device=block.device)
     tile, options = (bm, bk, v.shape[1]), dict[str, Any](num_warps=warps, num_stages=stages)
-    _kernels().forward[(-(-n // bm),)](
-        block, v, y, n, d, block.stride(0), 1.0, *tile, kind, **options
+    _kernels().forward[(down, parts)](
+        block, v, y, n, d, block.stride(0), each, 1.0, *tile, kind, **options
     )
-    return _joined(y, p, kind)
+    return _joined(y[0] if parts == 1 else y.sum(dim=0, dtype=torch.float64).to(y.dtype), p, kind)
 
 
 def adjoint(block: Array, y: Array) -> Array:
     """Return ``A^T Y``, ``(d, p)`` in float64: the sums of parts of the rows are added in it."""
     import torch
 
+    if y.shape[1] > _most(block, y):
+        return _in_readings(adjoint, block, y)
     (n, d), p, kind = block.shape, y.shape[1], _kind(block, y)
     bm, bk, warps, stages = ADJOINT[kind]
     grid, each = _cut(n, d, bm, bk, BUSY, PARTS)
@@ -108,6 +137,11 @@ def adjoint(block: Array, y: Array) -> Array:
         block, columns, z, n, d, block.stride(0), each, 1.0, *tile, kind, **options
     )
     return _joined(z.sum(dim=0, dtype=torch.float64), p, kind)
+
+
+def sums(block: Array) -> bool:
+    """Whether :func:`statistics` reads such a block faster than PyTorch does."""
+    return _is_there(block) and block.numel() >= ENTRIES_WIDE and _kernels() is not None
 
 
 def statistics(block: Array) -> tuple[Array, Array]:
@@ -126,7 +160,7 @@ def statistics(block: Array) -> tuple[Array, Array]:
 def _cut(n: int, d: int, bm: int, bk: int, busy: int, most: int) -> tuple[tuple[int, int], int]:
     """Return the programs along the columns and the rows, and the rows of each of them."""
     across = -(-d // bk)
-    parts = min(most, max(1, busy // across))
+    parts = min(most, max(1, busy // across), max(1, n // bm))
     return (across, parts), bm * (n // (bm * parts) + 1)
 
 
@@ -181,9 +215,8 @@ def _padded(columns: Array) -> Array:
 
 def counts(block: Array) -> bool:
     """Whether the Gram matrix of the rows of a block can be made by products of whole numbers."""
-    if dtype_name(block.dtype) not in ("uint8", "int8") or not getattr(block, "is_cuda", False):
-        return False
-    return bool(block.shape[0] >= 256 and block.stride(1) == 1 and _is_recent(block.device))
+    whole = _is_there(block) and KINDS[dtype_name(block.dtype)] == "whole"
+    return whole and block.shape[0] >= 256 and _is_recent(block.device)
 
 
 def _is_recent(device: Any) -> bool:

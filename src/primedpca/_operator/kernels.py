@@ -7,6 +7,7 @@ ones if there are no weights), and ``axis`` is 0 for blocks of rows and 1 for bl
 
 from __future__ import annotations
 
+from copy import copy
 from operator import add
 from typing import Any
 
@@ -101,6 +102,9 @@ def _with_statistics(
     A block of columns also returns the shift that it computed from its own entries.  The trace of
     ``square``, ``A^T A`` or ``A A^T``, is the sum of all squares.
     """
+    if square is None and root is None and gpu_products.sums(a):
+        norm, sums = gpu_products.statistics(a)
+        return _of_first_pass(found, norm, sums, axis, shift)
     sums = weighted_sum(a, root)
     if square is not None and square.dtype == a.dtype:
         norm = square.diagonal().sum(dtype=namespace(square).float64)
@@ -110,10 +114,40 @@ def _with_statistics(
     else:
         # Row by row first: short sums in the dtype of the block, then one long sum in float64.
         norm = namespace(a).sum(_row_squares(a))
+    return _of_first_pass(found, norm, sums, axis, shift)
+
+
+def _of_first_pass(found: Parts, norm: Array, sums: Array, axis: int, shift: Array | None) -> Parts:
+    """Append the sum of squares, the sums of columns and, of columns, their shift."""
     if axis == 0:
         return Parts((*found.sums, norm, sums), found.stacks)
     shift = namespace(sums).zeros_like(sums) if shift is None else shift
     return Parts((*found.sums, norm), (*found.stacks, sums, shift))
+
+
+def _ready(
+    block: Block,
+    vectors: Array,
+    columns: Columns,
+    root: Array | None,
+    unit: float,
+    copied: bool = False,
+) -> Block:
+    """Return the prepared block, or the block itself if a GPU multiplies it as it is stored."""
+    plain = root is None and unit == 1.0 and columns.idle and not copied
+    if plain and gpu_products.serves(block, vectors):
+        return block
+    return prepare(block, vectors.dtype, columns, root, unit)
+
+
+def _forward(a: Block, vectors: Array) -> Array:
+    """Return ``A V`` of a block that :func:`_ready` has returned."""
+    return gpu_products.forward(a, vectors) if gpu_products.serves(a, vectors) else a @ vectors
+
+
+def _adjoint(a: Block, y: Array) -> Array:
+    """Return ``A^T Y`` of a block that :func:`_ready` has returned."""
+    return gpu_products.adjoint(a, y) if gpu_products.serves(a, y) else a.T @ y
 
 
 def product(
@@ -142,19 +176,13 @@ def product(
         first = product(block[:half], root=roots[0], **options)
         second = product(block[half:], root=roots[1], **options)
         return Parts(tuple(map(add, first.sums, second.sums)))
-    plain = root is None and unit == 1.0 and columns.idle and not inside
-    stored = plain and gpu_products.serves(block, vectors)
-    a = block if stored else prepare(block, vectors.dtype, columns, root, unit)
-    swift = stored or (not inside and gpu_products.serves(a, vectors))
-    y = gpu_products.forward(a, vectors) if swift else a @ vectors
+    a = _ready(block, vectors, columns, root, unit, inside)
+    y = _forward(a, vectors)
     if lift is not None:
         y = y - (lift if root is None else root[:, None] * lift)
-    square = gpu_products.adjoint(a, y) if swift else (y if inside else a).T @ y
-    found = Parts((square, weighted_sum(y, root)))
+    found = Parts((y.T @ y if inside else _adjoint(a, y), weighted_sum(y, root)))
     if not gather:
         return found
-    if swift and root is None:
-        return Parts((*found.sums, *gpu_products.statistics(a)))
     return _with_statistics(found, a, root, 0)
 
 
@@ -180,8 +208,9 @@ def forward(
         return Parts(*by_host(forward, block, **options))
     if columns.own:
         columns = own_shift(block, vectors.dtype, columns, unit, root)
-    a = prepare(block, vectors.dtype, columns, root, unit)
-    rows = (a @ vectors, _squares_about(a, root, offset)) if squares else (a @ vectors,)
+    a = _ready(block, vectors, columns, root, unit, squares)
+    y = _forward(a, vectors)
+    rows = (y, _squares_about(a, root, offset)) if squares else (y,)
     found = Parts((), rows) if axis == 0 else Parts(rows)
     return _with_statistics(found, a, root, axis, columns.shift) if gather else found
 
@@ -190,12 +219,12 @@ def adjoint(
     block: Block, *, left: Array, columns: Columns, root: Array | None, unit: float, axis: int
 ) -> Parts:
     """Return ``A^T U``: the summand from a block of rows, or the rows of a block of columns."""
-    a = prepare(block, left.dtype, columns, root, unit)
+    a = _ready(block, left, columns, root, unit)
     if is_sparse(a) and left.shape[1] >= MANY:
         # Sorted by columns, the product writes one row after the other.  SciPy's product with a
         # transposed matrix jumps between rows, which soon do not fit into the cache.
         a = a.tocsc()
-    z = a.T @ left
+    z = _adjoint(a, left)
     return Parts((z,)) if axis == 0 else Parts((), (z,))
 
 
@@ -213,13 +242,16 @@ def gram_product(
 
     ``lift`` is ``a^T U``.  Both corrections together subtract the mean from ``A`` on each side.
     """
-    a = prepare(block, left.dtype, columns, root, unit)
-    z = a.T @ left
+    a = _ready(block, left, columns, root, unit)
+    z = _adjoint(a, left)
+    if offset is not None:
+        z -= offset[:, None] * lift
+    z = namespace(z).astype(z, left.dtype, copy=False)
+    y = _forward(a, z)
     if offset is None:
-        return Parts((a @ z,))
-    z -= offset[:, None] * lift
+        return Parts((y,))
     lift = offset @ z
-    return Parts((a @ z - (lift if root is None else root[:, None] * lift),))
+    return Parts((y - (lift if root is None else root[:, None] * lift),))
 
 
 @makes_square
@@ -318,16 +350,16 @@ def moments(
     sparse block does not store are zeros that are present.  A block of columns also returns the
     shift that it computed from its own entries.
     """
-    if is_device_sparse(block):
+    there = is_device_sparse(block)
+    if there and (root is not None or columns.own):
         options: Any = {"dtype": dtype, "columns": columns, "root": root, "unit": unit}
         return Parts(*by_host(moments, block, axis=axis, **options))
     shift = columns.shift
     if columns.own:
         shift = own_shift(block, dtype, columns, unit, root).shift
     a = prepare(block, dtype, Columns(shift=shift, factor=columns.factor), None, unit)
-    *parts, reach = (_sparse_moments if is_sparse(block) else _dense_moments)(
-        a, root, shift, columns
-    )
+    of_kind = _sparse_moments if is_sparse(block) else _dense_moments
+    *parts, reach = (_moments_there if there else of_kind)(a, root, shift, columns)
     if root is not None and not _is_finite(block):
         # The sums leave out rows of weight zero, but infinity is an error in them, too.
         reach = reach + np.inf
@@ -411,6 +443,32 @@ def _sparse_moments(
         stored,
         np.zeros(a.shape[1]) if known else total(missing.astype(np.float64)),
         sizes + np.abs(shift) * (present_rows(a, root) - stored),
+    )
+
+
+def _moments_there(a: Block, root: None, shift: Array, given: Columns) -> tuple[Array, ...]:
+    """Return the arrays of :func:`moments` for a sparse block on a GPU, without weights."""
+    xp, n = namespace(a), a.shape[0]
+    data = xp.astype(a.data, xp.float64)
+    missing = xp.isnan(data)
+    data = xp.where(missing, xp.zeros_like(data), data)
+    summed, ones = copy(a), xp.ones(n, dtype=xp.float64, device=a.device)
+
+    def total(values: Array) -> Array:
+        summed.data = values
+        return summed.T @ ones
+
+    stored, absent = total(xp.ones_like(data)), total(xp.astype(missing, xp.float64))
+    shift = xp.astype(shift, xp.float64)
+    shift = shift if given.factor is None else shift * given.factor
+    zeros = n - stored
+    return (
+        n - absent,
+        total(data) - zeros * shift,
+        total(data * data) + (xp.sqrt(zeros) * shift) ** 2,
+        stored,
+        absent,
+        total(xp.abs(data)) + xp.abs(shift) * zeros,
     )
 
 

@@ -33,7 +33,8 @@ def check_present(source: Any, there: Array) -> None:
         names = source.traits.feature_names()
         remedy = "Drop them"
         if names is not None:
-            remedy = f"Use `exclude`={[str(names[j]) for j in empty[:SHOWN]]!r} of `as_source`"
+            remedy = f"Use `exclude`={[str(names[j]) for j in empty[:SHOWN]]!r} of `as_source` if "
+            remedy += "`X` is a table, or a `map` that returns the other columns"
         raise ValueError(
             f"`X` has {empty.size} column(s) in which every value is missing (first: "
             f"{_column(source, empty[0])}, counted from 0), so they have no mean. {remedy}."
@@ -77,6 +78,9 @@ def refuse(data: Operator, count: int, fillable: bool = True) -> None:
     unfillable = not fillable or data.missing == "mean" or kind == "infinity"
     if kind == "infinity" and TEXT_TABLE.search(_file(source)):
         remedy = "Replace it, or use `na_values`='inf' and `missing`='mean'"
+    elif data.missing == "unknown" and not unfillable:
+        # Not zero, which is the mean that rows without centring subtract.
+        remedy = "The model has no values to fill in. Fit it again with `missing`='mean'"
     elif unfillable:
         remedy = "Drop or replace it"
     else:

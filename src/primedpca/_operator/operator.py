@@ -203,11 +203,18 @@ class Centred:
         return x
 
     @classmethod
-    def given(cls, x: Any, mean: Any, scale: Any = None, missing: str = "error") -> Centred:
-        """Return new rows as an operator with the mean and scale of an earlier fit."""
+    def given(
+        cls, x: Any, mean: Any, scale: Any = None, missing: str = "error", fill: Any = None
+    ) -> Centred:
+        """Return new rows as an operator with the mean, scale and fill values of an earlier fit.
+
+        Where missing values are to be replaced and ``fill`` is None, they are refused.
+        """
         self = cls(x, scale=scale, missing=missing)
+        if self.missing == "mean" and fill is None:
+            self = self.view(missing="unknown")
         known = None if scale is None else self.frame.scale
-        return self.view(frame=statistics.given(self, mean, known), own_mean=False)
+        return self.view(frame=statistics.given(self, mean, known, fill), own_mean=False)
 
     # -- views -------------------------------------------------------------------------------
 
@@ -242,7 +249,7 @@ class Centred:
         as long.  Where the mean is so large that digits would cancel, blocks are shifted still.
         """
         plain = self.center and not (self.sparse or self.standardise or self.missing == "mean")
-        if not plain or self.source.axis == 1 or self.source.device in (None, "cpu"):
+        if not plain or self.source.device in (None, "cpu"):
             return self
         ledger = self._ledger
         return self.view(implicit=True, _ledger=Ledger(ledger.frame, ledger.meter, ledger.first))
@@ -336,11 +343,12 @@ class Centred:
 
     def adjoint(self, left: Array) -> Array:
         """Return ``M^T U``, ``(d, p)``: one pass."""
-        if are_wide_rows(self):
-            return adjoint_of_rows(self, left)
         self.learn()
-        parts, away = self._pass(kernels.adjoint, left=left, axis=self.source.axis)
-        z = (parts.stacks or parts.sums)[0]
+        if are_wide_rows(self):
+            z, away = adjoint_of_rows(self, left), self.frame.offset
+        else:
+            parts, away = self._pass(kernels.adjoint, left=left, axis=self.source.axis)
+            z = (parts.stacks or parts.sums)[0]
         if away is not None:
             subtract_outer(z, away, self.wide(left).T @ self._row_roots())
         return self.narrow(z)
@@ -527,6 +535,14 @@ class Centred:
         """Weighted mean of the columns ``(d,)``; zero if ``center`` is False."""
         mean: Any = self.learn().mean
         return self.narrow(mean / self.frame.unit if self.center else mean * 0)
+
+    @property
+    def fill(self) -> Array | None:
+        """What replaces missing values ``(d,)``; None where that is ``mean``, or nothing does."""
+        if self.center or self.missing != "mean":
+            return None
+        mean: Any = self.learn().mean
+        return self.narrow(mean / self.frame.unit)
 
     @property
     def total(self) -> float:

@@ -322,11 +322,13 @@ def own_shift(
     """Return ``columns`` with the means of this block as the shift, as ``columns.own`` asks."""
     if is_device_sparse(block):
         return Columns(*by_host(own_shift, block, dtype, columns, unit, root))
-    shift = stored_means(block, dtype, unit, root)
-    if is_sparse(block):
-        # Only columns that are stored in full: elsewhere the shift would make zeros non-zero.
-        full = stored_counts(block, root) == present_rows(block, root)
-        shift = np.where(full, shift, 0)
+    if not is_sparse(block):
+        return columns._replace(shift=stored_means(block, dtype, unit, root), own=False)
+    # Only columns that are stored in full: elsewhere the shift would make zeros non-zero.
+    full = np.flatnonzero(stored_counts(block, root) == present_rows(block, root))
+    shift = np.zeros(block.shape[1], dtype)
+    if full.size:
+        shift[full] = stored_means(block[:, full], dtype, unit, root)
     return columns._replace(shift=shift, own=False)
 
 

@@ -95,4 +95,5 @@ def decomposition(data: Centred, basis: Array, variances: np.ndarray) -> Decompo
         scale=data.frame.scale,
         total_variance=total,
         n_samples=data.weight * data.weight_unit,
+        fill=None if data.center else data.fill,
     )

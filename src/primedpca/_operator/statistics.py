@@ -186,10 +186,10 @@ def roots_of(weight: Any, n: int, like: Like) -> tuple[Array, float, float]:
     return like.asarray(np.sqrt(values / unit)), total / unit, unit
 
 
-def given(data: Operator, mean: Array, scale: Array | None) -> Frame:
-    """Return the frame with the mean and scale of an earlier fit, for new rows."""
+def given(data: Operator, mean: Array, scale: Array | None, fill: Array | None) -> Frame:
+    """Return the frame with the mean, scale and fill values of an earlier fit, for new rows."""
     shift, wide = data.like.asarray(mean), data.wide(data.like.asarray(mean))
-    fill = shift if data.missing == "mean" else None
+    fill = data.like.asarray(fill) if data.missing == "mean" else None
     factor = None if scale is None else 1 / scale
     if not data.sparse:
         return Frame(Columns(shift, fill, factor), scale=scale, mean=wide)

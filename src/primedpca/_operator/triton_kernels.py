@@ -50,18 +50,20 @@ def forward(
     n,
     d,
     stride,
+    each,
     one,
     bm: tl.constexpr,
     bk: tl.constexpr,
     bn: tl.constexpr,
     kind: tl.constexpr,
 ):
-    """``Y = X V`` of bm rows, in the type of Y."""
+    """``Y = X V`` of bm rows and of ``each`` columns, in the type of Y."""
     rows = tl.program_id(0) * bm + tl.arange(0, bm)
+    part = tl.program_id(1)
     columns = tl.arange(0, bn)
     start = rows.to(tl.int64) * stride
     total = tl.zeros((bm, bn), y.dtype.element_ty)
-    for k in range(0, d, bk):
+    for k in range(part * each, min(d, (part + 1) * each), bk):
         inner = k + tl.arange(0, bk)
         inside = (rows[:, None] < n) & (inner[None, :] < d)
         tile = tl.load(x + start[:, None] + inner[None, :], mask=inside, other=0)
@@ -69,7 +71,7 @@ def forward(
             v + inner[:, None] * bn + columns[None, :], mask=inner[:, None] < d, other=0.0
         )
         total = _times(tile, some, total, one, kind)
-    place = rows[:, None].to(tl.int64) * bn + columns[None, :]
+    place = part.to(tl.int64) * n * bn + rows[:, None].to(tl.int64) * bn + columns[None, :]
     tl.store(y + place, total, mask=rows[:, None] < n)
 
 

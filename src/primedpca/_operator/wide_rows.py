@@ -81,15 +81,15 @@ def _gram_by_groups(data: Operator, found: list[tuple[int, int]]) -> Array:
 
 
 def adjoint_of_rows(data: Operator, left: Array) -> Array:
-    """Return ``M^T U``, ``(d, p)``: one pass, summed over groups in place."""
+    """Return ``A^T U``, ``(d, p)`` in float64: one pass, summed over groups in place."""
     asked = {"frame": data.learn(), "left": left}
     total = data.engine.once("adjoint", asked, lambda: _adjoint_by_groups(data, left))
     data.count(1)
-    return data.narrow(total)
+    return total
 
 
 def _adjoint_by_groups(data: Operator, left: Array) -> Array:
-    """Return ``M^T U`` in float64, summed over groups of rows and pieces of columns."""
+    """Return ``A^T U`` in float64, summed over groups of rows and pieces of columns."""
     frame, xp = data.frame, data.like.xp
     (d, p), found = (data.shape[1], left.shape[1]), groups(data.source, data.room)
     total = xp.zeros((d, p), dtype=xp.float64, device=data.like.device)

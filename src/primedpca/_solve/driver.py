@@ -234,6 +234,9 @@ def may_check(data: Centred, goal: Goal) -> bool:
 class _Fit:
     """The stages of one fit, when each of them ends, and what it comes to."""
 
+    #: Whether the components were refined in the whole space.
+    whole = False
+
     def __init__(self, data: Centred, plan: Plan, goal: Goal, progress: Listener) -> None:
         if plan.priming.traits.certifier == "probes":
             data = data.implicitly_centred()
@@ -348,6 +351,8 @@ class _Fit:
         """The stage that follows, if what was found is not enough and another can do more."""
         plan, goal, stage = self.plan, self.goal, step.stage
         traits = stage.priming.traits
+        if step.proof is not None:  # it may have been made after the last step
+            self.met = step.proof.counted and bool(step.proof.certificate.met(self.reach).all())
         if traits.user_directions:
             _check_rank(step.snapshot, plan)
         if isinstance(stage.certifier, ExplicitCertifier):
@@ -491,6 +496,7 @@ class _Fit:
                 components=data.narrow(found.components),
                 mean=data.narrow(found.mean),
                 scale=None if found.scale is None else data.narrow(found.scale),
+                fill=None if found.fill is None else data.narrow(found.fill),
             )
         status = Status.STOPPED if self.stopped else Status.NOT_CERTIFIED
         status = Status.UNPROVEN if step.stage.certifier.hopeless else status
@@ -500,6 +506,9 @@ class _Fit:
             status = Status.CERTIFIED
         elif counted and exact and _is_sharp(found, certificate):
             status = Status.EXACT  # only ties, and variances that are lost in rounding
+        evidence = step.proof.evidence
+        if evidence is not None and evidence.values.size < found.explained_variance.size:
+            found, certificate = _without_padding(step, evidence.values.size, found, certificate)
         return Solution(found, status, self.data.passes, self.history, certificate)
 
     def _proven(self, step: Step, proof: Proof) -> tuple[Decomposition, Certificate, bool]:
@@ -523,16 +532,18 @@ class _Fit:
             known = step.stage.priming.refined(step.snapshot.state, self.data)
         if known is None:
             basis = basis_of(step.snapshot.directions)
+            self.whole = basis.shape[1] == self.data.shape[1]
             return refine_span(self.data, basis, k, self.goal.seed, share)
         basis, variances = known
+        self.whole = basis.shape[1] == self.data.shape[1]
         return decomposition(self.data, basis[:, :k], variances)
 
     def _status(self, step: Step) -> Status:
         priming, share = step.stage.priming, self.goal.refine_share
         if priming.traits.certifier == "exact":
             return Status.EXACT if share == 1.0 else Status.FINISHED
-        if self.plan.n_directions == self.data.shape[1]:
-            return Status.CONVERGED  # the span is the whole space, and refining in it is exact
+        if self.whole:  # refining in the whole space is exact, if it uses all rows
+            return Status.CONVERGED if share == 1.0 else Status.FINISHED
         first = priming.unsettled(step.snapshot.state)
         if priming.change(step.snapshot.state) is not None:
             short = not self.settled
@@ -567,6 +578,20 @@ def _is_sharp(found: Decomposition, certificate: Certificate) -> bool:
     """Whether rounding leaves the variances known to a small part of their sum."""
     low, high = certificate.eigenvalue_bounds.T
     return bool((high - low <= 1e-6 * found.total_variance).all())
+
+
+def _without_padding(
+    step: Step, p: int, found: Decomposition, certificate: Certificate
+) -> tuple[Decomposition, Certificate]:
+    """Leave out vectors beyond the ``p`` of a basis that has not come to the wanted number.
+
+    Beyond the rank of the data they stay: there any vectors will do.
+    """
+    if step.stage.priming.finished(step.snapshot.state) or certificate.zero[p:].all():
+        return found, certificate
+    parts = found.components[:p], found.explained_variance[:p]
+    found = replace(found, components=parts[0], explained_variance=parts[1])
+    return found, certificate.first(p)
 
 
 def _check_rank(snapshot: Snapshot, plan: Plan) -> None:

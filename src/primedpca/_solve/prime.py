@@ -148,13 +148,17 @@ def steps(
     replayed = False
     while (visit := next(visits, None)) is not None:
         at, part = visit
-        with one_blas_thread, np.errstate(all="ignore"):  # divergence raises an error below
-            state = part if replayed else priming.step(state, part)
-            step += 1
-            done = priming.finished(state)
-            if (done or step % CHECK_EVERY == 0) and not _is_sound(state):
+        if replayed:
+            state = part
+        else:
+            with one_blas_thread, np.errstate(all="ignore"):  # divergence raises an error below
+                state = priming.step(state, part)
+        step += 1
+        done = priming.finished(state)
+        if (done or step % CHECK_EVERY == 0) and not _is_sound(state):
+            with one_blas_thread, np.errstate(all="ignore"):
                 why = priming.remedy(state, data if replayed else part)
-                raise DivergenceError(f"The priming diverged within {step} steps{why}")
+            raise DivergenceError(f"The priming diverged within {step} steps{why}")
         seconds += time.perf_counter() - clock
         if keeper is not None:
             known = len(keeper.history)

@@ -80,13 +80,14 @@ class Replay:
         self._even = all(b - a == self._width for a, b in self._cuts)
         self._x, self._columns = data.traits.array, data.learn().columns
         where: Any = {"device": like.device}
-        self._vectors, self._velocity = (xp.asarray(part, copy=True) for part in state[:2])
+        #: The vectors and their velocity, in one array that one operation copies.
+        self._both = xp.stack(state[:2])
         self._rows = xp.zeros((AHEAD, self._width), dtype=xp.int64, **where)
         #: Of each step: 1 / rows of the batch, and the learning rate.
         self._numbers = xp.zeros((AHEAD, 2), dtype=like.dtype, **where)
         self._next = xp.zeros(1, dtype=xp.int64, **where)
         self._epoch, self._order = -1, np.empty(0, dtype=np.int64)
-        self._advance = captured(self._step, (self._vectors, self._velocity, self._next))
+        self._advance = captured(self._step, (self._both, self._next))
 
     def steps(self, state: SGDState, position: tuple[int, int]) -> Iterator[tuple[Any, SGDState]]:
         """Yield the position in the epochs and the state after each step, without end."""
@@ -101,9 +102,7 @@ class Replay:
             start, stop = self._cuts[batch]
             self.data.count((stop - start) / self.data.shape[0])
             batch, place = batch + 1, place + 1
-            vectors, velocity = (
-                xp.asarray(part, copy=True) for part in (self._vectors, self._velocity)
-            )
+            vectors, velocity = xp.asarray(self._both, copy=True)
             state = SGDState(vectors, velocity, state.step + 1, state.rate)
             yield (epoch, batch), state
 
@@ -133,13 +132,11 @@ class Replay:
 
     def _step(self) -> None:
         """Make one step in place; no operation waits for the host."""
-        xp, v = self.data.like.xp, self._vectors
+        xp, v = self.data.like.xp, self._both[0]
         numbers = xp.take(self._numbers, self._next, axis=0)[0]
         a = self._batch()
         z = a.T @ (a @ v) * numbers[0]
-        new, velocity = self.priming.move(v, self._velocity, z, v.T @ z, numbers[1])
-        self._vectors[...] = new
-        self._velocity[...] = velocity
+        self._both[...] = xp.stack(self.priming.move(v, self._both[1], z, v.T @ z, numbers[1]))
         self._next += 1
 
     def _batch(self) -> Array:

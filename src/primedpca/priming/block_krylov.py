@@ -11,6 +11,7 @@ import numpy as np
 from primedpca._core import chain
 from primedpca._core.arrays import dtype_name, is_numpy_array, is_torch_array, namespace
 from primedpca._core.orthonormal import (
+    LARGE,
     combine,
     complete,
     continued,
@@ -32,6 +33,8 @@ NOTHING = np.zeros((0, 0))
 BASIS_BYTES = 2**29
 #: With an explicit matrix a look costs more than a product: one after this part of the basis more.
 LOOKS = 8
+#: The same on a GPU, which decomposes a large matrix no faster than it makes a step.
+LOOKS_THERE = 12
 #: Angle in radians to which half of the directions are known some steps before the last.
 ROUGH = 0.1
 #: Ritz vectors beyond the directions wanted that are looked at.
@@ -101,6 +104,11 @@ class KrylovState(NamedTuple):
         return (
             self.chain is not None and self.projected.shape[0] < len(self.basis) * self.chain.width
         )
+
+    @property
+    def is_looked(self) -> bool:
+        """Whether the eigenproblem of the last step has been solved."""
+        return bool(self.turn.shape[0] == self.projected.shape[0])
 
 
 @dataclass(frozen=True)
@@ -280,7 +288,8 @@ class BlockKrylov(BasePriming):
         state = state._replace(basis=basis, images=images, step=state.step + 1)
         state = state._replace(projected=projected, coupling=coupling, turn=NOTHING)
         if not self.explicit and _is_wide(state):
-            state = looked(state)
+            last = newest.shape[1] == 0
+            state = looked(state) if last or _is_worth_a_look(state) else state
         return self._go_on(state, newest, data)
 
     def _first_block(self, state: KrylovState, data: Operator) -> Array:
@@ -380,6 +389,14 @@ def _joined(basis: tuple[Array, ...]) -> tuple[Array, ...]:
 def _is_wide(state: KrylovState) -> bool:
     """Whether the basis is wide enough for a look: a narrower one cannot have converged."""
     return bool(state.projected.shape[0] >= min(state.n_directions, state.basis[0].shape[0]))
+
+
+def _is_worth_a_look(state: KrylovState) -> bool:
+    """Whether the basis has grown enough since the last look: on a GPU, large ones are rare."""
+    order, block = state.projected.shape[0], state.basis[0]
+    if order < LARGE or not (is_torch_array(block) and block.is_cuda):
+        return True
+    return bool(LOOKS_THERE * (order - state.variances.size) >= order)
 
 
 def _decomposed(state: KrylovState) -> KrylovState:

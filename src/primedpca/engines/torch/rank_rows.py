@@ -211,9 +211,10 @@ class RankRows(MemorySource):
         return rank, row - self.edges[rank]
 
     def fingerprint(self) -> Any:
-        """Hashes of the blocks of every rank."""
+        """Hashes of the blocks of every rank, and how they are read."""
         known = base.fingerprint(self.own)
-        return self._ranks.collect([known[name] for name in ("contents", "file") if name in known])
+        told = ("contents", "file", "reading_options", "own_scale")
+        return self._ranks.collect([known[name] for name in told if name in known])
 
     def __repr__(self) -> str:
         ranks, (n, d), own = self._ranks, self.shape, self.own.shape[0]

@@ -204,6 +204,7 @@ class OnDevice(View):
         "image_shape",
         "on_disk",
         "fingerprint",
+        "reading_options",
         "map_name",
         "layout",
     )
