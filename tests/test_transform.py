@@ -8,7 +8,8 @@ import torch
 from scipy import sparse
 from sklearn.datasets import load_wine
 
-from primedpca import PrimedPCA, estimator
+from primedpca import PrimedPCA, estimator, load
+from primedpca.monitoring import statistics
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(700, 40)) * np.arange(1, 41) + 20
@@ -178,3 +179,81 @@ def test_scores_that_are_not_finite_are_refused_as_rows_are(kind, value, name):
     words = rf"Input X contains {name}: 1 non-finite value\(s\), the first at row 2, column 1"
     with pytest.raises(ValueError, match=rf"{words} .* Drop or replace it\.$"):
         pca.inverse_transform(kind(scores))
+
+
+# -- missing values in rows that are not centred ---------------------------------------------
+
+
+def gaps():
+    """Rows far from zero with missing values, and the same rows filled with column means."""
+    rng = np.random.default_rng(0)
+    holes = rng.normal(size=(60, 4)) * [4, 3, 2, 1] + 2
+    holes[0, 1] = holes[3, 2] = holes[7, 0] = np.nan
+    return holes, np.where(np.isnan(holes), np.nanmean(holes, axis=0), holes)
+
+
+def in_batches(model, x):
+    return model.partial_fit(x[:20]).partial_fit(x[20:])
+
+
+def merged(model, x):
+    other = PrimedPCA(**model.get_params()).partial_fit(x[20:])
+    return model.partial_fit(x[:20]).merge(other)
+
+
+WAYS = {"fit": PrimedPCA.fit, "partial_fit": in_batches, "merge": merged}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("options", [{}, {"scale": "std"}, {"whiten": True}], ids=str)
+@pytest.mark.parametrize("way", WAYS)
+def test_missing_values_are_filled_by_means_without_centring(way, options, dtype, tmp_path):
+    holes, filled = (x.astype(dtype) for x in gaps())
+    pca = WAYS[way](PrimedPCA(4, center=False, missing="mean", **options), holes)
+    true = filled / (1 if pca.scale_ is None else pca.scale_) @ pca.components_.T
+    true /= np.sqrt(pca.explained_variance_) if pca.whiten else 1
+    close = {"rtol": 1e-4, "atol": 1e-4} if dtype == "float32" else {"rtol": 1e-11, "atol": 1e-11}
+    np.testing.assert_allclose(pca.transform(holes), true, **close)
+    np.testing.assert_allclose(pca.fill_, filled.mean(axis=0), rtol=1e-5)
+    pca.save(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(
+        load(tmp_path / "model.safetensors").transform(holes), pca.transform(holes)
+    )
+
+
+def test_everything_that_reads_rows_fills_them_alike(tmp_path):
+    holes, filled = gaps()
+    pca = PrimedPCA(2, center=False, missing="mean").fit(holes)
+    close = {"rtol": 1e-11, "atol": 1e-11}
+    for given in (sparse.csr_array(holes), np.asfortranarray(holes), pd.DataFrame(holes)):
+        other = PrimedPCA(2, center=False, missing="mean")
+        np.testing.assert_allclose(other.fit_transform(given), pca.transform(filled), **close)
+    np.testing.assert_allclose(pca.score_samples(holes), pca.score_samples(filled), **close)
+    here, there = pca.contributions(holes), pca.contributions(filled)
+    np.testing.assert_allclose(here.contribution, there.contribution, **close)
+    for mine, theirs in zip(statistics(pca, holes), statistics(pca, filled), strict=True):
+        np.testing.assert_allclose(mine, theirs, **close)
+    lazy = pytest.importorskip("dask.array").from_array(holes, chunks=(25, 3))
+    np.testing.assert_allclose(pca.transform(lazy).compute(), pca.transform(filled), **close)
+    pca.transform(holes, out=tmp_path / "scores.npy")
+    np.testing.assert_allclose(np.load(tmp_path / "scores.npy"), pca.transform(filled), **close)
+
+
+def test_a_model_that_does_not_know_the_means_refuses_missing_values(tmp_path):
+    """Models of before 0.2 filled with zeros; so did models of data without missing values."""
+    holes, filled = gaps()
+    pca = PrimedPCA(2, center=False, missing="mean").fit(holes)
+    del pca.fill_
+    pca.save(tmp_path / "old.safetensors")
+    plain = PrimedPCA(2, center=False).fit(filled).set_params(missing="mean")
+    for model in (load(tmp_path / "old.safetensors"), plain):
+        assert model.transform(filled).shape == (60, 2)
+        with pytest.raises(ValueError, match=r"column 1,.*Fit it again with"):
+            model.transform(holes)
+
+
+def test_a_fit_forgets_the_means_of_an_earlier_one():
+    holes, filled = gaps()
+    pca = PrimedPCA(2, center=False, missing="mean").fit(holes)
+    assert pca.set_params(center=True).fit(holes).fill_ is None
+    np.testing.assert_allclose(pca.transform(holes), pca.transform(filled), atol=1e-12)

@@ -94,7 +94,8 @@ class PrimedPCA(
     n_components : int, float, "mle" or None, default=None
         Number of components.  A float in (0, 1) keeps the fewest components that provably reach
         this explained variance ratio; ``None`` keeps ``min(n_samples, n_features)``; ``"mle"``
-        chooses the number as scikit-learn does.
+        chooses the number by scikit-learn's formula, but counts a variance as rounding below
+        ``n_features * 2.2e-16`` of the largest, where scikit-learn's limit is 1e-15 itself.
     priming : str, Priming, callable or array of shape (n_features, q), default="auto"
         Algorithm that finds the initial directions: ``"auto"``, a name from
         :mod:`primedpca.priming`, an object with the methods of a Priming, a function
@@ -108,8 +109,9 @@ class PrimedPCA(
     max_passes : int, default=100
         Maximum number of passes over the data, those of the proof included (for the power method,
         of steps per component).  A first step and its proof, at most 8 passes, are always made,
-        and so is a full decomposition where that is planned.  Stochastic primings have ``steps`` of
-        their own instead, and the proof that follows them may take as many passes.
+        and so is a full decomposition where that is planned.  If it ends a fit whose blocks are
+        narrower than ``n_components``, there may be fewer components.  Stochastic primings have
+        ``steps`` of their own instead, and the proof that follows them may take as many passes.
     batch_size : int, default=1000
         Rows in a mini-batch of the stochastic primings.
     center : bool, default=True
@@ -164,6 +166,9 @@ class PrimedPCA(
     singular_values_ : ndarray of shape (n_components_,)
     mean_ : ndarray of shape (n_features,)
     scale_ : ndarray of shape (n_features,) or None
+    fill_ : ndarray of shape (n_features,) or None
+        What replaces missing values where ``mean_`` is zero, because ``center`` is False: the
+        means of the columns.
     n_components_ : int
     n_samples_ : int
     noise_variance_ : float
@@ -415,7 +420,7 @@ class PrimedPCA(
             self._check_fitted()
             self._source(X, reset=False)  # checks names and number of columns
             weights = self.components_ / self._stretch()
-            return lazy_scores(X, Seen(weights, self.mean_, self.scale_, self.missing))
+            return lazy_scores(X, Seen(weights, *self._preparation()))
         path = check_path(out) if isinstance(out, (str, os.PathLike)) else None
         data = self._seen(X)
         vectors = data.like.asarray((self.components_ / self._stretch()).T)
@@ -885,7 +890,19 @@ class PrimedPCA(
         stream.check_layout(vars(self).get("layout_"), source.traits.layout)
         shared = source.traits.shared  # of rows on several ranks, use this one's
         own = source if shared is None else shared.own
-        return Centred.given(own, self.mean_, self.scale_, self.missing)
+        return self._prepared(own)
+
+    def _prepared(self, source: Any) -> Centred:
+        """Operator of rows of any kind, with the fitted mean, scale and fill values."""
+        return Centred.given(source, *self._preparation())
+
+    def _preparation(self) -> tuple[np.ndarray, np.ndarray | None, str, np.ndarray | None]:
+        """Mean, scale, treatment of missing values, and what replaces them if that is known.
+
+        Without centring, earlier versions did not keep what they filled in.
+        """
+        fill = self.mean_ if self.center else getattr(self, "fill_", None)
+        return self.mean_, self.scale_, self.missing, fill
 
     def _repr_html_inner(self) -> str:
         """scikit-learn's diagram, followed by what was found and proven if the model is fitted."""

@@ -79,6 +79,8 @@ class Traits(NamedTuple):
     fingerprint : callable
         Returns plain values that distinguish these data from others, which a checkpoint compares,
         or None.
+    reading_options : callable
+        Returns the options that change what is read, in words, which a checkpoint compares.
     client : callable
         Returns the Dask client that works on the data unless an engine is named, or None.
     map_name : str or None
@@ -110,6 +112,7 @@ class Traits(NamedTuple):
     scale: Any = None
     missing_chunks: int = 0
     fingerprint: Callable[[], Any] = _unknown
+    reading_options: Callable[[], Any] = _unknown
     client: Callable[[], Any] = _unknown
     map_name: str | None = None
     layout: str | None = None

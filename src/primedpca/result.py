@@ -317,6 +317,8 @@ class Decomposition:
         Sum of all ``d`` variances; NaN where only a part of the rows was read.
     n_samples : float
         Number of rows, or the sum of their weights.
+    fill : array of shape (d,), optional
+        What replaced missing values, where that is not ``mean``: rows that are not centred.
     """
 
     components: Array
@@ -325,6 +327,7 @@ class Decomposition:
     scale: Array | None
     total_variance: float
     n_samples: float
+    fill: Array | None = None
 
     @property
     def singular_values(self) -> np.ndarray:
@@ -389,17 +392,18 @@ class Solution:
         n_components : int, optional
             Number of components that were requested; anything else is ignored.
         """
+        found = self.decomposition.explained_variance.size
+        fewer = is_whole(n_components) and found < n_components
+        missing = f" Found {found} of {n_components} components." * fewer
         if self.certificate is None:
-            found = self.decomposition.explained_variance.size
-            fewer = is_whole(n_components) and found < n_components
-            return str(self.status) + f" Found {found} of {n_components} components." * fewer
+            return f"{self.status}{missing}"
         short = ~self.certificate.met(tol)
         if not short.any():
-            return f"{self.status} The number of components is not proven."
+            return f"{self.status}{missing or ' The number of components is not proven.'}"
         words = f"{self.status} Not proven: {numbered(short, most=8).lower()}"
         bound = float(self.certificate.counted_bounds()[short].max())
         near = f", only to be within {round_up(bound):.2g} rad" if bound < np.pi / 2 else ""
-        return f"{words}{near}."
+        return f"{words}{near}.{missing}"
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,15 @@ from primedpca.result import Certificate, Cluster
 
 __all__ = [
     *("NEGLIGIBLE", "UNIT", "Evidence", "angle_bounds", "carried", "certificate_of", "clusters"),
-    *("fewest", "lower", "preparation_error", "rounding_of", "spectral_norm", "stream_bounds"),
+    *(
+        "fewest",
+        "largest_within",
+        "lower",
+        "preparation_error",
+        "rounding_of",
+        "spectral_norm",
+        "stream_bounds",
+    ),
     *("topmost", "upper"),
 ]
 
@@ -423,6 +431,34 @@ def stream_bounds(
         else:
             runs.append((start, stop, angle))
     return intervals, angles, runs
+
+
+def largest_within(lower: np.ndarray, total: float, k: int) -> np.ndarray:
+    """Return the largest values of the first ``k`` eigenvalues that their sum allows, rounded up.
+
+    If ``lambda_m`` to ``lambda_i`` are all at least ``lambda_i``, and the others at least their
+    lower bounds, ``(i - m + 1) lambda_i`` is at most what the total leaves.  The least over all
+    ``m <= i`` is reached by a spectrum with these bounds.
+
+    Parameters
+    ----------
+    lower : ndarray of shape (r,)
+        Lower bounds, largest first; those of all further eigenvalues are zero.
+    total : float
+        Upper bound on the sum of all eigenvalues.
+    k : int
+        Number of eigenvalues.
+    """
+    if total == math.inf:
+        return np.full(k, np.inf)
+    kept = np.concatenate([lower, np.zeros(max(0, k - lower.size))])
+    before = np.concatenate([[0.0], np.cumsum(kept)])
+    error = 4 * (kept.size + 4) * UNIT * (total + before[-1])
+    found = np.empty(k)
+    for i in range(1, k + 1):
+        left = total - before[:i] - (before[-1] - before[i]) + error
+        found[i - 1] = np.min(left / np.arange(i, 0, -1))
+    return np.maximum(found * (1 + 4 * UNIT), 0.0)
 
 
 def spectral_norm(matrix: np.ndarray) -> float:

@@ -12,6 +12,7 @@ from primedpca._certify.bounds import (
     UNIT,
     Evidence,
     certificate_of,
+    largest_within,
     preparation_error,
     rounding_of,
     spectral_norm,
@@ -28,7 +29,7 @@ __all__ = ["missed_by", "refined_certificate", "sketch_certificate"]
 
 
 def sketch_certificate(
-    state: SketchState, data: Any, k: int
+    state: SketchState, data: Any, k: int, most: float = math.inf
 ) -> tuple[Array, np.ndarray, Certificate]:
     """Return components, variances and their certificate from a sketch, without a pass.
 
@@ -41,14 +42,16 @@ def sketch_certificate(
         The data that were sketched.
     k : int
         Number of components.
+    most : float, default=inf
+        Upper bound on the sum of all variances, with rounding, as the sketch counts them.
 
     Returns
     -------
     basis : array of shape (d, k)
         Leading right singular vectors of the sketch; beyond its rank, arbitrary orthonormal ones.
     variances : ndarray of shape (k,)
-        Midpoints of the proven intervals, at most ``Delta / 2`` off, with divisor ``n`` as
-        everywhere inside the library.
+        Midpoints of the proven intervals, at most ``Delta / 2`` off, or less where the total does
+        not leave so much; with divisor ``n`` as everywhere inside the library.
     certificate : Certificate
         Of kind "deterministic".
     """
@@ -62,7 +65,10 @@ def sketch_certificate(
     prepared = preparation_error(data, top) * state.weight * ratio * ratio
     rounding = state.rounding + prepared + _decomposition_error(wide, squares)
     intervals, angles, runs = stream_bounds(squares, state.loss, rounding, k)
-    middle = np.concatenate([squares, np.zeros(max(0, k - squares.size))])[:k] + state.loss / 2
+    lower = np.maximum(squares - rounding, 0.0)
+    limits = largest_within(lower, most, k)
+    intervals[:, 1] = np.maximum(np.minimum(intervals[:, 1], limits), intervals[:, 0])
+    middle = np.clip(_estimates(state, squares, lower, k, most), *intervals.T)
     per_row = (data.frame.gain / state.unit) ** 2 / state.weight
     with np.errstate(over="ignore", under="ignore"):
         outside = intervals / (state.weight - 1) / state.unit / state.unit
@@ -78,6 +84,23 @@ def sketch_certificate(
     )
     basis = data.like.asarray(np.ascontiguousarray(rows[:k].T))
     return complete(basis, data.like, k, 0), middle * per_row, certificate
+
+
+def _estimates(
+    state: SketchState, squares: np.ndarray, lower: np.ndarray, k: int, most: float
+) -> np.ndarray:
+    """Return estimates of the first ``k`` variances, which add up to the total at most.
+
+    They are half of the loss above the squares, unless the total does not leave that.  Before a
+    sketch is rescaled, it has lost at least ``(size + 1) * loss`` of the total.
+    """
+    kept = squares
+    if squares.sum() > most:  # values that were filled in far from the final means
+        kept = lower + (squares - lower) * max(0.0, (most - lower.sum()) / (squares - lower).sum())
+    lost = max(0.0, state.total - float(kept.sum()))
+    share = min(state.loss / 2, lost / (k if most == math.inf else 2 * (state.size + 1)))
+    found: np.ndarray = np.concatenate([kept, np.zeros(max(0, k - kept.size))])[:k] + share
+    return found
 
 
 def _decomposition_error(sketch: np.ndarray, squares: np.ndarray) -> float:

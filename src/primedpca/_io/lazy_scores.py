@@ -25,18 +25,22 @@ class Seen(NamedTuple):
         Divisor of each column, if columns are scaled.
     missing : {"error", "mean"}
         Treatment of missing values.
+    fill : ndarray of shape (d,) or None
+        What replaces them, if the model knows it.
     """
 
     weights: np.ndarray
     mean: np.ndarray
     scale: np.ndarray | None
     missing: str
+    fill: np.ndarray | None
 
     def columns(self, start: int, stop: int) -> Seen:
         """Return the parameters of columns ``start:stop``."""
         scale = None if self.scale is None else self.scale[start:stop]
+        fill = None if self.fill is None else self.fill[start:stop]
         mean, weights = self.mean[start:stop], self.weights[:, start:stop]
-        return self._replace(weights=weights, mean=mean, scale=scale)
+        return self._replace(weights=weights, mean=mean, scale=scale, fill=fill)
 
 
 def lazy_scores(x: Any, seen: Seen) -> Any:
@@ -73,10 +77,10 @@ def lazy_scores(x: Any, seen: Seen) -> Any:
 
 def _share(chunk: Any, seen: Any) -> np.ndarray:
     """Return the contribution of one chunk's columns to the scores of its rows."""
-    weights, mean, scale, missing = seen  # Dask may have turned the named tuple into a tuple
+    weights, *prepared = seen  # Dask may have turned the named tuple into a tuple
     if 0 in chunk.shape:
         return np.zeros((chunk.shape[0], weights.shape[0]), work_dtype(chunk.dtype))
-    data = Centred.given(as_block(chunk, 0), mean, scale, missing)
+    data = Centred.given(as_block(chunk, 0), *prepared)
     return to_numpy(data.forward(data.like.asarray(weights.T)))
 
 

@@ -30,7 +30,7 @@ PLAIN = (type(None), bool, int, float, str, np.generic, np.ndarray)
 #: Parameters that name a path or describe a machine; they are not saved with a model.
 NOT_KEPT = ("checkpoint", "device", "engine", "max_memory")
 #: Fitted attributes that only some models have.
-OPTIONAL = {"feature_names_in_", "layout_", "map_", "stream_", "where_"}
+OPTIONAL = {"feature_names_in_", "fill_", "layout_", "map_", "stream_", "where_"}
 TINY = np.nextafter(0.0, 1.0)
 
 
@@ -148,6 +148,7 @@ def _check_fitted(fitted: dict[str, Any]) -> None:
         "components_": (_floats, (None, None)),
         "mean_": (_floats, (d,)),
         "scale_": (_optional, _floats, (d,), TINY),
+        "fill_": (_optional, _floats, (d,)),
         "explained_variance_ explained_variance_ratio_ singular_values_": (_floats, (k,), 0.0),
         "n_components_ n_features_in_": (_whole, 0),
         "n_samples_": (_whole, 1),

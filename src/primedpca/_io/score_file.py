@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ ROWS = 65536  # rows written at a time
 CHUNK_BYTES = 2**22  # of a Zarr store
 #: Spreadsheets run text that begins with one of these as a formula.
 FORMULAS = tuple("=@+-\t\r\n\uff1d\uff20\uff0b\uff0d")
+END = "\r\n"
 #: Columns to the left of the numbers, by name.
 Beside = dict[str, np.ndarray]
 
@@ -97,7 +99,7 @@ def write_scores_file(path: Path, data: Centred, vectors: Array, names: list[str
     kind = to_numpy(data.narrow(vectors[:0])).dtype
     blocks = score_blocks(data, vectors)
     if path.suffix in TABLES:
-        write_table(path, blocks, names, names_and_labels(data.source))
+        write_table(path, blocks, names, names_and_labels(data.source, names))
         return path
     if path.suffix == ".zarr":
         return _write_zarr(path, blocks, shape, kind, names)
@@ -126,19 +128,42 @@ def score_blocks(data: Centred, vectors: Array) -> Iterator[np.ndarray]:
         yield to_numpy(scores)
 
 
-def names_and_labels(source: DataSource) -> Beside:
-    """Return the names and the labels of the rows that a source knows, by their headings."""
-    known = source.traits
-    found = zip(known.headings, (known.row_names(), known.labels()), strict=True)
-    return {heading: _plain(values) for heading, values in found if values is not None}
+def names_and_labels(source: DataSource, names: list[str]) -> Beside:
+    """Return the names and the labels of the rows that a source knows, by their headings.
+
+    Two columns of one heading would be read as one, so a heading of the scores is refused.
+    """
+    known, found = source.traits, dict[str, np.ndarray]()
+    for heading, values in zip(known.headings, (known.row_names(), known.labels()), strict=True):
+        if values is None:
+            continue
+        plain = _plain(values)
+        # One column of the data may be both names and labels.
+        other = heading in found and found[heading].tolist() != plain.tolist()
+        if heading in names or other:
+            words = "Rename that of the row names or labels in the data, or leave it out."
+            raise ValueError(f"The table of scores would have two columns {heading!r}. {words}")
+        found[heading] = plain
+    return found
 
 
 def _plain(values: Any) -> np.ndarray:
-    """Return an array that can be written: dates and other objects become text."""
+    """Return an array that can be written: dates and objects become text, missing entries None."""
     plain = np.asarray(values)
-    if plain.dtype.kind in "biufU":
+    kind = plain.dtype.kind
+    if kind in "biuU" or (kind == "f" and not np.isnan(plain).any()):
         return plain
-    return np.array([None if value is None else str(value) for value in plain], dtype=object)
+    pairs = zip(plain, plain.tolist() if kind == "f" else map(str, plain), strict=True)
+    return np.array([None if _is_missing(value) else entry for value, entry in pairs], dtype=object)
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether an entry is None, NaN, NaT, or the NA of pandas."""
+    if isinstance(value, (float, np.floating)):
+        return bool(np.isnan(value))
+    if isinstance(value, (np.datetime64, np.timedelta64)):
+        return bool(np.isnat(value))
+    return value is None or type(value).__name__ in ("NAType", "NaTType")
 
 
 def write_table(
@@ -186,7 +211,10 @@ def _slabs(blocks: Iterable[np.ndarray]) -> Iterator[tuple[slice, np.ndarray]]:
 
 def _text(draft: Path, suffix: str, slabs: Any, names: list[str], beside: Beside) -> None:
     with open(draft, "w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, delimiter="\t" if suffix == ".tsv" else ",", lineterminator="\n")
+        # The writer quotes only the signs of its line end, so it must end lines by both.
+        lines = SimpleNamespace(write=lambda line: file.write(f"{line.removesuffix(END)}\n"))
+        delimiter = "\t" if suffix == ".tsv" else ","
+        writer = csv.writer(lines, delimiter=delimiter, lineterminator=END)
         writer.writerow(map(_inert, [*beside, *names]))
         for rows, numbers in slabs:
             # The fewest digits with which reading the text always gives the same float again.
@@ -208,8 +236,10 @@ def _parquet(draft: Path, suffix: str, slabs: Any, names: list[str], beside: Bes
         needed(name, "Writing Parquet", "disk") for name in ("pyarrow", "pyarrow.parquet")
     )
     writer: Any = None
+    # Their types are found by all rows: all names of the first ones may be missing.
+    texts = [arrow.array(values) for values in beside.values()]
     for rows, numbers in slabs:
-        columns = [arrow.array(values[rows]) for values in beside.values()]
+        columns = [values[rows] for values in texts]
         columns += [arrow.array(np.ascontiguousarray(numbers[:, j])) for j in range(len(names))]
         table = arrow.table(columns, names=[*beside, *names])
         writer = writer or parquet.ParquetWriter(draft, table.schema)
@@ -225,10 +255,24 @@ def _write_zarr(
     rows = max(1, min(shape[0], CHUNK_BYTES // (kind.itemsize * max(shape[1], 1))))
     with _new_folder(path) as draft:
         look = {"shape": shape, "chunks": (rows, max(shape[1], 1)), "dtype": kind}
-        store = zarr.create_array(draft, attributes={"columns": names}, **look)
+        with _writing(path):
+            store = zarr.create_array(draft, attributes={"columns": names}, **look)
         for at, numbers in _slabs(blocks):
-            store[at] = numbers
+            with _writing(path):
+                store[at] = numbers
     return zarr.open_array(path, mode="r")
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Name the store in errors of writing; Zarr gives the number of the error alone."""
+    try:
+        yield
+    except OSError as error:
+        words = f"{path} could not be written: {error.strerror or error}."
+        raise OSError(
+            f"{words} Free some space or raise the limit, or name another place."
+        ) from error
 
 
 @contextmanager

@@ -36,6 +36,7 @@ def attributes(found: Decomposition, k: int, shape: tuple[int, int]) -> dict[str
         "components_": components,
         "mean_": to_numpy(found.mean),
         "scale_": None if found.scale is None else to_numpy(found.scale),
+        "fill_": None if found.fill is None else to_numpy(found.fill),
         "n_components_": k,
         "n_samples_": shape[0],
         "explained_variance_": _fitting(variances, dtype),

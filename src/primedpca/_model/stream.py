@@ -1,9 +1,10 @@
 """Streams of rows that arrive in batches and are read once: ``partial_fit`` and ``merge``."""
 
 import math
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from primedpca._operator.operator import Centred
 from primedpca._operator.preparation import stored_means
 from primedpca._operator.scaling import decomposition
 from primedpca.priming import FrequentDirections
-from primedpca.priming.column_sums import LEAST, column_sums
+from primedpca.priming.column_sums import LEAST, ColumnSums, column_sums
 from primedpca.priming.sketch import FOLD, ROOM, SketchState, Stream, merge, rescaled, take_in
 from primedpca.protocols import DataSource, Traits
 from primedpca.result import Certificate, Decomposition, Plan, Status
@@ -44,11 +45,23 @@ EACH, BESIDE = 1.5, 64
 ROWS_ALIVE = 28
 #: Rows that at least are folded together: every group takes a fixed time besides.
 FOLDED = 1024
+#: Growth of a deviation's power of two from which on the sketch is rescaled.
+GROWN = 4
+#: Largest change of a deviation without a warning where the intervals are wide.
+CHANGED = 4.0
 #: Magnitude below which distances between numbers may have squares that underflow.
 TINY = 2.0**60 * LEAST
 #: Fitted attributes that are computed from the sketch when one of them is first read.
 LEARNT = (
-    *("components_", "mean_", "scale_", "n_components_", "n_samples_", "explained_variance_"),
+    *(
+        "components_",
+        "mean_",
+        "scale_",
+        "fill_",
+        "n_components_",
+        "n_samples_",
+        "explained_variance_",
+    ),
     *("explained_variance_ratio_", "singular_values_", "noise_variance_", "status_"),
     *("converged_", "certificate_", "angle_bounds_", "n_passes_", "plan_", "history_"),
     "where_",
@@ -188,10 +201,7 @@ def merged(one: Stream, other: Stream) -> Stream:
     if columns is not None and theirs.columns is not None:
         columns = columns.joined(theirs.columns)
     if _kinds(mine)[0] and mine.scale is not None and theirs.scale is not None:
-        # Both are powers of two, so that nothing is rounded.
-        theirs = theirs._replace(
-            sketch=rescaled(theirs.sketch, theirs.scale / mine.scale), scale=mine.scale
-        )
+        mine, theirs = _in_one_scale(mine, theirs, columns)
     elif _kinds(mine)[0]:  # one of them has no rows
         mine = mine._replace(scale=theirs.scale if mine.scale is None else mine.scale)
     elif not same_scale(mine.scale, theirs.scale):
@@ -224,7 +234,8 @@ def fitted_by(
         Whether to return the certificate as well.
     """
     known = worked_in(known, known.sketch.center)
-    sketch, scale = _finished(known)
+    whole = _finished(known)
+    sketch, scale = whole.sketch, whole.scale
     d = sketch.sketch.shape[1]
     # Variances are divided by the weight minus 1, which must exceed its rounding error.
     enough = sketch.weight - 1 > (sketch.depth + 16) * 2.0**-50 * sketch.weight
@@ -232,12 +243,16 @@ def fitted_by(
     wanted = d if n_components is None else int(n_components)
     k = min(wanted, known.size, d, most)
     with one_blas_thread:
-        found, proof = found_by(sketch, scale, k)
+        found, proof = found_by(whole, k, _kinds(known)[1])
+    if whole.change > CHANGED and _is_wide(proof):
+        warnings.warn(_changed_words(whole.change), UserWarning, stacklevel=4)
     if known.single:
         cast = {"components": found.components.astype(np.float32)}
         cast["mean"] = found.mean.astype(np.float32)
         if scale is not None:
             cast["scale"] = scale.astype(np.float32)
+        if found.fill is not None:
+            cast["fill"] = found.fill.astype(np.float32)
         found, proof = replace(found, **cast), proof.rounded(2.0**-23)
     proven = k == wanted and bool(proof.met(tol).all())
     reason = "rows come in batches and are seen once"
@@ -397,22 +412,93 @@ def _with_columns(known: Stream, rows: np.ndarray, here: np.ndarray) -> tuple[St
     """
     columns: Any = known.columns
     columns, rows = columns.add(rows, here).fill(rows, here)
-    scale = known.scale
-    if columns.scaled and scale is None:
-        scale = columns.power_of_two()
-    return known._replace(columns=columns, scale=scale), rows
+    if columns.scaled and known.scale is None:
+        known = known._replace(scale=columns.power_of_two())
+    elif columns.scaled:
+        known = _in_scale(known, _suited(known.scale, _undecided(known), columns))
+    return known._replace(columns=columns), rows
 
 
-def _finished(known: Stream) -> tuple[SketchState, np.ndarray | None]:
-    """Return the sketch with the deviations of all rows as the scale, and that scale.
+def _suited(scale: Any, undecided: np.ndarray, columns: ColumnSums) -> np.ndarray:
+    """Return powers of two for rows that are to be added, with which the sums are up to date.
+
+    Where a deviation has grown much, its power grows.  Otherwise the new rows would fill the
+    sketch, and what they take from it would be lost in every other column, too.
+    """
+    found = columns.power_of_two()
+    fresh = (undecided & ~columns.constant()) | (found >= GROWN * scale)
+    chosen: np.ndarray = np.where(fresh, found, scale)
+    return chosen
+
+
+def _undecided(known: Stream) -> np.ndarray:
+    """Mask of the columns that have been constant, so that any scale suits their rows so far."""
+    columns: Any = known.columns
+    # Values that were filled in may differ from those that are present.
+    found: np.ndarray = columns.constant() & (columns.fills[0] == 0) & known.sketch.center
+    return found
+
+
+def _in_one_scale(mine: Stream, theirs: Stream, columns: Any) -> tuple[Stream, Stream]:
+    """Return two streams by the larger scale of both, in which no loss grows."""
+    free, other = _undecided(mine), _undecided(theirs)
+    one, two = np.asarray(mine.scale), np.asarray(theirs.scale)
+    larger = np.where(other, one, np.where(free, two, np.maximum(one, two)))
+    common = _suited(larger, free & other, columns)
+    return _in_scale(mine, common), _in_scale(theirs, common)
+
+
+def _in_scale(known: Stream, scale: np.ndarray) -> Stream:
+    """Return the stream with its rows divided by other powers of two, which rounds nothing.
+
+    Columns that have been constant are zero in the exact sketch: there, rounding is left out, and
+    nothing grows with their factors.
+    """
+    sketch, columns = known.sketch, known.columns
+    if columns is None or known.scale is None or same_scale(known.scale, scale):
+        return known._replace(scale=scale)
+    factor = known.scale / scale
+    free = _undecided(known) & (factor != 1)
+    moved, sums = rescaled(sketch, np.where(free, 0.0, factor)), sketch.sums * factor
+    spread = (columns.spread + columns.error) * free
+    left = math.sqrt(float(np.sum(_times_square(spread, sketch.unit / scale))))
+    # All rows of a constant column are equally far from the shift, up to its rounding.
+    away = float(np.abs(sums[free]).sum()) + math.sqrt(sketch.weight) * left
+    size = math.sqrt(float(np.sum(moved.sketch**2)) + moved.loss + moved.rounding)
+    rounding = moved.rounding + (2 * size + left) * left
+    moved = moved._replace(sums=sums, reach=moved.reach + 2 * away, rounding=rounding)
+    return known._replace(sketch=moved, scale=scale)
+
+
+class Finished(NamedTuple):
+    """Sketch of all rows in the final scale.
+
+    Attributes
+    ----------
+    sketch : SketchState
+    scale : array of shape (d,) or None
+    most : float, default=inf
+        Upper bound on the total, where the columns are summed up.
+    change : float, default=1.0
+        Largest factor by which a deviation has become smaller than what rows were divided by.
+    """
+
+    sketch: SketchState
+    scale: np.ndarray | None
+    most: float = math.inf
+    change: float = 1.0
+
+
+def _finished(known: Stream) -> Finished:
+    """Return the sketch with the deviations of all rows as the scale.
 
     What was filled in for missing values differs from the final means, and deviations are rounded.
     Both errors of the scatter are bounded, and added to those of rounding.
     """
     sketch, scale, columns = known.sketch, known.scale, known.columns
     if columns is None or not sketch.weight:
-        return sketch, scale
-    slip, factor = 0.0, np.ones_like(columns.spread)
+        return Finished(sketch, scale)
+    slip, factor, loss = 0.0, np.ones_like(columns.spread), sketch.loss
     if columns.scaled:
         first, (scale, slip) = scale, columns.deviations(sketch.weight)
         still = columns.constant() & sketch.center  # no rounding errors are left of them
@@ -428,9 +514,39 @@ def _finished(known: Stream) -> tuple[SketchState, np.ndarray | None]:
     size = math.sqrt(top + sketch.loss + sketch.rounding)
     error = (2 * size + gaps) * gaps + (2 + slip) * slip * (size + gaps) ** 2
     mean = (columns.mean * sketch.unit - sketch.shift) / (1.0 if scale is None else scale)
-    return sketch._replace(
+    sketch = sketch._replace(
         sums=mean * sketch.weight, total=total, rounding=sketch.rounding + error
-    ), scale
+    )
+    each = columns.upper_squares(sketch.weight, sketch.center) * (factor > 0)
+    each = _times_square(each, unit) * (1 + slip) ** 2 * (1 + (sketch.depth + 64) * 2.0**-50)
+    if columns.scaled:
+        sketch = sketch._replace(loss=_loss_of(sketch, loss * factor**2, each))
+    most = float(each.sum()) * (1 + each.size * 2.0**-50)
+    return Finished(sketch, scale, most, float(factor.max(initial=0.0)))
+
+
+def _loss_of(sketch: SketchState, losses: np.ndarray, each: np.ndarray) -> float:
+    """Return the smallest bound on the scatter that a rescaled sketch has lost in any direction.
+
+    It is the loss of some columns, those with the smallest, plus all that the sketch lacks of the
+    variances of the others.  ``docs/certificates.md``, section 7, derives it.
+
+    Parameters
+    ----------
+    sketch : SketchState
+        With the rounding errors of all that was done.
+    losses : ndarray of shape (d,)
+        Bound on what was lost in directions within columns of this loss or a smaller one.
+    each : ndarray of shape (d,)
+        Upper bound on the sum of squares of each column.
+    """
+    held = np.sum(sketch.sketch**2, axis=0) * (1 - (len(sketch.sketch) + 8) * 2.0**-52)
+    lacking = np.maximum(each - held, 0.0) + 2 * sketch.rounding
+    order = np.argsort(losses)
+    # Beyond the columns of each split, summed up from the column of the largest loss.
+    beyond = np.concatenate([np.cumsum(lacking[order][::-1])[::-1], [0.0]])
+    within = np.concatenate([[0.0], losses[order]])
+    return min(sketch.loss, float(np.min(within + beyond)) * (1 + losses.size * 2.0**-50))
 
 
 def _times_square(values: np.ndarray, unit: np.ndarray | float) -> np.ndarray:
@@ -464,24 +580,37 @@ def same_scale(one: np.ndarray | None, other: np.ndarray | None) -> bool:
     return one is other or (one is not None and other is not None and np.array_equal(one, other))
 
 
-def found_by(
-    sketch: SketchState, scale: np.ndarray | None, k: int
-) -> tuple[Decomposition, Certificate]:
+def _is_wide(proof: Certificate) -> bool:
+    """Whether a variance is known only within a factor of more than two."""
+    low, high = proof.eigenvalue_bounds.T
+    return bool((high > 2 * low)[~proof.zero].any())
+
+
+def _changed_words(change: float) -> str:
+    return (
+        f"The standard deviation of a column became {change:.0e} times smaller after its first "
+        "batches, so little is known of the variances. Divide the columns by known numbers "
+        "(`scale`=array), or use `fit`."
+    )
+
+
+def found_by(whole: Finished, k: int, filled: bool) -> tuple[Decomposition, Certificate]:
     """Return the first ``k`` components of the rows in a sketch, and their certificate."""
-    data = _seen_whole(sketch, scale)
+    data = _seen_whole(whole.sketch, whole.scale, "mean" if filled else "error")
     if k <= 0:
         return _of_nothing(data)
-    basis, variances, proof = sketch_certificate(sketch, data, k)
+    basis, variances, proof = sketch_certificate(whole.sketch, data, k, whole.most)
     return decomposition(data, basis, variances), proof
 
 
-def _seen_whole(sketch: SketchState, scale: np.ndarray | None) -> Centred:
+def _seen_whole(sketch: SketchState, scale: np.ndarray | None, missing: str) -> Centred:
     """Return a placeholder operator that has the mean, total and weight of the sketched rows.
 
     Its rows are zeros: only its statistics are used.
     """
     d = sketch.sketch.shape[1]
-    data = Centred(OneBlock(np.zeros((1, d))), center=sketch.center, scale=scale, float64=True)
+    rows, center = OneBlock(np.zeros((1, d))), sketch.center
+    data = Centred(rows, center=center, scale=scale, missing=missing, float64=True)
     away = sketch.sums / sketch.weight if sketch.weight else sketch.sums
     mean = sketch.shift + (away if scale is None else away * scale)
     total = sketch.total / sketch.weight if sketch.weight else 0.0
@@ -499,5 +628,6 @@ def _of_nothing(data: Centred) -> tuple[Decomposition, Certificate]:
         scale=data.frame.scale,
         total_variance=0.0,
         n_samples=max(1.0, data.weight),
+        fill=data.fill,
     )
     return found, Certificate(none, np.zeros((0, 2)), [], "deterministic", 0.0, none > 0)

@@ -143,6 +143,14 @@ class ColumnSums(NamedTuple):
         found: np.ndarray = (np.sqrt(near) + np.sqrt(count) * slip) ** 2
         return found
 
+    def upper_squares(self, weight: float, center: bool) -> np.ndarray:
+        """Upper bounds on the sums of squares of the filled columns, about their means or zero."""
+        found: np.ndarray = self.spread + self.error
+        if not center:
+            slip = 5 * (self.depth + 18) * UNIT * _divided(self.reach, self.weight)
+            found = found + (np.abs(self.mean) + slip) ** 2 * weight
+        return found
+
     def constant(self) -> np.ndarray:
         """Mask of the columns whose standard deviation is below the rounding of their mean."""
         deviation = np.sqrt(_divided(self.spread, self.weight))
