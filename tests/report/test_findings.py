@@ -345,3 +345,12 @@ def facts_of(X):
     found = Gatherer(source, X.mean(axis=0))
     found.rest(source)
     return found.facts()
+
+
+def test_a_single_column_and_wide_labels(recwarn):
+    pytest.importorskip("matplotlib")
+    x = np.random.default_rng(0).normal(size=(64, 1))
+    assert "64 rows and 1 column," in words_of(report_html(PrimedPCA(1).fit(x), data=x))
+    x, wide = np.random.default_rng(0).normal(size=(64, 3)), [f"{i}" + "W" * 60 for i in range(8)]
+    report_html(PrimedPCA(2).fit(x), data=x, labels=np.array(wide * 8))
+    assert not [one for one in recwarn if "layout" in str(one.message)]

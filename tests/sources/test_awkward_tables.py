@@ -9,7 +9,7 @@ import pytest
 from awkward_tables import BY_NAME
 from command import primedpca
 
-from primedpca import as_source
+from primedpca import as_source, load
 from primedpca.cli.printing import in_words_of_the_command_line
 from primedpca.sources.base import whole
 
@@ -109,6 +109,9 @@ def test_a_model_of_a_table_finds_its_columns_by_name_in_another(tmp_path):
         ("0.10", {"na_values": [np.float32(0.1)]}),
         ("0.10000000149011612", {"na_values": np.float32(0.1)}),
         ("inf", {"na_values": "inf"}),
+        ("-99,90", {"na_values": "-99.9", "decimal": ","}),
+        ("-999,0", {"na_values": "-999.0", "decimal": ",", "thousands": "."}),
+        ("-7", {"na_values": ["5-", "-7"]}),
     ],
 )
 def test_a_number_that_stands_for_a_missing_value_does_so_however_it_is_written(
@@ -124,6 +127,83 @@ def test_numbers_in_cells_of_a_sheet_stand_for_missing_values(tmp_path):
     pd.DataFrame({"a": [-999.0, 2, 3], "b": [1.5, 2, 9]}).to_excel(tmp_path / "x.xlsx", index=False)
     block = as_source(tmp_path / "x.xlsx", na_values=-999).read(0)
     np.testing.assert_array_equal(block, [[np.nan, 1.5], [2, 2], [3, 9]])
+
+
+@pytest.mark.parametrize(("mark", "decimal"), [("-99.9", ","), ("-99,9", ","), (-99.9, ",")])
+def test_numbers_in_cells_stand_for_missing_values_in_either_notation(mark, decimal, tmp_path):
+    pd.DataFrame({"a": [-99.9, 2, 3], "b": [1.5, 2, 9]}).to_excel(tmp_path / "x.xlsx", index=False)
+    block = as_source(tmp_path / "x.xlsx", na_values=mark, decimal=decimal).read(0)
+    np.testing.assert_array_equal(block, [[np.nan, 1.5], [2, 2], [3, 9]])
+
+
+@pytest.mark.parametrize("suffix", ["csv", "xlsx"])
+def test_a_mark_with_a_decimal_comma_needs_that_sign(suffix, tmp_path):
+    frame = pd.DataFrame({"a": [-99.9, 2, 3], "b": [1.5, 2, 9]})
+    getattr(frame, {"csv": "to_csv", "xlsx": "to_excel"}[suffix])(tmp_path / f"x.{suffix}")
+    said = r"has '-99,9', a number with a decimal comma. Pass `decimal`=',', or -99.9"
+    with pytest.raises(ValueError, match=said):
+        as_source(tmp_path / f"x.{suffix}", na_values="-99,9")
+
+
+def test_a_decimal_comma_in_marks_on_the_command_line(tmp_path):
+    (tmp_path / "x.csv").write_text("a;b\n9;-99,9\n3;1,5\n5;9\n4;0\n")
+    words = ("fit", "x.csv", "-k", "1", "--delimiter", ";", "--decimal", ",", "--missing", "mean")
+    for marks, missing in (('"-99,9"', 1), ("-99.9,x", 1), ("-99, 9", 2), ("-99,-98", 0)):
+        out = ("-o", "m.safetensors", "--force")
+        done = primedpca(*words, "--na-values", marks, *out, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        columns = [[9, 3, 5, 4], [-99.9, 1.5, 9, 0]]
+        gone = [[], [-99.9], [9]][missing]
+        means = [np.mean([x for x in column if x not in gone]) for column in columns]
+        np.testing.assert_allclose(load(tmp_path / "m.safetensors").mean_, means)
+    done = primedpca(*words, "--na-values", "?,-99,9", cwd=tmp_path)
+    assert done.returncode == 2
+    assert """Write '"-99,9"' for one number, or '-99, 9' for two""" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("entry", "options", "hint"),
+    [
+        ("0.123", {"decimal": ",", "thousands": "."}, "`decimal`='.', no `thousands`"),
+        ("-000.123", {"decimal": ",", "thousands": "."}, "`decimal`='.', no `thousands`"),
+        ("0,123", {"thousands": ","}, "`decimal`=',', no `thousands`"),
+        ("0,123", {}, "`decimal`=','"),
+        ("1’234", {}, "`thousands`='’'"),
+        ("12\u00a0%", {}, "`strip`='%'"),
+    ],
+)
+def test_an_entry_that_is_no_number_in_a_notation_comes_with_a_hint(entry, options, hint, tmp_path):
+    (tmp_path / "x.csv").write_text(f"a;b\n{entry};2\n3;4\n", encoding="utf-8")
+    with pytest.raises(ValueError) as refusal:
+        as_source(tmp_path / "x.csv", delimiter=";", **options)
+    assert f"({entry!r} in row 1: pass {hint})" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("entry", "options", "value"),
+    [
+        ("10,123.5", {"thousands": ","}, 10123.5),
+        ("0.123", {"thousands": ","}, 0.123),
+        ("12\u00a0%", {"strip": "%"}, 12),
+        ("€\u202f12", {"strip": "€"}, 12),
+        ("(\u00a0$12)", {"strip": "$"}, -12),
+        ("\u22125", {}, -5),
+        ("  ", {}, np.nan),
+        ("NA ", {}, np.nan),
+    ],
+)
+@pytest.mark.parametrize("before", [0, 3000])
+def test_blanks_and_signs_of_typesetters_in_numbers(entry, options, value, before, tmp_path):
+    rows = "1;2\n" * before
+    (tmp_path / "x.csv").write_text(f"a;b\n{rows}{entry};2\n3;4\n", encoding="utf-8")
+    block = as_source(tmp_path / "x.csv", delimiter=";", **options).read(0)
+    np.testing.assert_array_equal(block[before:], [[value, 2], [3, 4]])
+
+
+def test_a_folder_of_csv_files_is_refused_with_a_remedy(tmp_path):
+    (tmp_path / "x.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(ValueError, match="Join its CSV files into one, or convert"):
+        as_source(tmp_path)
 
 
 def test_true_and_false_are_not_the_numbers_that_stand_for_missing_values(tmp_path):
@@ -146,3 +226,10 @@ def test_options_of_the_wrong_type_are_refused_by_name(tmp_path):
             as_source(tmp_path / name, na_values=[None])
         rows = as_source(tmp_path / name, columns=["f0"], skip_rows=1, header=np.bool_(False))
         assert rows.shape == (2, 1)
+
+
+def test_a_decimal_sign_that_is_not_ascii_is_refused_by_name(tmp_path):
+    (tmp_path / "a.csv").write_text("a,b\n1·5,2\n2,3\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="`decimal`='·' is not ASCII") as found:
+        as_source(tmp_path / "a.csv", decimal="·")
+    assert "damaged" not in str(found.value)

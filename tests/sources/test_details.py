@@ -1,6 +1,7 @@
 """Sources in memory, views and wrappers: exact orders, places, limits and messages."""
 
 import math
+from functools import partial
 from types import SimpleNamespace
 
 import h5py
@@ -273,6 +274,29 @@ def test_maps_that_differ_by_rounding_are_the_same():
     assert mapped._same(whole, whole)
     assert not mapped._same(whole, whole + 1)
     assert mapped._same(one[:0], one[:0])
+
+
+class Power:
+    """A map that is an object."""
+
+    def __init__(self, p):
+        self.p = p
+
+    def __call__(self, rows):
+        return rows**self.p
+
+
+def test_a_map_has_the_same_name_in_every_process():
+    def named(function):
+        return as_source(counted(20, 4), map=function).traits.map_name
+
+    assert named(np.square) == "<square>"
+    assert named(Power(2)) == named(Power(2)) == "<Power(p=2)>"
+    assert named(Power(3)) != named(Power(2))
+    assert named(partial(np.power, 2.0)) == "<power with 2.0>"
+    weights = partial(np.multiply, np.arange(4.0))
+    assert named(weights) == named(partial(np.multiply, np.arange(4.0)))
+    assert named(weights) != named(partial(np.multiply, np.ones(4)))
 
 
 def test_a_map_is_tried_on_eight_rows():

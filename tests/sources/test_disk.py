@@ -603,6 +603,18 @@ def test_folders_of_tables(tmp_path):
     feather.write_feather(table_of(X), str(tmp_path / "3.feather"))
     with pytest.raises(ValueError, match="several kinds of tables"):
         as_source(tmp_path)
+    (tmp_path / "3.feather").unlink()
+    (tmp_path / "3.csv").write_text("c0,c1,c2\n1,2,3\n")
+    with pytest.raises(ValueError, match=r"several kinds of tables: \.csv, \.parquet"):
+        as_source(tmp_path)
+    (tmp_path / "3.csv").unlink()
+    for folder in ("more", "_delta_log"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "_delta_log" / "10.checkpoint.parquet").write_text("")
+    assert as_source(tmp_path, id_column="id").shape == (30, 3)
+    parquet.write_table(table_of(X, id=["z"] * 30), tmp_path / "more" / "4.parquet")
+    with pytest.raises(ValueError, match="more data in its subfolder 'more'"):
+        as_source(tmp_path, id_column="id")
 
 
 def test_csv_without_names_and_with_tabs(tmp_path):
@@ -758,3 +770,69 @@ def test_damage(tmp_path, kind):
 @pytest.mark.parametrize("kind", DAMAGED)
 def test_damage_of_every_kind(tmp_path, kind):
     run_damage(kind, tmp_path, 0x01, 0x08, 0x40, 0xFF)
+
+
+# -- attributes of the CF conventions -----------------------------------------------------------
+
+
+def packed(kind, folder, attributes, dtype):
+    """An array with attributes, in a store of its own."""
+    x = np.arange(60).reshape(20, 3).astype(dtype)
+    if kind == "hdf5":
+        path = folder / "x.h5"
+        with h5py.File(path, "w") as file:
+            file["x"] = x
+            file["x"].attrs.update(attributes)
+        return path
+    path = folder / "x.zarr"
+    version = int(kind[-1])
+    array = zarr.create_array(str(path), data=x, zarr_format=version)
+    array.attrs.update(attributes)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["hdf5", "zarr2", "zarr3"])
+@pytest.mark.parametrize(
+    ("attributes", "dtype"),
+    [
+        ({"scale_factor": 0.01}, "i2"),
+        ({"scale_factor": 1.0, "add_offset": 273.15}, "i2"),
+        ({"_FillValue": -9999}, "i2"),
+        ({"missing_value": [-9999.0, -999.0]}, "f8"),
+        ({"_FillValue": "many"}, "f8"),
+        ({"_Unsigned": "true"}, "i1"),
+        ({"_Unsigned": "false"}, "u1"),
+    ],
+)
+def test_numbers_that_attributes_replace_are_refused(kind, attributes, dtype, tmp_path):
+    path = packed(kind, tmp_path, attributes, dtype)
+    name, value = [*attributes.items()][-1]
+    with pytest.raises(ValueError, match=f"the attribute {name}=.*xarray.open_dataset") as refused:
+        as_source(path)
+    assert "damaged" not in str(refused.value)
+    assert str(np.ravel(value)[0]) in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", ["hdf5", "zarr2", "zarr3"])
+def test_attributes_that_replace_nothing_are_let_be(kind, tmp_path):
+    plain = {"scale_factor": 1.0, "add_offset": 0, "units": "K", "missing_value": float("nan")}
+    plain["_Unsigned"] = "false"
+    if kind != "hdf5":
+        plain["_FillValue"] = "AAAAAAAA+H8="  # NaN, as xarray writes it
+        del plain["missing_value"]
+    path = packed(kind, tmp_path, plain, "f8")
+    assert as_source(path).shape == (20, 3)
+
+
+def test_what_xarray_writes_is_read_or_refused(tmp_path):
+    xr = pytest.importorskip("xarray")
+    x = np.arange(60.0).reshape(20, 3)
+    field = xr.DataArray(x, dims=("time", "point"), name="x").to_dataset()
+    field.to_zarr(tmp_path / "plain.zarr", consolidated=False)
+    assert as_source(f"{tmp_path / 'plain.zarr'}::x").shape == (20, 3)
+    encoding = {"x": {"dtype": "int16", "scale_factor": 0.1, "_FillValue": -9999}}
+    field.to_zarr(tmp_path / "packed.zarr", encoding=encoding, consolidated=False)
+    with pytest.raises(ValueError, match="scale_factor"):
+        as_source(f"{tmp_path / 'packed.zarr'}::x")
+    opened = xr.open_zarr(tmp_path / "packed.zarr", consolidated=False)["x"]
+    np.testing.assert_allclose(as_source(opened).read(0), x)

@@ -385,3 +385,55 @@ def test_a_film_that_changes_is_named(tmp_path):
     lossless_video(path, values[:9])
     with pytest.raises(OSError, match=r"film\.mkv was truncated from .* since it was opened"):
         source.rows(np.array([15]))
+
+
+# -- what a file of one image may hold ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", ["tif", "gif", "webp", "png"])
+def test_images_of_several_pages_are_refused(tmp_path, suffix):
+    (tmp_path / "p").mkdir()
+    pages = [Image.new("RGB", (10, 6), (shade, 0, 0)) for shade in (0, 90, 180)]
+    pages[0].save(tmp_path / "p" / f"p1.{suffix}", save_all=True, append_images=pages[1:])
+    with pytest.raises(ValueError, match=rf"p1.{suffix} has 3 pages or frames.*Save each"):
+        as_source(tmp_path / "p")
+
+
+def test_a_pattern_may_name_subfolders(tmp_path):
+    first = photographs(tmp_path / "p", n=2)
+    second = photographs(tmp_path / "p" / "sub", n=3, seed=1)
+    source = as_source(f"{tmp_path}/p/**/*.png")
+    np.testing.assert_array_equal(source.read(0), np.concatenate([first, second]).reshape(5, -1))
+    assert as_source(f"{tmp_path}/p/*.png").shape[0] == 2
+
+
+@pytest.mark.parametrize("suffix", ["png", "tif", "webp", "jpg"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_images_are_turned_upright(tmp_path, suffix, orientation):
+    """A photograph that was taken with the camera on its side is as viewers show it."""
+    upright = np.zeros((16, 24, 3), np.uint8)
+    upright[:8, :8], upright[8:, 16:] = 250, 120
+    turns = {
+        1: lambda x: x,
+        2: lambda x: x[:, ::-1],
+        3: lambda x: x[::-1, ::-1],
+        4: lambda x: x[::-1],
+        5: lambda x: x.swapaxes(0, 1),
+        6: lambda x: np.rot90(x),
+        7: lambda x: x[::-1, ::-1].swapaxes(0, 1),
+        8: lambda x: np.rot90(x, -1),
+    }
+    stored = np.ascontiguousarray(turns[orientation](upright))
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    options = (
+        {"quality": 100} if suffix == "jpg" else {"lossless": True} if suffix == "webp" else {}
+    )
+    Image.fromarray(stored).save(tmp_path / f"a.{suffix}", exif=exif, **options)
+    Image.fromarray(upright).save(tmp_path / f"b.{suffix}", **options)
+    source = as_source(tmp_path)
+    assert source.image_shape == (16, 24, 3)
+    assert source.layout == "images of 16 x 24 x 3 numbers"
+    rows = source.read(0).astype(int)
+    np.testing.assert_allclose(rows[0], rows[1], atol=4 if suffix == "jpg" else 0)
+    np.testing.assert_allclose(rows[1], upright.reshape(-1), atol=4 if suffix == "jpg" else 0)

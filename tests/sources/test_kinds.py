@@ -12,6 +12,7 @@ import anndata
 import catalogue
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.io
 import scipy.sparse as sp
@@ -263,6 +264,54 @@ def test_another_matrix_of_an_h5ad_file(tmp_path):
     agrees(PrimedPCA(3).fit(f"{tmp_path / 'a.h5ad'}::layers/counts"), counts(seed=1))
     with pytest.raises(ValueError, match="has no `layers/x`; it has X, layers/counts"):
         as_source(f"{tmp_path / 'a.h5ad'}::layers/x")
+
+
+def test_names_of_other_matrices_of_an_h5ad_file(tmp_path):
+    held = anndata.AnnData(counts(), layers={"counts": counts()})
+    held.obsm["X_umap"], held.obsm["X_wide"] = counts(d=2), counts(d=12, seed=2)
+    held.varm["PCs"], held.raw = np.ones((12, 3)), held.copy()
+    held = held[:, :5].copy()
+    held.write_h5ad(path := tmp_path / "a.h5ad")
+    for part, rows, columns in (
+        ("X", "obs", [*held.var_names]),
+        ("layers/counts", "obs", [*held.var_names]),
+        ("raw/X", "obs", [*held.raw.var_names]),
+        ("obsm/X_umap", "obs", None),
+        ("/obsm//X_wide", "obs", None),
+        ("varm/PCs", "var", None),
+    ):
+        source = as_source(f"{path}::{part}")
+        names = None if source.feature_names is None else source.feature_names.tolist()
+        assert names == columns, part
+        assert source.row_names.tolist() == [*getattr(held, f"{rows}_names")], part
+        model = PrimedPCA(1).fit(source)
+        assert hasattr(model, "feature_names_in_") == (columns is not None)
+    with pytest.raises(ValueError, match="`obsm/X_umap` has no variables to choose"):
+        as_source(f"{path}::obsm/X_umap", columns=["0", "1"])
+
+
+@pytest.mark.parametrize("where", ["file", "backed", "memory"])
+def test_nullable_columns_of_anndata(where, tmp_path):
+    held = anndata.AnnData(counts(4, 3))
+    held.obs["whole"] = pd.array([1, 2, 3, 4], dtype="Int64")
+    held.obs["gaps"] = pd.array([1, None, 3, 4], dtype="Int64")
+    held.var["mask"] = pd.array([True, False, True], dtype="boolean")
+    held.var["unsure"] = pd.array([True, None, True], dtype="boolean")
+    held.var["text"] = ["a", "b", "c"]
+    held.write_h5ad(path := tmp_path / "a.h5ad")
+    given = {"file": path, "memory": held}.get(where) or anndata.read_h5ad(path, backed="r")
+    found = as_source(given, label_column="whole", mask_var="mask")
+    assert found.labels.tolist() == [1, 2, 3, 4]
+    assert found.traits.headings == ("name", "whole")
+    np.testing.assert_array_equal(dense_of(found), counts(4, 3)[:, [0, 2]])
+    assert found.feature_names.tolist() == ["0", "2"]
+    assert as_source(given, label_column="gaps").labels.tolist() == [1, None, 3, 4]
+    with pytest.raises(ValueError, match="`mask_var`='unsure' has 1 missing value; replace"):
+        as_source(given, mask_var="unsure")
+    with pytest.raises(ValueError, match="`mask_var`='text' must be bools"):
+        as_source(given, mask_var="text")
+    with pytest.raises(ValueError, match="columns of `obs`: "):
+        as_source(given, label_column="none")
 
 
 def test_a_view_of_a_backed_anndata_is_refused(tmp_path):
@@ -844,6 +893,10 @@ def test_integers_of_128_bits_are_not_rounded():
     far = [2**70 + i for i in range(20)]
     with pytest.raises(ValueError, match="column 'a' holds 1180591620717411303425"):
         PrimedPCA(1).fit(pl.DataFrame({"a": pl.Series(far, dtype=pl.Int128), **rows}))
+    with pytest.raises(ValueError, match="column 'a'"):
+        PrimedPCA(1).fit(pl.DataFrame({"a": pl.Series(far, dtype=pl.Int128)}))
+    alone = pl.DataFrame({"a": pl.Series([*range(19), None], dtype=pl.Int128)})
+    np.testing.assert_array_equal(dense_of(as_source(alone))[:, 0], [*range(19), np.nan])
     near = pl.DataFrame({"a": pl.Series(range(20), dtype=pl.Int128), **rows})
     assert PrimedPCA(1).fit(near).explained_variance_[0] == pytest.approx(35, rel=0.01)
 

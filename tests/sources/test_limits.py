@@ -19,6 +19,7 @@ import zarr
 from catalogue import BYTE_SOURCES, FILES, KINDS
 
 from primedpca import as_source
+from primedpca.sources import base
 from primedpca.sources.files import (
     chunked,
     common,
@@ -28,6 +29,7 @@ from primedpca.sources.files import (
     spreadsheets,
     zarr_store,
 )
+from primedpca.sources.files.text_lines import Lines
 from primedpca.sources.files.zarr_store import Layout
 from primedpca.sources.maps import RowMap
 from primedpca.sources.memory.sparse import check_indices, check_indptr, index_dtype
@@ -931,8 +933,8 @@ def test_read_bytes_reads_all_or_says_where_the_file_ends():
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 64])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", "utf-16-be", "utf-32-le"])
-def test_whole_lines_of_any_encoding(size, encoding):
-    text = 'ab\n\nc"d\ne"\n\u0a0a\u000b\nlast'
+def test_whole_lines_of_any_encoding(size, encoding, monkeypatch):
+    text = 'ab\n\nc,"d\ne"\n\u0a0a\u000b\nlast'
     data, end = text.encode(encoding), "\n".encode(encoding)
     pieces = list(common.whole_lines(io.BytesIO(data), "path", size * len(end), 1000, end))
     assert b"".join(piece for _, piece in pieces) == data
@@ -943,8 +945,8 @@ def test_whole_lines_of_any_encoding(size, encoding):
         if place < len(data):
             assert piece.decode(encoding).endswith("\n")
     assert pieces[-1][1].decode(encoding).endswith("last")
-    mark = '"'.encode(encoding)
-    quoted = list(common.whole_lines(io.BytesIO(data), "path", size * len(end), 1000, end, mark))
+    monkeypatch.setattr(base, "READ_BYTES", size * len(end))
+    quoted = list(Lines(encoding, 0, end, None, ",").cut(io.BytesIO(data), "path"))
     assert b"".join(piece for _, piece in quoted) == data
     assert all(piece.decode(encoding).count('"') % 2 == 0 for _, piece in quoted)
 
@@ -956,15 +958,27 @@ def test_line_ends_are_found_in_pieces_that_begin_inside_a_character():
 
 
 @pytest.mark.parametrize("size", range(1, 15))
-def test_lines_with_several_quotation_marks(size):
+def test_lines_with_several_quotation_marks(size, monkeypatch):
     data = b'a"b""\nc"\n"d"\n""""\n"e\nf\ng"\nh\n'
-    found = [
-        piece for _, piece in common.whole_lines(io.BytesIO(data), "path", size, 99, b"\n", b'"')
-    ]
+    whole = [b'a"b""\n', b'c"\n', b'"d"\n', b'""""\n', b'"e\nf\ng"\n', b"h\n"]
+    monkeypatch.setattr(base, "READ_BYTES", size)
+    lines = Lines("utf-8", 0, b"\n", None, ",")
+    found = [piece for _, piece in lines.cut(io.BytesIO(data), "path")]
     assert b"".join(found) == data
-    assert all(piece.endswith(b"\n") and piece.count(b'"') % 2 == 0 for piece in found)
+    ends = {sum(map(len, whole[:i])) for i in range(len(whole) + 1)}
+    assert ends >= {sum(map(len, found[:i])) for i in range(len(found) + 1)}
     if size < 3:
-        assert found == [b'a"b""\nc"\n', b'"d"\n', b'""""\n', b'"e\nf\ng"\n', b"h\n"]
+        assert found == whole
+
+
+def test_a_quotation_may_be_as_long_as_a_line(monkeypatch):
+    monkeypatch.setattr(base, "READ_BYTES", 4)
+    monkeypatch.setattr(common, "LINE_BYTES", 12)
+    lines = Lines("utf-8", 0, b"\n", None, ",")
+    data = b'a\n"bcdefg\nhi"\n'
+    assert [begin for begin, _ in lines.cut(io.BytesIO(data), "path")] == [0, 2]
+    with pytest.raises(ValueError, match="path is not text: over 12 bytes in the line at 2"):
+        list(lines.cut(io.BytesIO(data.replace(b"g", b"g\nhijk\n")), "path"))
 
 
 def test_lines_may_be_as_long_as_the_limit():

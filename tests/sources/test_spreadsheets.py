@@ -3,7 +3,9 @@
 import contextlib
 import pickle
 import random
+import re
 import zipfile
+from datetime import date, datetime, time
 
 import numpy as np
 import openpyxl
@@ -156,6 +158,33 @@ def test_numbers_in_columns_of_text_are_written_as_people_write_them():
         assert spreadsheets._text(number, ",") == text
 
 
+MIDNIGHT, NOON = datetime(2024, 5, 1), datetime(2024, 5, 1, 12, 30)
+WHOLE = [1001, 1002, None]
+MIXED = [date(2024, 5, 1), time(12, 30), datetime(2024, 5, 1, 6)]
+
+
+@pytest.mark.parametrize(
+    ("cells", "names"),
+    [
+        ([MIDNIGHT, NOON, None], [MIDNIGHT, NOON, None]),
+        ([NOON, MIDNIGHT, NOON], [NOON, MIDNIGHT, NOON]),
+        ([MIDNIGHT, MIDNIGHT, None], [MIDNIGHT.date(), MIDNIGHT.date(), None]),
+        (MIXED, [str(cell) for cell in MIXED]),
+        (MIXED[::-1], [str(cell) for cell in MIXED[::-1]]),
+        ([1001, 1002, None], ["1001", "1002", None]),
+        ([1001, 0.5, "x"], ["1001", "0.5", "x"]),
+    ],
+)
+def test_times_and_numbers_that_name_rows_are_those_of_the_sheet(cells, names, tmp_path):
+    book(["n", "a", "b"], *([cell, i, i * i] for i, cell in enumerate(cells)))(tmp_path / "a.xlsx")
+    source = as_source(tmp_path / "a.xlsx", id_column="n")
+    assert source.row_names.tolist() in (names, WHOLE)
+    PrimedPCA(1).fit(source).transform(source, out=tmp_path / "a.csv")
+    with open(tmp_path / "a.csv", encoding="utf-8") as file:
+        written = [line.split(",")[0] for line in file][1:]
+    assert written == ["" if name is None else str(name) for name in names]
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".xlsx"])
 def test_true_and_false_beside_numbers(tmp_path, suffix):
     """In a workbook as in CSV: beside 1 and 0 they are these, beside other numbers an error."""
@@ -184,3 +213,67 @@ def test_at_most_nine_sheets_are_listed(tmp_path):
     whole_book.save(tmp_path / "a.xlsx")
     with pytest.raises(ValueError, match=r"there are 'Sheet', 's0', .*, 's6', 's7'\.$"):
         as_source(tmp_path / "a.xlsx", sheet="x")
+
+
+ERRORS = ["#DIV/0!", "#REF!", "#VALUE!", "#NAME?", "#NUM!", "#NULL!"]
+FOUR = [[1.0, 5.0], [2.0, 4.0], [3.0, 3.0], [7.0, 0.0]]
+
+
+def with_error(path, name, place, prefix=b""):
+    """Put an error into a cell of a workbook of Excel."""
+    cell = f'<c r="{place}" s="0" t="e"><f>1/0</f><v>{name}</v></c>'.encode()
+
+    def change(part):
+        found = re.sub(rf'<c r="{place}".*?</c>'.encode(), cell, part)
+        if prefix:
+            found = re.sub(rb"(</?)(?=[a-zA-Z])", rb"\1" + prefix + b":", found)
+        return found.replace(b"xmlns=", b"xmlns:" + prefix + b"=") if prefix else found
+
+    rewrite(path, **{SHEET: change})
+
+
+def check_error(path, name):
+    """The third row of the first column is an error, or missing with ``na_values``."""
+    if name != "#N/A":
+        with pytest.raises(ValueError, match=rf"'a'.*{re.escape(repr(name))} in row 3"):
+            as_source(path)
+    found = whole(as_source(path, na_values=[name]))
+    np.testing.assert_array_equal(found, [[1, 5], [2, 4], [np.nan, 3], [7, 0]])
+
+
+@pytest.mark.parametrize("prefix", [b"", b"x"])
+@pytest.mark.parametrize("name", [*ERRORS, "#N/A", "#SPILL!"])
+def test_errors_of_excel_are_missing_only_if_na_values_says_so(name, prefix, tmp_path):
+    book(["a", "b"], *FOUR)(tmp_path / "a.xlsx")
+    with_error(tmp_path / "a.xlsx", name, "A4", prefix)
+    check_error(tmp_path / "a.xlsx", name)
+
+
+@pytest.mark.parametrize("value", ['string" office:string-value="', 'float" office:value="0'])
+@pytest.mark.parametrize("name", [*ERRORS, "#N/A", "Err:502"])
+def test_errors_of_an_open_document_likewise(name, value, tmp_path):
+    kind = 'xmlns:calcext="urn:org:documentfoundation:names" calcext:value-type="error"'
+    cell = f'<table:table-cell table:formula="of:=1/0" office:value-type="{value}" {kind}>'
+    rows = ods_rows(["a", "b"], *FOUR).replace(
+        '<table:table-cell office:value-type="float" office:value="3.0"/>',
+        f"{cell}<text:p>{name}</text:p></table:table-cell>",
+        1,
+    )
+    open_document(rows)(tmp_path / "a.ods")
+    check_error(tmp_path / "a.ods", name)
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors_name_their_remedy(path, name):
+    with_error(path, name, "A3")
+    with pytest.raises(ValueError, match=re.escape(f"`na_values`={name!r}")):
+        as_source(path)
+    # Names are text, as in CSV.
+    assert as_source(path, id_column="a").row_names.tolist()[1] == name
+
+
+def test_errors_beside_true_and_false(tmp_path):
+    book(["a", "b"], [True, 1], [False, 5], [True, 3])(tmp_path / "a.xlsx")
+    with_error(tmp_path / "a.xlsx", "#REF!", "A3")
+    found = whole(as_source(tmp_path / "a.xlsx", na_values="#REF!"))
+    np.testing.assert_array_equal(found, [[1, 1], [np.nan, 5], [1, 3]])

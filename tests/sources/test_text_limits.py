@@ -34,16 +34,16 @@ def refused(call, *arguments, **options):
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", "utf-16-be", "utf-32-be", "cp1252"])
 def test_ends_of_lines(text, end, encoding):
     given = None if encoding == "utf-8" else encoding
-    found = Lines.of(text.encode(encoding), given, None, False)
+    found = Lines.of(text.encode(encoding), given, None, ",")
     assert (found.encoding, found.begin, found.end) == (encoding, 0, end.encode(encoding))
 
 
 @pytest.mark.parametrize("mark", [codecs.BOM_UTF8, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_LE])
 def test_byte_order_marks(mark):
     encoding = dict(text_lines.MARKS)[mark]
-    found = Lines.of(mark + "a\nb".encode(encoding), None, None, False)
+    found = Lines.of(mark + "a\nb".encode(encoding), None, None, ",")
     assert (found.encoding, found.begin) == (encoding, len(mark))
-    assert Lines.of(mark + "a".encode(encoding), encoding, None, False).begin == len(mark)
+    assert Lines.of(mark + "a".encode(encoding), encoding, None, ",").begin == len(mark)
 
 
 def test_bytes_that_are_nul():
@@ -81,7 +81,7 @@ def test_bytes_that_are_not_text():
 @pytest.mark.parametrize("end", ["\n", "\r"])
 def test_first_lines(encoding, end):
     text = end.join(["ab", "", '"c', 'd"', "\u0a0d\u0d0a", "e"])
-    lines = Lines(encoding, 0, end.encode(encoding), None, False)
+    lines = Lines(encoding, 0, end.encode(encoding), None, ",")
     piece = text.encode(encoding)
     found = list(lines.first(piece, 9))
     assert [line for _, line in found] == ["ab", "", f'"c{end}d"', "\u0a0d\u0d0a", "e"]
@@ -104,16 +104,17 @@ def test_ends_of_lines_across_two_characters():
 
 
 def test_comments_and_blanks():
-    lines = Lines("utf-8", 0, b"\n", "#", False)
+    lines = Lines("utf-8", 0, b"\n", "#", ",")
     assert lines.decoded(b'1 # a\n"#",2#"b"\n#c\n3') == b'1\n"#",2\n\n3'
     assert lines.decoded(b"1 # a\r2") == b"1\r2"
-    assert text_lines._before(b"#", b"#") == b""
-    assert text_lines._before(b'a"#"b"#', b"#") == b'a"#"b"#'
-    assert text_lines._before(b'"a"#b#c', b"#") == b'"a"'
-    blanks = Lines("utf-8", 0, b"\n", None, True)
+    assert lines.decoded(b"#") == b""
+    assert lines.decoded(b'a"#"b"#') == b'a"'  # a quotation begins with a field
+    assert lines.decoded(b'"a#"#b#c') == b'"a#"'
+    assert lines.decoded(b'"a\n#b" # "c\n#"\n"d') == b'"a\n#b"\n\n"d'
+    blanks = Lines("utf-8", 0, b"\n", None, " ")
     assert blanks.decoded(b' 1\t 2  3 \n"a  b"   4') == b'1 2 3\n"a  b" 4'
     for bad in ("##", '"', "\n", ""):
-        assert "`comment`=" in refused(Lines.of, b"a", None, bad, False)
+        assert "`comment`=" in refused(Lines.of, b"a", None, bad, ",")
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ def listed(words: Sequence[str], count: int | None = None) -> str:
 
 def _size(model: Any, known: Inputs) -> str:
     n, d = model.n_samples_, model.n_features_in_
-    what = f"{spaced(n)} rows and {spaced(d)} columns"
+    what = f"{spaced(n)} row{'s' * (n != 1)} and {spaced(d)} column{'s' * (d != 1)}"
     what = f"{what}, {_scaling(model)[0].lower()}{_scaling(model)[1:]}."
     if not known.foreign:
         return f"The data have {what}"

@@ -92,6 +92,8 @@ def drawn(plot: PagePlot, prefix: str) -> PagePlot:
     with plots.style(), context, warnings.catch_warnings():
         # The browser has fonts for the characters that Matplotlib's font lacks.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        # Wide labels leave the axes no room in a small plot; they are then drawn over each other.
+        warnings.filterwarnings("ignore", message=".*_layout not applied")
         own = {} if plot.wide else {"ax": new_figure(*(SQUARE if plot.square else SIZE)).subplots()}
         axes = plot.draw(**own)
         plot.change(axes)

@@ -22,7 +22,7 @@ from primedpca._core.arrays import (
 )
 from primedpca.protocols import DataSource
 from primedpca.sources.base import BlockSource
-from primedpca.sources.files.hdf5 import HDF5Source, h5ad_source, is_anndata
+from primedpca.sources.files.hdf5 import HDF5Source, h5ad_source, is_anndata, masked_in
 from primedpca.sources.files.images import ImageFolder
 from primedpca.sources.files.numpy_files import memmap_source
 from primedpca.sources.files.paths import check_options, path_source
@@ -34,6 +34,7 @@ from primedpca.sources.memory.dense import DenseSource
 from primedpca.sources.memory.frames import frame_source, is_frame
 from primedpca.sources.memory.sparse import SparseSource
 from primedpca.sources.memory.xarray_fields import Fields, is_xarray
+from primedpca.sources.selected import Selected
 from primedpca.sources.wrappers.adapted import Adapted
 from primedpca.sources.wrappers.mapped import Mapped
 from primedpca.sources.wrappers.on_device import device_matrix_source, is_device_matrix
@@ -66,18 +67,42 @@ def _is_file_backed(x: Any) -> bool:
     return getattr(x, "filename", None) is not None and x.mode != "c"
 
 
-def _anndata_source(x: Any, *, follow_links: bool = False) -> Any:
+def _anndata_source(
+    x: Any,
+    *,
+    follow_links: bool = False,
+    label_column: str | None = None,
+    mask_var: str | None = None,
+) -> Any:
     """The ``X`` of an AnnData object: in memory, or from its file if it is backed."""
+    options = {"label_column": label_column, "mask_var": mask_var}
     if x.isbacked:
         if x.is_view:
             raise ValueError("`X` is a view of a backed AnnData; pass X.to_memory().")
-        return h5ad_source(x.filename, follow_links=follow_links)
+        return h5ad_source(x.filename, follow_links=follow_links, **options)
     if x.X is None:
         raise ValueError("`X` is an AnnData without a matrix X; pass one of its layers.")
     source: Any = as_source(x.X)
     source.row_names = np.asarray(x.obs_names, dtype=object)
     source.feature_names = np.asarray(x.var_names, dtype=object)
-    return source
+    if label_column is not None:
+        source.labels, source.headings = _column_of(x, "obs", label_column), ("name", label_column)
+    if mask_var is None:
+        return source
+    return Selected(source, masked_in(_column_of(x, "var", mask_var), "`X`", mask_var))
+
+
+def _column_of(x: Any, frame: str, name: str) -> np.ndarray:
+    """A column of ``obs`` or ``var``, with None where a value is missing."""
+    table = getattr(x, frame)
+    if name not in table.columns:
+        known = ", ".join(map(repr, table.columns[:20])) or "none"
+        raise ValueError(f"`X` has no `{frame}[{name!r}]`; columns of `{frame}`: {known}.")
+    column, absent = table[name], table[name].isna()
+    if absent.any():
+        return np.array(column.astype(object).where(~absent, None), dtype=object)
+    values: np.ndarray = column.to_numpy(bool if column.dtype == "boolean" else None)
+    return values
 
 
 def _is_array_of(library: str, x: Any) -> bool:
@@ -133,10 +158,10 @@ def as_source(
         data frames, ``header``, ``decimal``, ``thousands``, ``strip``, ``na_values`` and
         ``skip_rows`` for CSV and Excel, ``delimiter``, ``encoding``, ``comment`` and
         ``skip_bad_lines`` for CSV, ``sheet`` for Excel, ``label_column`` and ``mask_var`` (columns
-        of ``obs`` and ``var``) for `.h5ad`, ``strict`` for chunked stores, ``follow_links`` for
-        HDF5, `.h5ad` and Zarr, whose links to other files are refused otherwise, ``cache`` and
-        ``verify`` for `.npz`, ``shrink`` for images, ``standardise`` for genotypes, ``sample``,
-        ``mask`` and ``weights`` for a DataArray.
+        of ``obs`` and ``var``) for `.h5ad` and AnnData, ``strict`` for chunked stores,
+        ``follow_links`` for HDF5, `.h5ad` and Zarr, whose links to other files are refused
+        otherwise, ``cache`` and ``verify`` for `.npz`, ``shrink`` for images, ``standardise`` for
+        genotypes, ``sample``, ``mask`` and ``weights`` for a DataArray.
 
     Returns
     -------

@@ -2,9 +2,10 @@
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from functools import cached_property, partial
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial, wraps
 from importlib import import_module
+from inspect import signature
 from itertools import pairwise
 from operator import attrgetter
 from typing import Any, Literal, TypeAlias
@@ -12,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from primedpca._core.arrays import dtype_name, is_sparse, namespace, to_numpy
-from primedpca._core.digest import digest
+from primedpca._core.digest import digest, written
 from primedpca._core.process import pool_of, processors
 from primedpca.protocols import Block, DataSource, Traits, is_spread
 
@@ -23,6 +24,8 @@ BLOCK_BYTES = 2**22  # as prepared: large enough for BLAS, small enough for the 
 READ_BYTES = 2**23  # of a block on disk: large reads are fast, and few fill the memory
 GROUP_BYTES = 2**27  # rows gathered at a time where mini-batches cut across the blocks
 HASHED = 4  # blocks hashed of data that are not in memory: the first, the last and two between
+#: Arguments of sources that do not change which numbers are read, or stand in the file.
+SAME_NUMBERS = {"cache", "verify", "strict", "follow_links", "exact", "stamp", "indptr"}
 
 
 def cut_evenly(length: int, step: int) -> tuple[tuple[int, int], ...]:
@@ -121,12 +124,17 @@ class BlockSource(ABC):
             paths=paths,
             nnz=lambda: self.array.nnz if is_sparse(self.array) else self.nnz,
             fingerprint=self.fingerprint,
+            reading_options=self.reading_options,
             client=self.dask_client,
             release=self.release,
         )
 
     def fingerprint(self) -> Any:
         """Plain values that distinguish these data from others; None leaves it to the blocks."""
+        return None
+
+    def reading_options(self) -> str | None:
+        """Options that change what is read, in words; None without options."""
         return None
 
     def release(self) -> None:
@@ -212,7 +220,49 @@ class MemorySource(BlockSource):
             yield order[a:b], self.rows(order[a:b])
 
 
-class View(BlockSource):
+class WithOptions(BlockSource):
+    """A source whose constructor keeps its arguments: they say how the data are read.
+
+    Files are not hashed as a whole, so a checkpoint compares these options as well.
+    """
+
+    _given: dict[str, Any]
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if not hasattr(cls.__init__, "__wrapped__"):
+            cls.__init__ = _keeping_arguments(cls.__init__)  # type: ignore[method-assign]
+
+    def reading_options(self) -> str | None:
+        """Arguments of the constructor but the data, unless they are the defaults, in words."""
+        known = signature(type(self).__init__).parameters
+        told = ((name, written(value)) for name, value in sorted(self._given.items()))
+        others = (pair for pair in told if pair[1] != written(known[pair[0]].default))
+        return ", ".join(map("=".join, others)) or None
+
+
+def _keeping_arguments(init: Callable[..., None]) -> Callable[..., None]:
+    """The constructor, which keeps the arguments it is called with, but not the data."""
+    names = [*signature(init).parameters][1:]
+    left_out = {*names[:1], *SAME_NUMBERS}
+
+    @wraps(init)
+    def keeping(self: Any, *args: Any, **options: Any) -> None:
+        options = {name: _lasting(value) for name, value in options.items()}
+        if "_given" not in vars(self):  # not in the constructor of a parent class
+            given = dict(zip(names, args, strict=False)) | options
+            self._given = {name: given[name] for name in given.keys() - left_out}
+        init(self, *args, **options)
+
+    return keeping
+
+
+def _lasting(value: Any) -> Any:
+    """The value; of an iterator, which can be read only once, a list."""
+    return list(value) if isinstance(value, Iterator) else value
+
+
+class View(WithOptions):
     """Rows of another source, changed or chosen block by block.
 
     Attributes
@@ -248,6 +298,11 @@ class View(BlockSource):
         """The view's own traits, and those that hold for any rows of the source below."""
         below = self.source.traits
         return super().traits._replace(**{name: getattr(below, name) for name in self.kept})
+
+    def reading_options(self) -> str | None:
+        """Options of the view, and of the source below."""
+        parts = (super().reading_options(), self.source.traits.reading_options())
+        return "; ".join(part for part in parts if part) or None
 
     @property
     def local(self) -> tuple[int, ...]:
@@ -390,7 +445,8 @@ def fingerprint(source: DataSource, sample_weight: Any = None) -> dict[str, Any]
     -------
     dict
         It changes with any entry of data in memory.  Of files, and of data with a fingerprint of
-        their own, the first and last block and two between are hashed.
+        their own, the first and last block and two between are hashed, and the options of reading
+        are compared.
     """
     last, files, own = len(source.blocks) - 1, _files(source), source.traits.fingerprint()
     apart = files or own is not None or source.traits.on_disk
@@ -407,11 +463,26 @@ def fingerprint(source: DataSource, sample_weight: Any = None) -> dict[str, Any]
         "contents": digest(chosen, _hashes(source, chosen)),
         "sample_weight": None if sample_weight is None else digest(to_numpy(sample_weight)),
     }
+    # Of data that are hashed as a whole, the absence of options says nothing more: checkpoints of
+    # earlier versions do not have these.
+    meant = _meaning(source.traits).items()
+    known |= {name: value for name, value in meant if apart or value != "none"}
     if own is not None:
         known["source"] = digest(own)
     elif files:
         known["file"] = _dates(files)
     return known
+
+
+def _meaning(traits: Traits) -> dict[str, str]:
+    """How the numbers are read and used, in words."""
+    return {
+        "reading_options": traits.reading_options() or "none",
+        "map": traits.map_name or "none",
+        "layout": traits.layout or "none",
+        "own_missing": traits.missing or "none",
+        "own_scale": "none" if traits.scale is None else written(to_numpy(traits.scale)),
+    }
 
 
 def _hashes(source: DataSource, chosen: list[int]) -> list[str]:
@@ -427,6 +498,8 @@ def _files(source: DataSource) -> list[str]:
     """Files that the rows are read from, including those in folders."""
     found: list[str] = []
     for name in source.traits.paths:
+        while "::" in name and not os.path.exists(name):  # an array in a store
+            name = name.rpartition("::")[0]
         if not os.path.exists(name):
             return []
         inside = [os.path.join(at, own) for at, _, names in os.walk(name) for own in names]

@@ -4,13 +4,16 @@ A few megabytes can decompress to terabytes.  The shape of a chunk determines it
 size, so each check here raises ``ValueError`` unless the bytes decompress to exactly that.
 """
 
+import base64
 import bz2
 import lzma
 import math
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal
+
+import numpy as np
 
 from primedpca.sources import base
 from primedpca.sources.base import BlockSource, cut_evenly, tall_first
@@ -21,6 +24,13 @@ ABSENT_RATIO = 64  # absent chunks to a stored one
 LZMA_MEMORY = 2**28
 ZSTD_BLOCK = 2**17
 Pair = tuple[int, int]
+#: Attributes of the CF conventions (netCDF, xarray), and the value that changes no number.
+CONVENTIONS = {
+    "scale_factor": 1.0,
+    "add_offset": 0.0,
+    "_FillValue": math.nan,
+    "missing_value": math.nan,
+}
 
 
 class ChunkedSource(FileSource):
@@ -28,11 +38,18 @@ class ChunkedSource(FileSource):
 
     Attributes
     ----------
+    part : str
+        Name of the array inside the file or store.
     missing_chunks : int
         Number of chunks that are not stored, and read as the fill value.
     """
 
+    part: str
     read_rate: float | None = 5e8
+
+    def reading_options(self) -> str | None:
+        """The options and the name of the array, in words."""
+        return ", ".join(filter(None, (f"part={self.part!r}", super().reading_options())))
 
     def _cut(self, label: str, chunks: Pair, missing: int, strict: bool, fill: Any) -> None:
         """Cut into blocks; ``strict`` refuses missing chunks."""
@@ -41,6 +58,39 @@ class ChunkedSource(FileSource):
         self.missing_chunks = missing
         self.axis, self.blocks = strips(self.shape, chunks, self.dtype.itemsize)
         self.cache_bytes = outside(self.shape, chunks, self.axis) * self.dtype.itemsize
+
+
+def check_conventions(label: str, attributes: Mapping[str, Any], dtype: Any) -> None:
+    """Refuse an array whose attributes give its numbers another meaning, by the CF conventions."""
+    kind = np.dtype(dtype).kind
+    if str(attributes.get("_Unsigned", "")).lower() == {"i": "true", "u": "false"}.get(kind):
+        raise _replaced(label, "_Unsigned", attributes)
+    for name, plain in CONVENTIONS.items():
+        if name not in attributes:
+            continue
+        try:
+            values = np.asarray(_decoded(attributes[name], dtype), np.float64)
+            same = (values == plain) | (np.isnan(values) & math.isnan(plain))
+        except (TypeError, ValueError):
+            same = np.False_
+        if not same.all():
+            raise _replaced(label, name, attributes)
+
+
+def _replaced(label: str, name: str, attributes: Mapping[str, Any]) -> ValueError:
+    shown = np.asarray(attributes[name]).tolist()
+    return ValueError(
+        f"{label} has the attribute {name}={shown!r}, by which readers of the "
+        "CF conventions replace its numbers. Open it with xarray.open_dataset (Zarr: "
+        "xarray.open_zarr) and pass the DataArray."
+    )
+
+
+def _decoded(value: Any, dtype: Any) -> Any:
+    """The value of an attribute; xarray writes those of floats to Zarr as eight bytes in base64."""
+    if isinstance(value, str) and np.dtype(dtype).kind == "f":
+        return np.frombuffer(base64.b64decode(value, validate=True), "<f8")
+    return value
 
 
 def region(source: BlockSource, i: int) -> tuple[Pair, Pair]:

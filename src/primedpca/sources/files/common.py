@@ -21,7 +21,7 @@ from primedpca._core.arrays import InexactError, work_dtype
 from primedpca._core.process import renewed_after_fork
 from primedpca.protocols import Block
 from primedpca.sources import base
-from primedpca.sources.base import BlockSource
+from primedpca.sources.base import WithOptions
 from primedpca.sources.memory import sparse
 
 AHEAD = 4  # skipped blocks that are kept for a thread that asks late
@@ -136,24 +136,15 @@ def read_bytes(file: Any, size: int, what: str) -> np.ndarray:
 
 
 def whole_lines(
-    file: Any,
-    path: str,
-    size: int = 0,
-    most: int = LINE_BYTES,
-    end: bytes = b"\n",
-    quote: bytes = b"",
+    file: Any, path: str, size: int = 0, most: int = LINE_BYTES, end: bytes = b"\n"
 ) -> Lines:
     """Yield pieces of whole lines, each with the byte at which it begins.
 
-    About ``size`` bytes are read at a time; a line of more than ``most`` bytes is refused.  With
-    ``quote``, a piece never ends inside quotation marks.
+    About ``size`` bytes are read at a time; a line of more than ``most`` bytes is refused.
     """
     begin, held, length = 0, [b""], 0
     while piece := file.read(size or base.READ_BYTES):
         stop = _last_end(piece, end, length)
-        opened = sum(part.count(quote) for part in held) if quote else 0
-        while stop and quote and (opened + piece.count(quote, 0, stop)) % 2:
-            stop = _last_end(piece[: stop - len(end)], end, length)
         if stop:
             yield begin, b"".join([*held, piece[:stop]])
             begin, held, length = begin + length + stop, [], 0
@@ -290,7 +281,7 @@ def stamp_of(path: str | int) -> Stamp:
     return Stamp(found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev)
 
 
-class FileSource(BlockSource):
+class FileSource(WithOptions):
     """A source in one file, which must not change after it was opened."""
 
     path: str

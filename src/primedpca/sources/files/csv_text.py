@@ -5,7 +5,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -15,7 +15,7 @@ from primedpca._core.arrays import EXACT, check_python_numbers
 from primedpca._core.wording import count_words
 from primedpca.protocols import Block
 from primedpca.sources import base
-from primedpca.sources.files import common, table_columns, text_lines
+from primedpca.sources.files import common, number_text, table_columns, text_lines
 from primedpca.sources.files.common import need, reading, unpacked
 from primedpca.sources.files.number_text import Notation, reads_as_number, remedy, shortened
 
@@ -31,10 +31,6 @@ RAGGED = re.compile(r"Expected (\d+) columns, got (\d+): ?(.*)", re.DOTALL)
 
 class NoNamesError(ValueError):
     """The line that should name the columns looks like a row of numbers."""
-
-
-class FieldsError(ValueError):
-    """A line has another number of fields than the table has columns."""
 
 
 class CSVSource(table_columns.TableRows):
@@ -108,22 +104,16 @@ class CSVSource(table_columns.TableRows):
         header = table_columns.check_header(header)
         self._delimiter, self._stamp = delimiter, common.stamp_of(self.path)
         self._notation = Notation.of(decimal, thousands, strip, na_values)
+        if not self._notation.decimal.isascii():
+            words = "is not ASCII, which CSV readers need. Replace it in the file by '.' or ','."
+            raise ValueError(f"`decimal`={decimal!r} {words}")
         self.dtype, self._first = np.dtype(np.float64), None
         self._skipping, self._skipped = bool(skip_bad_lines), list[str]()
         with reading(self.path, "its first lines"), unpacked(self.path) as file:
             head = file.read(text_lines.LOOKED_AT)
-            self._lines = text_lines.Lines.of(head, encoding, comment, delimiter == " ")
-        begin = table_columns.check_skip_rows(skip_rows)
+            self._lines = text_lines.Lines.of(head, encoding, comment, delimiter)
         given = columns, [id_column, label_column], exclude, numeric_only
-        # Cutting outside quotation marks takes longer, so only where a line break is quoted.
-        for quoted in (False, True)[self._skipping :]:
-            self._lines = replace(self._lines, quoted=quoted)
-            try:
-                self._open(header, begin, given)
-                break
-            except FieldsError:
-                if quoted:
-                    raise
+        self._open(header, table_columns.check_skip_rows(skip_rows), given)
         if self._skipped:
             shown = ", ".join(repr(shortened(line)) for line in self._skipped[:3])
             words = (
@@ -171,7 +161,7 @@ class CSVSource(table_columns.TableRows):
                 text = self._lines.decoded(piece)
                 if not text.strip():
                     continue
-                block = self._block(self._parse(text, self.column_names, sum(counts)), "it")
+                block = self._block(self._parse(text, sum(counts)), "it")
                 self._check_whole_numbers(text, block)
             if len(block):
                 self._first = block if self._first is None else self._first
@@ -230,8 +220,11 @@ class CSVSource(table_columns.TableRows):
     def _kind(self, column: Any) -> Any:
         """Type that a column is read as, by its first entries."""
         arrow, kind = need("pyarrow", "CSV"), column.type
-        if kind == arrow.string() and not self._notation.is_plain:
-            numbers = self._notation.numbers(column.combine_chunks())[1] is None
+        if kind == arrow.string():
+            # pyarrow takes blanks around NA for text.  The first entries tell most names.
+            parts = (column[: number_text.LOOKED_AT], column)
+            texts = (part.combine_chunks() for part in parts)
+            numbers = all(self._notation.numbers(part)[1] is None for part in texts)
             kind = arrow.float64() if numbers else kind
         # A column that is empty so far may hold numbers; text in it is reported where it stands.
         empty = kind == arrow.null()
@@ -316,7 +309,7 @@ class CSVSource(table_columns.TableRows):
 
     def _cut(self) -> common.Lines:
         """Yield pieces of whole lines, each with the byte at which it begins."""
-        with unpacked(self.path) as file:
+        with reading(self.path, "its lines"), unpacked(self.path) as file:
             yield from self._lines.cut(file, self.path)
 
     def _check_whole_numbers(self, text: bytes, block: Block) -> None:
@@ -330,23 +323,23 @@ class CSVSource(table_columns.TableRows):
             whole = [int(word) for word in found if word.lstrip("+-").isdecimal()]
             check_python_numbers(whole, f"column {name!r}")
 
-    def _parse(self, text: bytes, names: tuple[str, ...], start: int = 0) -> Any:
-        """Parse some columns of some lines, from row ``start`` on: numbers as such, others as text.
+    def _parse(self, text: bytes, start: int = 0) -> Any:
+        """Parse the columns of numbers of some lines, from row ``start`` on.
 
         What pyarrow does not read as a number may be one in the notation that the user has stated.
         """
         arrow = need("pyarrow", "CSV")
         numbers = dict(zip(self._columns.names, self._columns.types, strict=True))
         try:
-            return self._csv(text, {name: numbers.get(name, arrow.string()) for name in names})
+            return self._csv(text, numbers)
         except arrow.ArrowInvalid as error:
             if not CONVERSION.search(str(error)):
                 raise
-        table = self._csv(text, dict.fromkeys(names, arrow.string()))
-        found = {name: table.column(name).combine_chunks() for name in names}
-        for name in numbers.keys() & found.keys():
-            found[name] = self._numbers(name, found[name], numbers[name], start)
-        return arrow.table({name: found[name] for name in names})
+        table = self._csv(text, dict.fromkeys(numbers, arrow.string()))
+        found = {name: table.column(name).combine_chunks() for name in numbers}
+        return arrow.table(
+            {name: self._numbers(name, found[name], numbers[name], start) for name in numbers}
+        )
 
     def _numbers(self, name: str, column: Any, kind: Any, start: int) -> Any:
         """A column of text as numbers; the first entry that is not one is named."""
@@ -402,7 +395,7 @@ class CSVSource(table_columns.TableRows):
         if sign in COMMENTS and self._lines.comment is None:
             remedies[0] = f"pass `comment`={sign!r}"
         shown = shortened(line.strip(), 40)
-        return FieldsError(
+        return ValueError(
             f"{self.path} has a line with {count_words(int(found), 'field')} instead of {usual}, "
             f"{shown!r}; {', or '.join(remedies)}."
         )
@@ -413,7 +406,7 @@ class CSVSource(table_columns.TableRows):
         boolean = [kind == need("pyarrow", "CSV").bool_() for kind in columns.types]
         return base.read_only(self._notation.without_absent(block, boolean))
 
-    def _table(self, i: int, names: tuple[str, ...]) -> Any:
+    def _table(self, i: int, parse: Callable[[bytes], Any]) -> Any:
         (begin, length), where = self._pieces[i], self._place(i)
         self._check_same(where)
         with reading(self.path, where), unpacked(self.path) as file:
@@ -421,15 +414,16 @@ class CSVSource(table_columns.TableRows):
             piece = file.read(length)
             if len(piece) < length:
                 raise OSError(f"{self.path} ends in {where}: it was truncated.")
-            return self._parse(self._lines.decoded(piece), names, self.blocks[i][0])
+            return parse(self._lines.decoded(piece))
 
     def read(self, i: int) -> Block:
         """Rows of a block: the first as parsed when the file was opened, others parsed again."""
         if i == 0 and self._first is not None:
             self._check_same(self._place(0))
             return self._first
-        block = self._block(self._table(i, self.column_names), self._place(i))
         start, stop = self.blocks[i]
+        table = self._table(i, lambda text: self._parse(text, start))
+        block = self._block(table, self._place(i))
         if len(block) != stop - start:
             raise OSError(f"{self.path} has {len(block)} rows in {self._place(i)}: it has changed.")
         return block
@@ -439,8 +433,10 @@ class CSVSource(table_columns.TableRows):
         return self.__dict__ | {"_first": None}
 
     def _column(self, name: str) -> np.ndarray:
-        parts = [self._table(i, (name,)).column(0).to_numpy() for i in range(len(self.blocks))]
-        return np.concatenate(parts)
+        # As text, even if the column is read as numbers, too: 007 is a name.
+        kinds = {name: need("pyarrow", "CSV").string()}
+        tables = (self._table(i, partial(self._csv, kinds=kinds)) for i in range(len(self.blocks)))
+        return np.concatenate([table.column(0).to_numpy() for table in tables])
 
 
 def check_names(path: str, names: list[str], kinds: list[Any]) -> None:

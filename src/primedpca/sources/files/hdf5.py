@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from primedpca._core.wording import count_words
 from primedpca.protocols import Block, DataSource
 from primedpca.sources import base
 from primedpca.sources.files import chunked, common
@@ -27,6 +28,15 @@ LINKS = 64  # soft links followed to reach one object
 HEAP_BYTES = 2**24
 TEXT_BYTES = 2**28
 FILTER_RATIO = 2**16  # bytes that one stored byte can plausibly become
+#: Frames of an ``.h5ad`` file that name the rows and the columns of its matrices.
+FRAMES: dict[str, tuple[str | None, str | None]] = {
+    **dict.fromkeys(("X", "layers"), ("obs", "var")),
+    "raw": ("obs", "raw/var"),
+    "obsm": ("obs", None),  # such as an embedding, whose columns have no names
+    "varm": ("var", None),
+    "obsp": ("obs", "obs"),
+    "varp": ("var", "var"),
+}
 _h5py = partial(need, "h5py", "HDF5")
 
 
@@ -48,11 +58,12 @@ class HDF5Source(chunked.ChunkedSource):
         if not dataset:
             raise ValueError("`X` is a dataset of a closed HDF5 file; open it again.")
         self._dataset, self._seen = dataset, set[tuple[Any, ...]]()
-        self.path = str(dataset.file.filename)
+        self.path, self.part = str(dataset.file.filename), str(dataset.name)
         label = f"{self.path}::{dataset.name}"
         with reading(self.path, f"dataset {dataset.name}"):
             self.shape = common.check_matrix(label, dataset.shape or (), dataset.dtype)
             self.dtype = np.dtype(dataset.dtype)
+            chunked.check_conventions(label, dataset.attrs, self.dtype)
             inside = check_inside(label, dataset, follow_links)
             missing = self._count_missing(dataset, label) if inside else 0
         # A file that the user has open for writing may be written to.
@@ -319,13 +330,13 @@ class _InFile:
 
     @property
     def row_names(self) -> np.ndarray | None:
-        """Names of the observations, ``obs_names``, of shape (n,)."""
-        return self._names("obs", 0)
+        """Names of the rows, of shape (n,): of ``X`` the observations, ``obs_names``."""
+        return self._names(self._frames[0], 0)
 
     @property
     def feature_names(self) -> np.ndarray | None:
-        """Names of the variables, ``var_names``, of shape (d,)."""
-        return self._names(self._var, 1)
+        """Names of the columns, of shape (d,): of ``X`` the variables, ``var_names``."""
+        return self._names(self._frames[1], 1)
 
     @property
     def labels(self) -> np.ndarray | None:
@@ -333,39 +344,65 @@ class _InFile:
         return None if self._label is None else self.column("obs", self._label, 0)
 
     @property
-    def _var(self) -> str:
-        return "raw/var" if self.node.startswith("raw/") else "var"
+    def _frames(self) -> tuple[str | None, str | None]:
+        return FRAMES.get(self.node.split("/")[0], (None, None))
 
     def _find(self, file: Any, name: str) -> Any:
         return find(file, name, self.follow_links)
 
-    def _names(self, frame: str, axis: int) -> np.ndarray | None:
+    def _names(self, frame: str | None, axis: int) -> np.ndarray | None:
+        if frame is None:
+            return None
         with self._opened() as file:
             group = self._find(file, frame)
             known = {} if group is None else group.attrs
-            column = self._find(file, f"{frame}/{known.get('_index', '_index')}")
-            if not isinstance(column, _h5py().Dataset):
+            path = f"{frame}/{known.get('_index', '_index')}"
+            if self._find(file, path) is None:
                 return None
-            return self._values(column, f"`{frame}`", self.shape[axis]).astype(object)
+            return self._entries(file, path, f"`{frame}`", self.shape[axis]).astype(object)
 
     def column(self, frame: str, name: str, axis: int) -> np.ndarray:
-        """A column of ``obs`` or ``var``: numbers, bools, texts, or the words of a category."""
+        """A column of ``obs`` or ``var``: numbers, bools, texts, or the words of a category.
+
+        Columns with missing values are of objects, with None where one is missing.
+        """
         with self._opened() as file:
-            column, what = self._find(file, f"{frame}/{name}"), f"`{frame}[{name!r}]`"
-            if column is None:
+            path, what = f"{frame}/{name}", f"`{frame}[{name!r}]`"
+            if self._find(file, path) is None:
                 known = ", ".join(map(repr, list(self._find(file, frame) or ())[:20])) or "none"
                 raise ValueError(f"no {what}; columns of `{frame}`: {known}")
-            if isinstance(column, _h5py().Dataset):
-                return self._values(column, what, self.shape[axis])
-            parts = [self._find(file, f"{frame}/{name}/{part}") for part in ("categories", "codes")]
-            if not all(isinstance(part, _h5py().Dataset) for part in parts):
-                raise ValueError(f"{what} is neither text, numbers nor a category")
-            words = self._values(parts[0], what, parts[0].size)
-            codes = self._values(parts[1], what, self.shape[axis])
-            if codes.dtype.kind not in "iu" or not (-1 <= codes.min() <= codes.max() < words.size):
-                raise ValueError(f"{what} has codes without a category")
-            named: np.ndarray = np.append(words.astype(object), [None])[codes]
-            return named
+            return self._entries(file, path, what, self.shape[axis])
+
+    def _entries(self, file: Any, path: str, what: str, size: int) -> np.ndarray:
+        """Entries of a column in any encoding of AnnData."""
+        column = self._find(file, path)
+        if isinstance(column, _h5py().Dataset):
+            return self._values(column, what, size)
+        if (pair := self._parts(file, path, "categories", "codes")) is not None:
+            return self._named(pair[0], pair[1], what, size)
+        if (pair := self._parts(file, path, "values", "mask")) is None:
+            raise ValueError(f"{what} is neither text, numbers nor a category")
+        values, absent = (self._values(part, what, size) for part in pair)
+        if not absent.any():
+            return values
+        with_gaps: np.ndarray = values.astype(object)
+        with_gaps[absent] = None
+        return with_gaps
+
+    def _parts(self, file: Any, path: str, *names: str) -> list[Any] | None:
+        """The datasets of these names in a group, or None if it is encoded otherwise."""
+        found = [self._find(file, f"{path}/{name}") for name in names]
+        return found if all(isinstance(part, _h5py().Dataset) for part in found) else None
+
+    def _named(self, categories: Any, codes: Any, what: str, size: int) -> np.ndarray:
+        """The words of a category, None where there is none."""
+        words = self._values(categories, what, categories.size)
+        numbers = self._values(codes, what, size)
+        known = numbers.dtype.kind in "iu" and -1 <= numbers.min() <= numbers.max() < words.size
+        if not known:
+            raise ValueError(f"{what} has codes without a category")
+        named: np.ndarray = np.append(words.astype(object), [None])[numbers]
+        return named
 
     def _values(self, column: Any, what: str, size: int) -> np.ndarray:
         """All of one dataset, which must have this many values."""
@@ -515,7 +552,7 @@ def h5ad_source(
     DataSource
         With ``row_names`` (``obs_names``) and ``feature_names`` (``var_names``).
     """
-    path, node = os.fspath(x), part or "X"
+    path, node = os.fspath(x), "/".join(step for step in (part or "X").split("/") if step)
     _check_heaps(path)
     top = _InFile(path, node, follow_links)
     with top._opened() as file:
@@ -541,12 +578,12 @@ def _chosen_variables(
     source: Any, mask_var: str | None, columns: Sequence[str] | None
 ) -> np.ndarray:
     """Return the numbers of the variables that a mask or a list of names chooses."""
+    frame = source._frames[1]
+    if frame is None:
+        words = "has no variables to choose by `mask_var` or `columns`. Omit it."
+        raise ValueError(f"{source.path}: `{source.node}` {words}")
     if columns is None:
-        mask = source.column(source._var, mask_var, 1)
-        if mask.dtype != bool or not mask.any():
-            what = mask.dtype if mask.dtype != bool else "no True"
-            raise ValueError(f"{source.path}: `mask_var`={mask_var!r} must be bools, has {what}.")
-        return np.flatnonzero(mask)
+        return masked_in(source.column(frame, mask_var, 1), source.path, mask_var)
     if mask_var is not None:
         raise ValueError("`mask_var` and `columns` both choose variables. Omit one.")
     names = [] if source.feature_names is None else source.feature_names.tolist()
@@ -555,6 +592,18 @@ def _chosen_variables(
         if counts[name] != 1:
             raise ValueError(f"{source.path} has {counts[name]} variables {name!r}, not one.")
     return np.array([known[name] for name in columns])
+
+
+def masked_in(mask: np.ndarray, where: str, name: Any) -> np.ndarray:
+    """The numbers of the variables that a column of bools selects."""
+    absent = sum(value is None for value in mask) if mask.dtype == object else 0
+    if absent and all(value is None or isinstance(value, (bool, np.bool_)) for value in mask):
+        words = f"has {count_words(absent, 'missing value')}; replace them by True or False."
+        raise ValueError(f"{where}: `mask_var`={name!r} {words}")
+    if mask.dtype != bool or not mask.any():
+        what = mask.dtype if mask.dtype != bool else "no True"
+        raise ValueError(f"{where}: `mask_var`={name!r} must be bools, has {what}.")
+    return np.flatnonzero(mask)
 
 
 def is_anndata(x: Any) -> bool:

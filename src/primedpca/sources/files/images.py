@@ -13,7 +13,7 @@ import numpy as np
 from primedpca._core.process import lock_of
 from primedpca._core.units import as_bytes
 from primedpca.protocols import Block
-from primedpca.sources.base import MemorySource, cut_evenly, read_only
+from primedpca.sources.base import MemorySource, WithOptions, cut_evenly, read_only
 from primedpca.sources.files.common import need, reading, stamp_of
 
 BLOCK_BYTES = 2**25  # decoded; as float64 eight times as much
@@ -25,6 +25,8 @@ SUFFIXES = tuple(
 FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 #: Modes whose bytes are colours, unlike those of a palette, and the number of channels.
 MODES = {"L": 1, "LA": 2, "RGB": 3, "RGBA": 4, "CMYK": 4}
+ORIENTATION = 0x0112  # the tag of EXIF
+TURNED = 5  # orientations from this one on exchange width and height
 
 
 def pillow() -> Any:
@@ -32,7 +34,7 @@ def pillow() -> Any:
     return need("PIL.Image", "images", "images")
 
 
-class DecodedRows(MemorySource):
+class DecodedRows(WithOptions, MemorySource):
     """Rows that take decoding; those decoded first are kept while they fit into the cache.
 
     Nothing is ever evicted from the cache: a pass in order over more rows than fit would evict
@@ -123,8 +125,10 @@ class ImageFolder(DecodedRows):
     Parameters
     ----------
     images : path, glob pattern or sequence of paths
-        In a folder, all files with the suffix of an image, except hidden ones.  Files of a folder
-        or pattern are sorted by name; a sequence keeps its order.
+        In a folder, all files with the suffix of an image, except hidden ones; the pattern
+        ``"folder/**/*.png"`` also takes those of its subfolders.  Files of a folder or pattern are
+        sorted by name; a sequence keeps its order.  Images are turned upright, as their EXIF
+        orientation says.  Files of several pages or frames are refused.
     shrink : int, default=1
         Divide both sides by this, by means over squares of pixels.
     cache : str or number, default="1GB"
@@ -159,7 +163,7 @@ class ImageFolder(DecodedRows):
 
     def _compare(self, path: Path, image: Any) -> None:
         """Refuse an image of another size or mode than the first."""
-        head = image.size, image.mode
+        head = _upright_size(image), image.mode
         if image.mode not in MODES:
             raise ValueError(f"{path} has mode {image.mode!r}, not {', '.join(MODES)}; convert it.")
         self._head = self._head or head
@@ -173,7 +177,7 @@ class ImageFolder(DecodedRows):
             self._stamps[number].check(os.fspath(path), f"row {number}")
             with opened(path) as image:
                 self._compare(path, image)
-                row = pixels(image, self.shrink)
+                row = pixels(upright(image), self.shrink)
             yield number, row
 
 
@@ -189,7 +193,7 @@ def _found(images: Any) -> list[Path]:
     elif Path(images).is_dir():
         paths = sorted(path for path in Path(images).iterdir() if is_image(path))
     elif glob.has_magic(os.fspath(images)) and not Path(images).is_file():
-        paths = [Path(name) for name in sorted(glob.glob(os.fspath(images)))]
+        paths = [Path(name) for name in matching(os.fspath(images))]
     else:
         paths = [Path(images)]
     if not paths:
@@ -198,13 +202,54 @@ def _found(images: Any) -> list[Path]:
     return paths
 
 
+def matching(pattern: str) -> list[str]:
+    """The files of a pattern, by name; ``**`` stands for any folders."""
+    return sorted(glob.glob(pattern, recursive=True))
+
+
+def _orientation(image: Any) -> int:
+    """The orientation by EXIF, 1 for upright; the image is not decoded."""
+    # Pillow would decode a PNG to find EXIF behind its pixels.
+    if image.format == "PNG" and "exif" not in image.info:
+        return 1
+    found = image.getexif().get(ORIENTATION, 1)
+    return found if isinstance(found, int) and 1 <= found <= 8 else 1
+
+
+def _upright_size(image: Any) -> tuple[int, int]:
+    """Width and height after :func:`upright`."""
+    turned = _orientation(image)
+    if turned == 1:
+        size: tuple[int, int] = image.size
+    elif image.format == "TIFF":  # versions of Pillow differ in what they turn themselves
+        size = upright(image).size
+    else:
+        size = image.size[:: -1 if turned >= TURNED else 1]
+    return size
+
+
+def upright(image: Any) -> Any:
+    """The image, turned as its EXIF orientation says, as viewers show it."""
+    if _orientation(image) == 1:
+        return image
+    return need("PIL.ImageOps", "images", "images").exif_transpose(image)
+
+
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """Open an image of a known format; errors on a damaged one name the file."""
+    """Open an image of a known format; errors on a damaged one name the file.
+
+    An image of several pages or frames is refused: only the first would be read.
+    """
     library = pillow()
     with reading(str(path), "an image", ValueError):
         try:
             with library.open(path, formats=FORMATS) as image:
+                if getattr(image, "is_animated", False):
+                    raise ValueError(
+                        f"{path} has {image.n_frames} pages or frames, of which a row can hold "
+                        "one. Save each as a file of its own."
+                    )
                 yield image
         except library.DecompressionBombError as error:
             told = f"{error} If you trust it, raise PIL.Image.MAX_IMAGE_PIXELS"

@@ -29,6 +29,8 @@ MARKS = {
 }
 #: Separators of thousands that are all written for a blank: also no-break spaces.
 BLANKS = " \u00a0\u202f\u2009"
+SPACE = rf"\s{BLANKS}"  # in Arrow, \s has only those of ASCII
+MINUS = "\u2212"  # a sign of its own, which typesetters use
 LOOKED_AT = 2000  # entries of a column in which a notation is looked for
 DATE = re.compile(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}([T ].*)?|\d{1,2}[ -][A-Za-z]{3,9}[ -]\d{2,4}")
 TIME = re.compile(r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?( ?[AaPp][Mm])?")
@@ -89,18 +91,21 @@ class Notation:
         found = list[float]()
         for mark in marks:
             if isinstance(mark, str):
-                if all(_right([mark.strip()], self)):
-                    found += self._floats(mark)
+                found += self._floats(mark.strip())
             elif not isinstance(mark, (bool, np.bool_)):
                 # numpy.float32(0.1) prints as 0.1, which is another number in float64.
                 found += [float(mark), float(str(mark))]
         return tuple(dict.fromkeys(found))
 
-    def _floats(self, text: str) -> list[float]:
-        if self.is_plain:
-            return [float(text)]
+    def _floats(self, mark: str) -> list[float]:
+        """The value of a text in this notation, or else as programs write it, if it is a number."""
         arrow = need("pyarrow", "CSV")
-        return [x for x in self.numbers(arrow.array([text]))[0].to_pylist() if x is not None]
+        if all(_right([mark], self)) and not self.is_plain:
+            return [x for x in self.numbers(arrow.array([mark]))[0].to_pylist() if x is not None]
+        if "," in mark and all(_right([mark], replace(self, decimal=","))):
+            words = f"Pass `decimal`=',', or {mark.replace(',', '.')}."
+            raise ValueError(f"`na_values` has {mark!r}, a number with a decimal comma. {words}")
+        return [float(mark)] if reads_as_number(mark) else []
 
     def without_absent(self, values: np.ndarray, boolean: Sequence[bool]) -> np.ndarray:
         """Return the numbers of a table, with NaN for those that stand for a missing value.
@@ -133,10 +138,13 @@ class Notation:
         if self.thousands is not None:
             signs = BLANKS if self.thousands in BLANKS else self.thousands
             between = f"[{re.escape(signs)}]"
-        whole = rf"\d{{1,3}}(?:{between}\d{{2,3}})*{between}\d{{3}}|\d+" if between else r"\d+"
+        # No number has a zero before its first separator: 0,123 is one with a decimal comma.
+        grouped = rf"[1-9]\d{{0,2}}(?:{between}\d{{2,3}})*{between}\d{{3}}|"
+        whole = rf"{grouped if between else ''}\d+"
         sign = re.escape(self.decimal)
         number = rf"(?:(?:{whole})(?:{sign}\d*)?|{sign}\d+)(?:[eE][+-]?\d+)?|[iI]nf(?:inity)?"
-        before, after = rf"^([\s(+-]*)(?:{one})\s*", rf"\s*(?:{one})([\s)-]*)$"
+        before = rf"^([{SPACE}(+-]*)(?:{one})[{SPACE}]*"
+        after = rf"[{SPACE}]*(?:{one})([{SPACE})-]*)$"
         return before, after, f"^[+-]?(?:{number})$", between
 
     def plain(self, column: Any) -> tuple[Any, Any]:
@@ -148,14 +156,16 @@ class Notation:
         before, after, number, between = self._patterns
         text = compute.utf8_trim_whitespace(column)
         absent = compute.is_in(text, value_set=arrow.array(self.absent, text.type))
-        text = compute.replace_substring(compute.if_else(absent, None, text), "\u2212", "-")
+        text = compute.replace_substring(compute.if_else(absent, None, text), MINUS, "-")
         if self.strip:
             text = compute.replace_substring_regex(text, before, r"\1")
             text = compute.replace_substring_regex(text, after, r"\1")
         if self.is_plain:
             return compute.match_substring_regex(text, number), text
-        text = compute.replace_substring_regex(text, r"^\(\s*([^-].*?)\s*\)$", r"-\1")
-        text = compute.replace_substring_regex(text, r"^([^-].*?)\s*-$", r"-\1")
+        text = compute.replace_substring_regex(
+            text, rf"^\([{SPACE}]*([^-].*?)[{SPACE}]*\)$", r"-\1"
+        )
+        text = compute.replace_substring_regex(text, rf"^([^-].*?)[{SPACE}]*-$", r"-\1")
         right = compute.match_substring_regex(text, number)
         text = compute.replace_substring_regex(text, between, "") if between else text
         if self.decimal != ".":
@@ -247,7 +257,7 @@ def shortened(text: str, most: int = 20) -> str:
 def _right(texts: Sequence[str], notation: Notation) -> list[bool]:
     """Whether each text is a number in a notation."""
     if notation.is_plain:
-        return list(map(reads_as_number, texts))
+        return [reads_as_number(text.replace(MINUS, "-")) for text in texts]
     arrow = need("pyarrow", "CSV")
     right, _ = notation.plain(arrow.array(texts, arrow.string()))
     return [good is not False for good in right.to_pylist()]
@@ -287,7 +297,8 @@ def _candidates(texts: list[str], own: Notation, marks: tuple[str, ...]) -> Iter
     strips = [own.strip]
     if ends and len(ends) <= 4:
         strips.append(tuple(dict.fromkeys((*own.strip, *ends))))
-    signs = [(".", None), (".", ","), (",", None), (",", "."), (".", " "), (",", " "), (".", "'")]
+    signs = [(".", None), (".", ","), (",", None), (",", "."), (".", " "), (",", " ")]
+    signs += [(".", "'"), (".", "\u2019")]
     for strip in strips:
         for decimal, thousands in [(own.decimal, own.thousands), *signs]:
             yield Notation(decimal, thousands, strip, (*own.na_values, *marks))
@@ -295,7 +306,7 @@ def _candidates(texts: list[str], own: Notation, marks: tuple[str, ...]) -> Iter
 
 def _affixes(text: str) -> list[str]:
     """Currency, unit or per cent sign before and after the digits of a text."""
-    outer = re.fullmatch(r"([^\d]*?)([\d.,' \u00a0\u202f]+)([^\d]*)", text)
+    outer = re.fullmatch(r"([^\d]*?)([\d.,'\u2019 \u00a0\u202f]+)([^\d]*)", text)
     if outer is None:
         return []
     before, after = (AFFIX.search(part) for part in (outer[1], outer[3]))
@@ -309,7 +320,7 @@ def _affixes(text: str) -> list[str]:
 def _written(own: Notation, found: Notation) -> str:
     """Write the options in which a notation differs from the one that was given."""
     parts = [
-        f"`{name}`={getattr(found, name)!r}"
+        f"`{name}`={getattr(found, name)!r}" if getattr(found, name) else f"no `{name}`"
         for name in ("decimal", "thousands")
         if getattr(found, name) != getattr(own, name)
     ]

@@ -97,15 +97,34 @@ def _kind(name: str, suffix: str) -> str:
         return suffix
     names = [entry for entry in os.listdir(name) if not entry.startswith(".")]
     if any(images.is_image(Path(name, entry)) for entry in names):
+        _check_below(name, names, images.SUFFIXES)
         return images.SUFFIXES[0]
     if suffix == ".zarr" or not {"zarr.json", ".zarray", ".zgroup"}.isdisjoint(os.listdir(name)):
         return ".zarr"
-    found = sorted({suffix_of(entry) for entry in names if entry[0] != "_"}.intersection(TABLES))
-    if len(found) > 1:
+    kinds = {*TABLES, *csv_text.SUFFIXES}
+    found = sorted({suffix_of(entry) for entry in names if entry[0] != "_"} & kinds)
+    if len(found) > 1 and not kinds.difference(TABLES).issuperset(found):
         raise ValueError(f"{name} holds several kinds of tables: {', '.join(found)}. Split it.")
-    if not found:
-        raise ValueError(f"{name} is a folder without images, a Zarr store or {', '.join(TABLES)}.")
+    if not set(found) & set(TABLES):
+        words = f"{name} is a folder without images, a Zarr store or {', '.join(TABLES)}."
+        text = any(suffix_of(entry) in csv_text.SUFFIXES for entry in names)
+        remedy = "Join its CSV files into one, or convert each to Parquet." if text else ""
+        raise ValueError(f"{words} {remedy}".rstrip())
+    _check_below(name, names, found)
     return found[0]
+
+
+def _check_below(name: str, entries: Iterable[str], suffixes: Iterable[str]) -> None:
+    """Refuse a folder with subfolders that hold files of the kind that is read, too."""
+    for entry in entries:
+        inside = os.path.join(name, entry)
+        if entry[0] == "_" or not os.path.isdir(inside):  # such as the log of a Delta table
+            continue
+        if any(suffix_of(one) in suffixes for one in os.listdir(inside)):
+            raise ValueError(
+                f"{name} holds more data in its subfolder {entry!r}, which would not be read. Move "
+                f"it away, or name the files by a pattern (images: {name}/**/*.png)."
+            )
 
 
 def check_options(make: Callable[..., Any], name: str, options: Iterable[str]) -> None:

@@ -9,8 +9,9 @@ import math
 import os
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager
+from datetime import date, datetime, time
 from typing import Any
 from xml.parsers import expat
 
@@ -36,6 +37,22 @@ CELL = re.compile(rb"<(?:\w+:)?c[\s/>]")
 PLACE = re.compile(rb"""\sr\s*=\s*(?:"([^"]*)"|'([^']*)')""")
 REFERENCE = re.compile(rb"([A-Za-z]*)(\d{0,9})")
 VALUE = re.compile(rb"<(?:\w+:)?v>(\d{1,9})</")
+#: A cell of Excel that holds an error, up to its end, and the error's name in it.  Neither reaches
+#: beyond the next cell, so that a search takes time in proportion to the size of the sheet.
+ERROR = re.compile(
+    rb"""(<(?:\w+:)?c(?=\s)[^<>]{0,500}?\st\s{0,9}=\s{0,9})(?:"e"|'e')([^<>]{0,500}(?<!/)>)"""
+    rb"""((?:(?!<(?:\w+:)?c\s).)*?)(?=</(?:\w+:)?c\s*>)""",
+    re.DOTALL,
+)
+ERROR_NAME = re.compile(rb"<(?:\w+:)?v(?:\s[^<>]*)?>([^<]*)</")
+#: The same of OpenDocument: a cell of empty text, or of the number 0, with the name as its text.
+OPEN_ERROR = re.compile(
+    rb"""(<table:table-cell(?=\s)[^<>]{0,9999}?)\s\w+:value-type\s{0,9}=\s{0,9}(?:"error"|'error')"""
+    rb"""([^<>]{0,9999}(?<!/)>)((?:(?!<table:table-cell\s).)*?)(?=</table:table-cell\s*>)""",
+    re.DOTALL,
+)
+OPEN_ERROR_NAME = re.compile(rb"<text:p(?:\s[^<>]*)?>([^<]*)</")
+OPEN_VALUE = re.compile(rb"""\soffice:(?:value-type|value|string-value)=(?:"[^"<>]*"|'[^'<>]*')""")
 EXCEL = (
     "http://schemas.openxmlformats.org/spreadsheetml/2006/main",
     "http://purl.oclc.org/ooxml/spreadsheetml/main",
@@ -122,13 +139,16 @@ class SheetSource(table_columns.TableRows):
             self._check_index(names[0], lambda: texts(names[0]), numeric_only)
         self._fill(table, columns is None)
         named = {name: table.column(name).to_pylist() for name in others if name is not None}
-        self._texts = {name: np.array(found, dtype=object) for name, found in named.items()}
+        self._texts = {
+            name: np.array([*map(_whole, found)], dtype=object) for name, found in named.items()
+        }
         if header is not False:
             self.feature_names = np.array(self.column_names, dtype=object)
 
     def _rows(self, sheet: str | None) -> list[list[Any]]:
         """All cells of a sheet."""
-        with reading(self.path, "its sheets"), _opened(self.path) as book:
+        absent = {*self._notation.absent}
+        with reading(self.path, "its sheets"), _opened(self.path, absent) as book:
             if sheet is not None:
                 if sheet not in book.sheet_names:
                     shown = ", ".join(map(repr, book.sheet_names[:9]))
@@ -211,11 +231,17 @@ def _is_shown(sheet: Any) -> bool:
     return str(sheet.typ).endswith("WorkSheet") and str(sheet.visible).endswith(".Visible")
 
 
+def _whole(cell: Any) -> Any:
+    """The cell, an integer if it holds a whole number: workbooks store every number as a float."""
+    whole = isinstance(cell, float) and cell.is_integer() and abs(cell) < 1e15
+    return int(cell) if whole else cell
+
+
 def _text(cell: Any, decimal: str = ".") -> str:
     """A cell as text; numbers as people write them."""
+    cell = _whole(cell)
     if isinstance(cell, float):
-        whole = cell.is_integer() and abs(cell) < 1e15
-        return str(int(cell)) if whole else repr(cell).replace(".", decimal)
+        return repr(cell).replace(".", decimal)
     return "" if cell is None else str(cell)
 
 
@@ -242,25 +268,33 @@ def _column(cells: tuple[Any, ...], decimal: str) -> Any:
 def _dates(held: list[Any]) -> Any:
     """Dates, times or durations as such; a mixture of them as text."""
     arrow = need("pyarrow", "spreadsheets")
-    try:
+    kinds = {type(cell) for cell in held if cell is not None}
+    if kinds == {date, datetime}:  # the reader makes a date of a time at midnight
+        midnight, kinds = time(), {datetime}
+        held = [datetime.combine(one, midnight) if type(one) is date else one for one in held]
+    if len(kinds) == 1:
         return arrow.array(held)
-    except (arrow.ArrowInvalid, arrow.ArrowTypeError, TypeError):
-        return arrow.array([None if cell is None else str(cell) for cell in held], arrow.string())
+    # Of a mixture, pyarrow may take the type of the first one and cut the others.
+    return arrow.array([None if cell is None else str(cell) for cell in held], arrow.string())
 
 
 # -- workbooks from anywhere -------------------------------------------------------------------
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[Any]:
-    """Open a workbook whose parts were unpacked here, within bounds."""
+def _opened(path: str, absent: Set[str]) -> Iterator[Any]:
+    """Open a workbook whose parts were unpacked here, within bounds.
+
+    The reader takes errors such as ``#DIV/0!`` for empty cells; all that are not ``absent`` become
+    cells of text, as in a CSV file.
+    """
     calamine = need("python_calamine", "spreadsheets")
     with common.open_regular(path) as file:
         if os.fstat(file.fileno()).st_size > FILE_BYTES:
             raise common.UnfitError("it has over 1 GB. Save it as CSV or Parquet.")
         packed = zipfile.is_zipfile(file)
         file.seek(0)
-        held = _unpacked(file) if packed else io.BytesIO(file.read())
+        held = _unpacked(file, absent) if packed else io.BytesIO(file.read())
     try:
         yield calamine.CalamineWorkbook.from_filelike(held)
     except calamine.PasswordError as error:
@@ -272,7 +306,7 @@ def _opened(path: str) -> Iterator[Any]:
         raise
 
 
-def _unpacked(file: Any) -> io.BytesIO:
+def _unpacked(file: Any, absent: Set[str]) -> io.BytesIO:
     """Copy an archive without compression, each part checked, so that no reader unpacks a bomb."""
     out, left, parts = io.BytesIO(), FILE_BYTES, dict[str, bytes]()
     with zipfile.ZipFile(file) as packed:
@@ -288,12 +322,32 @@ def _unpacked(file: Any) -> io.BytesIO:
         for name, part in parts.items():
             if "/worksheets/" in name.lower():
                 _check_sheet(name, part, strings)
+                if b'"e"' in part or b"'e'" in part:  # which takes far less time
+                    part = ERROR.sub(lambda cell: _error_as_text(cell, absent), part)
             elif name.lower() == "content.xml":
+                if b"error" in part:
+                    part = OPEN_ERROR.sub(lambda cell: _open_error_as_text(cell, absent), part)
                 found = _Extent(part)
                 _check_area(name, found.rows, found.width, found.cells)
             plain.writestr(name, part)
     out.seek(0)
     return out
+
+
+def _error_as_text(cell: re.Match[bytes], absent: Set[str]) -> bytes:
+    """Return a cell of Excel that holds an error as one of text, empty if that is ``absent``."""
+    before, after, content = cell.groups()
+    name = ERROR_NAME.search(content)
+    known = name is None or name[1].decode(errors="replace").strip() in absent
+    return before + b'"str"' + after + (b"" if known else content)
+
+
+def _open_error_as_text(cell: re.Match[bytes], absent: Set[str]) -> bytes:
+    """Return a cell of OpenDocument that holds an error likewise."""
+    before, after, content = (OPEN_VALUE.sub(b"", part) for part in cell.groups())
+    name = OPEN_ERROR_NAME.search(content)
+    known = name is None or name[1].decode(errors="replace").strip() in absent
+    return before + b' office:value-type="string"' + after + (b"" if known else content)
 
 
 def _check_area(name: str, rows: int, width: int, cells: int) -> None:

@@ -13,6 +13,7 @@ from primedpca.sources import base
 from primedpca.sources.files import common
 from primedpca.sources.files.common import need, reading, stamp_of
 from primedpca.sources.files.table_columns import TableColumns, TableRows, as_block, common_dtype
+from primedpca.sources.name_columns import array_of
 
 PARQUET = (".parquet", ".pq")
 #: Suffixes of tables, of which a folder may hold several files.
@@ -319,7 +320,7 @@ class TableSource(TableRows, common.InOrder):
         for reader in self._readers:
             with reading(reader.path, f"column {name!r}"):
                 column = reader.table(0, len(reader.rows), (name,)).column(0)
-                found.append(column.to_numpy())
+                found.append(array_of(column))
         return np.concatenate(found)
 
 

@@ -2,11 +2,13 @@
 
 import codecs
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from primedpca.sources.files import common
+from primedpca.sources.files.number_text import shortened
 
 #: Byte order marks and the encodings that they name; longer ones come first.
 MARKS = (
@@ -40,58 +42,123 @@ class Lines:
         End of a line, in the encoding.
     comment : str or None
         Sign with which a comment begins.
-    blanks : bool
-        Whether runs of blanks separate the fields.
-    quoted : bool, default=False
-        Whether quoted text may continue on the next line.
+    delimiter : str
+        Sign between fields; a blank stands for runs of blanks and tabs.
     """
 
     encoding: str
     begin: int
     end: bytes
     comment: str | None
-    blanks: bool
-    quoted: bool = False
+    delimiter: str
 
     @classmethod
-    def of(cls, head: bytes, encoding: str | None, comment: str | None, blanks: bool) -> "Lines":
+    def of(cls, head: bytes, encoding: str | None, comment: str | None, delimiter: str) -> "Lines":
         """Find the encoding and the end of the lines of a file that begins with ``head``."""
         if comment is not None and (len(comment) != 1 or comment in '"\r\n'):
             raise ValueError(f"`comment`={comment!r} must be one character, such as '#'.")
         found, begin = _encoding(head, encoding)
         begin = begin if head[:begin] in {mark for mark, _ in MARKS} else 0
-        lines = head[begin:].decode(found, "ignore")
-        end = "\r" if "\n" not in lines and "\r" in lines else "\n"
-        return cls(found, begin, end.encode(found), comment, blanks)
+        known = cls(found, begin, "\n".encode(found), comment, delimiter)
+        # Text in quotation marks may have line breaks of another system.
+        lines = known._patterns[0].sub(b"", head[begin:].decode(found, "ignore").encode())
+        mac = b"\n" not in lines and b"\r" in lines
+        return replace(known, end="\r".encode(found)) if mac else known
+
+    @cached_property
+    def _patterns(self) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
+        """Patterns of a quotation or comment, and of text up to a quotation that is not closed.
+
+        As in pyarrow, a quotation mark is text unless it begins a field.
+        """
+        before = re.escape("\r\n" + (" \t" if self.delimiter == " " else self.delimiter))
+        sign = "" if self.comment is None else re.escape(self.comment)
+        comment = f"|{sign}[^\r\n]*+" if sign else ""
+        # Each begins with a literal, and the look behind comes after it: so searches are fast.
+        opened = f'"(?<![^{before}]")[^"]*+(?:""[^"]*+)*+'
+        mark = f'{opened}(?:"|\\Z){comment}'
+        text = f'(?:[^"{sign}]++|{opened}"|"(?<=[^{before}]"){comment}|[^"])*+'
+        return re.compile(mark.encode()), re.compile(text.encode())
 
     def cut(self, file: Any, path: str) -> common.Lines:
-        """Yield pieces of whole lines, in the encoding, each with the byte at which it begins."""
+        """Yield pieces of whole lines, in the encoding, each with the byte at which it begins.
+
+        A line break in quotation marks does not end a line.
+        """
         file.seek(self.begin)
-        mark = '"'.encode(self.encoding) if self.quoted else b""
-        for begin, piece in common.whole_lines(file, path, end=self.end, quote=mark):
-            yield begin + self.begin, piece
+        begin, held = self.begin, b""
+        for _, piece in common.whole_lines(file, path, end=self.end):
+            held += piece
+            stop = self._closed(held)
+            if stop:
+                yield begin, held[:stop]
+            begin, held = begin + stop, held[stop:]
+            if len(held) > common.LINE_BYTES:
+                words = f"over {common.LINE_BYTES} bytes in the line at {begin}"
+                raise ValueError(f"{path} is not text: {words}.")
+        if held:
+            yield begin, held
+            line = shortened(self._utf8(held).decode("utf-8", "replace"), 40)
+            raise common.UnfitError(
+                f"a quotation mark is not closed in {line!r}; correct the line."
+            )
+
+    def _closed(self, piece: bytes) -> int:
+        """Bytes of a piece up to the last line end outside quotation marks."""
+        if '"'.encode(self.encoding) not in piece:
+            return len(piece)
+        text = self._utf8(piece)
+        opened = self._opened(text)
+        if opened is None:
+            return len(piece)
+        plain = self._patterns[0].sub(lambda found: b" " * len(found[0]), text[:opened])
+        stop = plain.rfind(self.end.decode(self.encoding).encode()) + 1
+        return stop if self.encoding == "utf-8" else len(text[:stop].decode().encode(self.encoding))
+
+    def _opened(self, text: bytes) -> int | None:
+        """Byte of the quotation mark that is not closed in a text, if there is one."""
+        found = self._patterns[1].match(text)
+        stop = found.end() if found else 0
+        return stop if stop < len(text) else None
+
+    def _utf8(self, piece: bytes) -> bytes:
+        if self.encoding == "utf-8":
+            return piece
+        try:
+            return piece.decode(self.encoding).encode()
+        except UnicodeDecodeError as error:
+            raise EncodingError(not_text(error, self.encoding)) from error
 
     def decoded(self, piece: bytes) -> bytes:
         """A piece in UTF-8, without comments and runs of blanks."""
-        if self.encoding != "utf-8":
-            try:
-                piece = piece.decode(self.encoding).encode()
-            except UnicodeDecodeError as error:
-                raise EncodingError(not_text(error, self.encoding)) from error
-        if self.comment is not None and self.comment.encode() in piece:
-            piece = _by_line(piece, lambda line: _before(line, self.comment.encode()))  # type: ignore[union-attr]
-        return _by_line(piece, _one_blank) if self.blanks else piece
+        text, blanks = self._utf8(piece), self.delimiter == " "
+        if self.comment is None or self.comment.encode() not in text:
+            if not blanks:
+                return text
+            if b'"' not in text:
+                return b"\n".join(b" ".join(line.split()) for line in text.splitlines())
+        parts, last = list[bytes](), 0  # by turns outside and inside quotation marks
+        for found in self._patterns[0].finditer(text):
+            part, comment = text[last : found.start()], found[0][:1] != b'"'
+            parts += [part.rstrip(b" \t"), b""] if comment else [part, found[0]]
+            last = found.end()
+        parts.append(text[last:])
+        if blanks:
+            parts[::2] = map(_one_blank, parts[::2])
+        return b"".join(parts).strip(b" ") if blanks else b"".join(parts)
 
     def first(self, piece: bytes, most: int) -> Iterator[tuple[int, str]]:
         """Yield the first lines, each with the byte at which it begins.
 
         A line goes on while a quotation is open.
         """
-        place, mark = 0, '"'.encode(self.encoding)
+        place = 0
         for _ in range(most):
-            stop = _line_end(piece, place, self.end)
-            while piece.count(mark, place, stop) % 2 and stop < len(piece):
-                stop = _line_end(piece, stop, self.end)
+            stop, within = place, False
+            while stop < len(piece) and (stop == place or within):
+                start, stop = stop, _line_end(piece, stop, self.end)
+                line = self._utf8(piece[start:stop])
+                within = self._opened(b'"' + line if within else line) is not None
             if stop == place:
                 return
             text = self.decoded(piece[place:stop]).decode("utf-8", "replace").rstrip("\r\n")
@@ -167,21 +234,6 @@ def _line_end(piece: bytes, start: int, end: bytes) -> int:
     return len(piece) if found < 0 else found + len(end)
 
 
-def _by_line(piece: bytes, change: Callable[[bytes], bytes]) -> bytes:
-    end = b"\r" if b"\n" not in piece else b"\n"
-    return end.join(change(line) for line in piece.split(end))
-
-
-def _before(line: bytes, mark: bytes) -> bytes:
-    """The part of a line before a comment; a mark inside quotation marks is text."""
-    place = line.find(mark)
-    while place >= 0 and line.count(b'"', 0, place) % 2:
-        place = line.find(mark, place + 1)
-    return line if place < 0 else line[:place].rstrip()
-
-
-def _one_blank(line: bytes) -> bytes:
-    """A line with one blank between its fields."""
-    if b'"' not in line:
-        return b" ".join(line.split())
-    return re.sub(rb'("[^"]*")|[ \t]+', lambda found: found[1] or b" ", line.strip())
+def _one_blank(text: bytes) -> bytes:
+    """Text with one blank between its fields, and none at the ends of its lines."""
+    return re.sub(rb" ?([\r\n]) ?", rb"\1", re.sub(rb"[ \t]+", b" ", text))

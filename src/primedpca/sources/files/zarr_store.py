@@ -369,7 +369,7 @@ class ZarrSource(chunked.ChunkedSource):
     """
 
     def __init__(self, array: Any, *, strict: bool = False, follow_links: bool = False) -> None:
-        self._array, self._inside = array, str(array.path)
+        self._array, self._inside, self.part = array, str(array.path), str(array.path)
         root, file = (getattr(array.store, name, None) for name in ("root", "path"))
         where = str(next(place for place in (root, file, array.store) if place is not None))
         self.path = f"{where}::{self._inside}" if self._inside else where
@@ -380,6 +380,7 @@ class ZarrSource(chunked.ChunkedSource):
             elif os.path.isfile(where):
                 self._files = ZipFiles(where)
             self._layout = layout_of(self.path, array.metadata.to_dict(), known_only=False)
+            chunked.check_conventions(self.path, array.attrs, array.dtype)
         self.dtype, (n, d), (height, width) = array.dtype, self._layout.shape, self._layout.chunks
         self.shape, self._chunks = (n, d), (height, width)
         self._grid = (-(-n // height), -(-d // width))

@@ -9,6 +9,7 @@ from primedpca.sources.base import MemorySource, needed
 from primedpca.sources.column_choice import chosen_names, warn_left_out
 from primedpca.sources.memory.dense import DenseSource
 from primedpca.sources.memory.sparse import SparseSource
+from primedpca.sources.name_columns import array_of, times_of_day, with_offsets
 
 #: Types that are not numbers, by narwhals' names, in words.
 NOT_NUMBERS = {
@@ -89,7 +90,7 @@ def frame_source(
         source.feature_names = names
     index = getattr(x, "index", None)
     if index is not None and type(index).__name__ != "RangeIndex" and index.nlevels == 1:
-        source.row_names = index.to_numpy()
+        source.row_names = _names_in(index.to_series())
         source.headings = str(index.name or "name"), "label"
     for kind, values in beside.items():
         setattr(source, kind, values)
@@ -108,8 +109,41 @@ def _taken(x: Any, names: list[Any]) -> Any:
 def _column(x: Any, name: Any) -> np.ndarray:
     """Contents of one column."""
     chosen_names("`X`", column_names(x), [name], [], None)
-    values = x.column(name) if hasattr(x, "column") else x[name]
-    found: np.ndarray = values.to_numpy()
+    return _names_in(x.column(name) if hasattr(x, "column") else x[name])
+
+
+def _names_in(values: Any) -> np.ndarray:
+    """Names or labels, each as the frame has it, and None where one is missing."""
+    if type(values).__module__.split(".")[0] == "pyarrow":
+        return array_of(values)
+    if type(values.dtype).__name__ == "CategoricalDtype":
+        return _categories_in(values.cat)
+    nw = needed("narwhals.stable.v2", "Reading data frames", "frames")
+    column = nw.from_native(values, series_only=True)
+    if column.dtype == nw.Time:  # NumPy has none, and those of Python have no nanoseconds
+        if hasattr(values.dtype, "pyarrow_dtype"):
+            return array_of(values.array.__arrow_array__())
+        return times_of_day(column.cast(nw.Int64).to_list())
+    found = values.to_numpy()
+    if found.dtype.kind == "M" and getattr(column.dtype, "time_zone", None) is not None:
+        zones = (column, column.dt.convert_time_zone("UTC"))
+        return with_offsets(*(one.dt.replace_time_zone(None).to_numpy() for one in zones))
+    # Integers with missing entries become floats in some libraries.
+    if column.null_count() and (found.dtype.kind == "O" or column.dtype.is_integer()):
+        pairs = zip(column.is_null().to_list(), column.to_list(), strict=True)
+        return np.array([None if missing else entry for missing, entry in pairs], dtype=object)
+    names: np.ndarray = found
+    return names
+
+
+def _categories_in(known: Any) -> np.ndarray:
+    """Entries of a categorical column of pandas, which makes integers with missing ones floats."""
+    names, codes = _names_in(known.categories.to_series()), known.codes.to_numpy()
+    if (codes < 0).any():
+        if names.dtype.kind not in "fmM":  # which have no value for a missing entry
+            names = names.astype(object)
+        names = np.append(names, np.array([None], names.dtype))
+    found: np.ndarray = names[codes]
     return found
 
 
@@ -157,7 +191,9 @@ def _values_of(x: Any, names: list[Any], partly_sparse: bool) -> np.ndarray:
         raise ValueError(f"`X` has {len(text)} {words} {options}.")
     frame = nw.from_native(x, eager_only=True)
     kinds = frame.schema.items()
-    values: np.ndarray = frame.to_numpy()
+    wide = [name for name, kind in kinds if kind in (nw.Int128, nw.UInt128)]
+    as_floats = [nw.col(name).cast(nw.Float64) for name in wide]  # NumPy has no such integers
+    values: np.ndarray = (frame.with_columns(as_floats) if wide else frame).to_numpy()
     # `frame[name]` would be a row where names are numbers.
     if values.dtype == object:  # nullable columns: floats, NaN where missing
         columns = (frame.get_column(name).cast(nw.Float64).to_numpy() for name in frame.columns)
@@ -167,7 +203,7 @@ def _values_of(x: Any, names: list[Any], partly_sparse: bool) -> np.ndarray:
             if kind in (nw.Int64, nw.UInt64):
                 whole = frame.get_column(name).drop_nulls().to_numpy()
                 check_whole_numbers(whole, f"column {name!r}")
-            elif kind in (nw.Int128, nw.UInt128):  # NumPy has no such integers
+            elif name in wide:
                 whole = frame.get_column(name).drop_nulls().to_list()
                 check_python_numbers(whole, f"column {name!r}")
             elif kind == nw.Decimal and (far := np.flatnonzero(np.abs(values[:, j]) > EXACT)).size:

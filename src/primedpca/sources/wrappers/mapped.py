@@ -1,11 +1,13 @@
 """Rows to which a function is applied as they are read."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from primedpca._core.arrays import dtype_name, is_sparse, namespace, to_numpy, work_dtype
+from primedpca._core.digest import digest
 from primedpca.protocols import Block
 from primedpca.sources import base, maps
 from primedpca.sources.base import Batches, MemorySource, View, library_of, read_only
@@ -15,6 +17,28 @@ from primedpca.sources.memory.sparse import SparseSource
 
 TRIED_ROWS = 8
 WRITES = "writes to the rows it is given; let it copy them first."
+
+
+def _in_words(function: Any) -> str:
+    """Name of a function, with what it was given in advance; the same in every process."""
+    if isinstance(function, partial):
+        given = [_shown(value) for value in function.args]
+        given += [f"{name}={_shown(value)}" for name, value in sorted(function.keywords.items())]
+        return f"{_in_words(function.func)} with {', '.join(given)}"
+    for known in ("__qualname__", "__name__"):  # ufuncs have the second alone
+        if isinstance(getattr(function, known, None), str):
+            return str(getattr(function, known))
+    if " at 0x" not in str(function):
+        return str(function)
+    own = sorted(getattr(function, "__dict__", {}).items())  # an address is that of this process
+    given = [f"{name}={_shown(value)}" for name, value in own]
+    return f"{type(function).__qualname__}({', '.join(given)})"
+
+
+def _shown(value: Any) -> str:
+    """A plain value, or the hash of another."""
+    plain = value is None or isinstance(value, (bool, int, float, str))
+    return repr(value) if plain else digest(value)[:16]
 
 
 class Mapped(View):
@@ -40,7 +64,7 @@ class Mapped(View):
         name = getattr(function, "name", "")
         # In brackets: a user's function cannot be looked up by its name.
         known = getattr(maps, name, None) == function
-        self.map_name = name if known else f"<{getattr(function, '__qualname__', function)}>"
+        self.map_name = name if known else f"<{_in_words(function)}>"
         if source.traits.scale is not None:
             raise ValueError(f"`map` and the scale of {source!r} cannot be combined; omit one.")
         if source.axis == 1 and not isinstance(function, RowMap):
