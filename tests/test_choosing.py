@@ -260,7 +260,7 @@ def test_options_that_would_have_no_effect_are_refused(name):
 
 
 def test_rows_that_are_all_equal_are_refused():
-    with pytest.raises(ValueError, match="All rows of `X` are equal"):
+    with pytest.raises(ValueError, match="The variance of `X` is zero"):
         choose_k(np.ones((9, 3)))
     with pytest.raises(ValueError, match="from 0 to 19"):
         choose_k(X, random_state=0).loading_intervals(20)

@@ -233,6 +233,19 @@ def test_ratios_of_batches_add_up_to_one_at_most_where_rounding_is_large():
         assert ours.IncrementalPCA(1).fit(rows).explained_variance_ratio_[0] <= 1
 
 
-def test_mle_of_one_feature_is_refused():
-    with pytest.raises(ValueError, match=r"'mle' needs at least 2 features .* 400 x 1"):
-        ours.PCA("mle").fit(X[:, :1])
+@pytest.mark.parametrize("solver", ["auto", "full", "covariance_eigh"])
+def test_mle_of_one_feature_is_none(solver):
+    one, two = (kind.PCA("mle", svd_solver=solver).fit(X[:5, :1]) for kind in (ours, original))
+    assert one.n_components_ == two.n_components_ == 0
+    assert one.transform(X[:5, :1]).shape == (5, 0)
+    assert one.noise_variance_ == pytest.approx(float(two.noise_variance_))
+
+
+@pytest.mark.parametrize("solver", ["full", "covariance_eigh", "arpack", "randomized"])
+@pytest.mark.parametrize("count", [1, 4, 5])
+def test_the_noise_of_few_rows_is_that_of_scikit_learn(count, solver):
+    """The mean over all features, or over the rank, depending on the solver."""
+    rows = X[:6]
+    one, two = (kind.PCA(count, svd_solver=solver).fit(rows) for kind in (ours, original))
+    noise = float(two.noise_variance_)
+    assert one.noise_variance_ == pytest.approx(noise, rel=1e-9, abs=1e-12 * np.var(rows))

@@ -50,7 +50,6 @@ from primedpca._core.parameters import DEFAULTS, as_seed, check_count, is_real, 
 from primedpca._core.process import one_blas_thread
 from primedpca._io.score_file import score_blocks
 from primedpca._model.columns import column_variances
-from primedpca._operator.operator import Centred
 from primedpca._planning.plan import likeliest_dimension
 from primedpca.estimator import PrimedPCA
 
@@ -256,7 +255,10 @@ def choose_k(
     variances = model.explained_variance_.astype(np.float64)
     ratios = model.explained_variance_ratio_.astype(np.float64)
     if not ratios[0] > 0:
-        raise ValueError("All rows of `X` are equal: there are no components to choose.")
+        raise ValueError(
+            "The variance of `X` is zero: there are no components to choose. All rows are equal, "
+            "or differ by less than float64 can square; multiply small numbers by a constant."
+        )
     total, parts = float(variances[0] / ratios[0]), min(n - bool(model.center), d)
     rng = np.random.default_rng((seed, 3))
     spreads, passes = column_variances(source, model)
@@ -443,7 +445,7 @@ def _bootstrap(
     from scipy.special import ndtri
 
     q = min(model.n_components_, SPAN)
-    data = Centred.given(source, model.mean_, model.scale_, model.missing).widened()
+    data = model._prepared(source).widened()
     blocks = score_blocks(data, data.like.asarray(model._model().components[:q].T))
     weights, sums, squares = _weighted_moments(blocks, q, replicates, rng)
     if model.center:

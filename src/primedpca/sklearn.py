@@ -26,7 +26,7 @@ from sklearn.utils.validation import validate_data
 from primedpca._core.arrays import Like, dtype_name
 from primedpca._core.orthonormal import as_components, complete
 from primedpca._core.parameters import DEFAULT
-from primedpca._planning.plan import all_for_mle, likeliest_dimension
+from primedpca._planning.plan import likeliest_dimension
 from primedpca.estimator import PrimedPCA
 from primedpca.priming import FrequentDirections
 from primedpca.result import Certificate
@@ -205,7 +205,10 @@ n_components_, n_samples_, noise_variance_, n_features_in_, feature_names_in_
         for name in (*COPIED, "mean_"):
             value = getattr(model, name)
             setattr(self, name, _in_library_of(X, value if name == "mean_" else value[:k].copy()))
-        left, proof = min(X.shape) - k, model.certificate_
+        rank, proof = min(X.shape), model.certificate_
+        # scikit-learn has the variances of all features here, and takes the mean of them.
+        size = X.shape[1] if self._fit_svd_solver == "covariance_eigh" and k < rank else rank
+        left = size - k
         rest = float(model.explained_variance_[k:].sum()) + (
             model.noise_variance_ * (min(X.shape) - model.n_components_)
         )
@@ -231,6 +234,8 @@ def _chosen(model: PrimedPCA, wanted: Any) -> int:
     """Return the number of components for a fraction, ``"mle"`` or 0, by scikit-learn's rules."""
     if wanted == 0:
         return 0
+    if isinstance(wanted, str) and model.n_components_ < 2:
+        return 0  # scikit-learn tries the numbers from 1 to below that of the features
     if isinstance(wanted, str):
         return likeliest_dimension(model.explained_variance_, model.n_samples_)
     reached = np.cumsum(model.explained_variance_ratio_)
@@ -248,7 +253,6 @@ def _check_count(wanted: Any, solver: str, shape: tuple[int, int]) -> None:
             )
         if shape[0] < shape[1]:
             raise ValueError("n_components='mle' is only supported if n_samples >= n_features")
-        all_for_mle(shape)  # refuses a single feature
         return
     if not few <= wanted <= most:
         raise ValueError(

@@ -5,6 +5,8 @@ import json
 import math
 import re
 import shlex
+import subprocess
+import sys
 
 import h5py
 import numpy as np
@@ -127,6 +129,27 @@ def test_certify_audits_the_output_of_others(folder):
     done = primedpca("certify", "flowers.npy", "turned.csv", cwd=folder)
     assert done.returncode == 0
     assert "within 5.8°" in done.stdout
+
+
+def test_certify_finds_columns_by_name(folder):
+    names = np.loadtxt(folder / "flowers.csv", str, delimiter=",", max_rows=1).tolist()
+    known = [names.index(name) for name in names if name not in ("plant", "species")]
+    known, right = [names[j] for j in known], PCA(2).fit(IRIS.data).components_
+    words = ("certify", *TABLE, "components.csv", "--tol", "1deg")
+
+    def write(values, header):
+        path, line = folder / "components.csv", ",".join(header)
+        np.savetxt(path, values, delimiter=",", header=line, comments="", fmt="%.17g")
+
+    write(right[:, [2, 0, 1, 3]], [known[j] for j in (2, 0, 1, 3)])
+    assert answer(*words, cwd=folder)["met"] is True
+    write(right, [known[j] for j in (2, 0, 1, 3)])
+    assert answer(*words, cwd=folder, code=3)["met"] is False
+    write(right, "wxyz")
+    found = answer(*words, cwd=folder, code=1)
+    assert (
+        f"COMPONENTS have the name 'w' in column 1, where DATA has {known[0]!r}" in found["error"]
+    )
 
 
 def test_certify_prepares_the_data_as_the_model_did(folder):
@@ -343,3 +366,51 @@ def test_the_number_of_threads_changes_no_bit_and_is_checked(folder):
     done = primedpca("fit", "flowers.npy", "-k", "2", "--threads", "0", cwd=folder)
     assert done.returncode == 2
     assert "'0' is not an integer of at least 1" in done.stderr
+
+
+def test_missing_values_and_the_rule_of_the_model(folder):
+    x = IRIS.data.copy()
+    np.save(folder / "whole.npy", x)
+    x[3, 1] = np.nan
+    np.save(folder / "gaps.npy", x)
+    answer("fit", "whole.npy", "-k", "2", "-o", "m.safetensors", cwd=folder)
+    for words in (
+        ("transform", "gaps.npy", "m.safetensors", "-o", "s.npy"),
+        ("certify", "gaps.npy", "m.safetensors"),
+        ("report", "m.safetensors", "gaps.npy", "-o", "p.html"),
+    ):
+        found = answer(*words, cwd=folder, code=1)["error"]
+        assert "Fit the model with `--missing mean`, or drop or replace it" in found
+    found = answer("certify", "gaps.npy", "whole.npy", cwd=folder, code=1)["error"]
+    assert "Fit the model" not in found
+
+
+def test_a_store_of_scores_is_not_replaced(folder):
+    answer("fit", "flowers.npy", "-k", "2", "-o", "m.safetensors", cwd=folder)
+    words = ("transform", "flowers.npy", "m.safetensors", "-o", "s.zarr")
+    answer(*words, cwd=folder)
+    for more in ((), ("--force",)):
+        found = answer(*words, *more, cwd=folder, code=1)["error"]
+        assert "`-o` s.zarr already exists. A store is not replaced, even with `--force`" in found
+
+
+@pytest.mark.parametrize("suffix", ["zarr", "npy", "csv"])
+def test_a_limit_on_the_size_of_files_is_named(folder, suffix):
+    pytest.importorskip("resource")
+    x = np.random.default_rng(0).normal(size=(20_000, 4))
+    np.save(folder / "x.npy", x)
+    answer("fit", "x.npy", "-k", "3", "-o", "m.safetensors", cwd=folder)
+    code = (
+        "import resource, sys\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (65_536, 65_536))\n"
+        "from primedpca.cli import main\n"
+        f"sys.argv[1:] = ['transform', 'x.npy', 'm.safetensors', '-o', 's.{suffix}']\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert f"primedpca: `-o` s.{suffix} could not be written: File too large" in done.stderr
+    assert not [path for path in folder.iterdir() if "s.z" in path.name or path.name[0] == "."]
+    assert not (folder / f"s.{suffix}").exists()

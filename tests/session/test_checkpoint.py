@@ -17,6 +17,7 @@ import torch
 from sklearn.base import clone
 
 import primedpca._session.checkpoint as module
+import primedpca.sources.base as module_of_fingerprints
 from primedpca import PrimedPCA, as_source
 from primedpca._core.packing import as_columns, as_rows, pack, unpack
 from primedpca._io.tensor_file import read_file, write_file
@@ -933,3 +934,168 @@ def test_a_file_with_its_date_put_back_is_told(tmp_path, kind):
     os.utime(changed, ns=(before.st_atime_ns, before.st_mtime_ns))
     with pytest.raises(ValueError, match="other data"):
         model.fit(path)
+
+
+# -- how the data are read ----------------------------------------------------------------------
+
+CELLS = np.random.default_rng(4).integers(0, 9, (6, 4))
+
+
+def _csv(folder):
+    np.savetxt(folder / "x.csv", CELLS, "%d", delimiter=",", header="a,b,c,d", comments="")
+    return folder / "x.csv"
+
+
+def _parquet(folder):
+    pd = pytest.importorskip("pandas")
+    pd.DataFrame(CELLS, columns=list("abcd")).to_parquet(folder / "x.parquet")
+    return folder / "x.parquet"
+
+
+def _excel(folder):
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("openpyxl")
+    pd.DataFrame(CELLS, columns=list("abcd")).to_excel(folder / "x.xlsx", index=False)
+    return folder / "x.xlsx"
+
+
+def _raw(folder):
+    np.arange(96.0).tofile(folder / "x.bin")
+    return folder / "x.bin"
+
+
+def _npz(folder):
+    np.savez(folder / "x.npz", a=CELLS, b=CELLS)
+    return folder / "x.npz"
+
+
+def _hdf5(folder):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(folder / "x.h5", "w") as file:
+        file["a"], file["b"] = CELLS, CELLS
+    return folder / "x.h5"
+
+
+def _zarr(folder):
+    zarr = pytest.importorskip("zarr")
+    group = zarr.open_group(str(folder / "x.zarr"), mode="w")
+    for name in "ab":
+        group.create_array(name, data=CELLS)
+    return folder / "x.zarr"
+
+
+def _h5ad(folder):
+    anndata = pytest.importorskip("anndata")
+    pd = pytest.importorskip("pandas")
+    var = pd.DataFrame({"v": [True] * 3 + [False], "w": [False] + [True] * 3}, index=list("abcd"))
+    numbers = CELLS.astype(float)
+    anndata.AnnData(numbers, var=var, layers={"l": numbers}).write_h5ad(folder / "x.h5ad")
+    return folder / "x.h5ad"
+
+
+def _images(folder):
+    images = pytest.importorskip("PIL.Image")
+    for name in "ab":
+        images.fromarray(CELLS.astype(np.uint8)).save(folder / f"{name}.png")
+    return folder
+
+
+RAW = {"shape": (6, 4), "dtype": "f8", "exact": False}
+
+
+@pytest.mark.parametrize(
+    ("make", "part", "one", "other"),
+    [
+        (_csv, "", {}, {"na_values": ["-999"]}),
+        (_csv, "", {"na_values": ["-999"]}, {}),
+        (_csv, "", {"na_values": ["-999"]}, {"na_values": ["-99"]}),
+        (_csv, "", {}, {"decimal": ","}),
+        (_csv, "", {}, {"thousands": "'"}),
+        (_csv, "", {}, {"strip": ["$"]}),
+        (_csv, "", {}, {"skip_bad_lines": True}),
+        (_csv, "", {"id_column": "a"}, {"id_column": "b"}),
+        (_csv, "", {"columns": iter(["a", "b"])}, {"columns": iter(["b", "a"])}),
+        (_csv, "", {}, {"map": np.sqrt}),
+        (_csv, "", {"map": np.cbrt}, {"map": np.sqrt}),
+        (_parquet, "", {"columns": ["a", "b"]}, {"columns": ["a", "c"]}),
+        (_parquet, "", {"exclude": "a"}, {"exclude": "b"}),
+        (_excel, "", {}, {"na_values": ["-999"]}),
+        (_excel, "", {}, {"decimal": ","}),
+        (_raw, "", RAW | {"offset": 0}, RAW | {"offset": 8}),
+        (_raw, "", RAW | {"order": "C"}, RAW | {"order": "F"}),
+        (_npz, "::{}", "a", "b"),
+        (_hdf5, "::{}", "a", "b"),
+        (_zarr, "::{}", "a", "b"),
+        (_h5ad, "", {"mask_var": "v"}, {"mask_var": "w"}),
+        (_h5ad, "", {"columns": ["a", "b"]}, {"columns": ["b", "c"]}),
+        (_h5ad, "::{}", "X", "layers/l"),
+        (_images, "", {}, {"shrink": 2}),
+    ],
+)
+def test_other_options_of_reading_are_told(tmp_path, make, part, one, other):
+    """Whatever the hashed blocks hold, a checkpoint of other options is another one."""
+    path = make(tmp_path)
+    found = []
+    for options in (one, other):
+        named = part and f"{path}{part.format(options)}"
+        source = as_source(named or path, **({} if part else options))
+        found.append(module_of_fingerprints.fingerprint(source))
+    first, second = ({**one, "shape": 0, "blocks": 0, "contents": 0} for one in found)
+    assert first != second
+    told = first["reading_options"], second["reading_options"]
+    assert told[0] != told[1]
+
+
+def test_options_that_are_the_defaults_or_change_no_number_are_as_none(tmp_path):
+    path = _csv(tmp_path)
+    plain = module_of_fingerprints.fingerprint(as_source(path))
+    options = {"na_values": None, "header": None, "columns": None, "skip_bad_lines": None}
+    assert module_of_fingerprints.fingerprint(as_source(path, **options)) == plain
+    path = _hdf5(tmp_path)
+    plain = module_of_fingerprints.fingerprint(as_source(f"{path}::a"))
+    with_links = as_source(f"{path}::a", follow_links=True, strict=True)
+    assert module_of_fingerprints.fingerprint(with_links) == plain
+
+
+def test_weights_of_a_source_belong_to_its_fingerprint():
+    xr = pytest.importorskip("xarray")
+    field = xr.DataArray(X, dims=("time", "point"))
+    one, other = (as_source(field, weights=np.full(D, w)) for w in (1.0, 2.0))
+    one, other = map(module_of_fingerprints.fingerprint, (one, other))
+    assert one["contents"] == other["contents"]
+    assert one["own_scale"] != other["own_scale"]
+
+
+def test_a_fit_with_other_options_of_reading_is_refused(tmp_path, monkeypatch):
+    """The marker -999 is in a block that is not hashed."""
+    monkeypatch.setattr(module_of_fingerprints, "READ_BYTES", 2**14)
+    rows = np.random.default_rng(5).integers(0, 100, (40_000, 4))
+    rows[9_000:9_200, 2] = -999
+    path = tmp_path / "x.csv"
+    np.savetxt(path, rows, "%d", delimiter=",", header="a,b,c,d", comments="")
+
+    def fit(folder, **options):
+        model = PrimedPCA(1, missing="mean", checkpoint=folder, random_state=0)
+        source = as_source(path, **options)
+        return model.fit(source).explained_variance_[0]
+
+    raw = fit(tmp_path / "one")
+    with pytest.raises(ValueError, match=r"reading_options was none, and is na_values=\['-999'\]"):
+        fit(tmp_path / "one", na_values=["-999"])
+    clean = fit(tmp_path / "two", na_values=["-999"])
+    assert clean < raw / 2
+    assert fit(tmp_path / "two", na_values=("-999",)) == clean
+    plain, marked = (
+        module_of_fingerprints.fingerprint(as_source(path, na_values=given))
+        for given in (None, ["-999"])
+    )
+    assert plain["contents"] == marked["contents"]
+
+
+def test_an_array_of_a_store_that_was_changed_is_told(tmp_path):
+    zarr = pytest.importorskip("zarr")
+    path = _zarr(tmp_path)
+    one = module_of_fingerprints.fingerprint(as_source(f"{path}::a"))
+    zarr.open_group(str(path), mode="a")["a"][:] = CELLS
+    other = module_of_fingerprints.fingerprint(as_source(f"{path}::a"))
+    assert one["file"] != other["file"]

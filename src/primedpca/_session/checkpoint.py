@@ -249,7 +249,8 @@ class Checkpoint:
 
     def _compare(self, held: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         for part, whose in (("versions", "version"), ("data", "data"), ("options", "parameters")):
-            for name in sorted({*held[part], *now[part]}):
+            # Other contents last: what else differs is often the reason.
+            for name in sorted({*held[part], *now[part]}, key=lambda one: (one == "contents", one)):
                 was, found = held[part].get(name), now[part].get(name)
                 if was != found:
                     words = f"belongs to other {whose}: {name} was {was}, and is {found} now"

@@ -112,6 +112,11 @@ def check_outputs(named: Mapping[str, Path | None], force: bool, *inputs: str | 
     for option, path in named.items():
         if path is None:
             continue
+        if path.is_dir() and path.suffix == ".zarr":
+            raise FileExistsError(
+                f"`{option}` {path} already exists. A store is not replaced, even with `--force`: "
+                "remove it first, or name another one."
+            )
         if path.is_dir():
             raise IsADirectoryError(f"`{option}` {path} is a folder. Name a file.")
         if not (folder := path.parent).is_dir():
@@ -155,11 +160,12 @@ def check_beside(folder: Path, named: Mapping[str, Path | None]) -> None:
 def _files_of(*inputs: str | Path) -> Iterator[Path]:
     """Yield the files of DATA and models: a file or folder, or those of a pattern or a set."""
     from primedpca.sources.files.common import split_part
+    from primedpca.sources.files.images import matching
 
     for given in inputs:
         name = split_part(given)[0]
         pattern = glob.has_magic(name) and not os.path.exists(name)
-        yield from map(Path, glob.glob(name) if pattern else [name])
+        yield from map(Path, matching(name) if pattern else [name])
         if name.lower().endswith(".bed"):  # a .bed file is useless without its two tables
             yield from (Path(name).with_suffix(end) for end in (".bim", ".fam"))
 

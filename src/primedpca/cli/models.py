@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -67,9 +69,27 @@ def _write_scores(pca: Any, source: Any, out: Path) -> None:
     # On the same file system as ``out``, so that the last step is a rename.
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder:
         draft = Path(folder) / f"scores{out.suffix}"
-        with read_through(source) as shown:
-            pca.transform(shown, out=draft)
+        try:
+            with read_through(source) as shown, _rules_of_the_model():
+                pca.transform(shown, out=draft)
+        except OSError as error:
+            if str(draft) not in str(error):
+                raise
+            raise OSError(str(error).replace(str(draft), f"`-o` {out}")) from error
         os.replace(draft, out)
+
+
+@contextmanager
+def _rules_of_the_model() -> Iterator[None]:
+    """Name the right remedy for missing values: the rule is the model's, set in its fit."""
+    rule = "`missing`='mean'"
+    try:
+        yield
+    except ValueError as error:
+        text, words = str(error), f"Use {rule}"
+        if words not in text:
+            raise
+        raise ValueError(text.replace(words, f"Fit the model with {rule}")) from error
 
 
 _SCALED = "Multiply the loadings of each component by its standard deviation."
@@ -143,11 +163,12 @@ def certify(
     """Prove how far COMPONENTS are, at most, from the true principal components of DATA.
 
     Exit code 3 if --tol is given and not every component is proven within it.
+    Columns that have names in both DATA and COMPONENTS are found by name.
     For a model, its own map, scale and rule for missing values are used.
 
     Example: primedpca certify data.npy components.npy --tol 1deg
     """
-    vectors, model = _components(components, reading)
+    vectors, names, model = _components(components, reading)
     prepared: dict[str, Any] = {"scale": scale, "missing": missing or "error"}
     if model is not None:
         for option, value in (("--scale", scale), ("--missing", missing)):
@@ -158,9 +179,16 @@ def certify(
         # Both options describe the components only.
         reading = replace(reading, delimiter=None, header=None)
     source = files.open_like(data, model, reading)
+    from primedpca._model.attributes import check_names
+    from primedpca._solve.audit import aligned
     from primedpca._solve.audit import certify as audited
 
-    proof = audited(source, vectors, tol=tol, max_passes=max_passes, random_state=seed, **prepared)
+    if model is not None:  # its scale, too, has the order of its columns
+        check_names(model, source, reset=False)
+    vectors = aligned(vectors, names, source)
+    with nullcontext() if model is None else _rules_of_the_model():
+        options = {"tol": tol, "max_passes": max_passes, "random_state": seed}
+        proof = audited(source, vectors, **options, **prepared)
     met = None if tol is None else bool(proof.met(tol).all())
     if as_json:
         found = {"tol": tol, "met": met, "certificate": printing.certificate_json(proof)}
@@ -175,20 +203,21 @@ def certify(
     return NOT_CONVERGED if met is False else DONE
 
 
-def _components(path: str, reading: opt.Reading) -> tuple[Any, Any]:
-    """Return the vectors ``(k, d)``, and the model if the file is one, else None."""
+def _components(path: str, reading: opt.Reading) -> tuple[Any, Any, Any]:
+    """Return the vectors ``(k, d)``, names of their columns, and the model if the file is one."""
     if path.endswith(files.MODEL):
         model = files.load_model(path)
-        return model.components_, model
+        return model.components_, None, model
     from primedpca.sources.base import whole
     from primedpca.sources.files.csv_text import NoNamesError
 
     own = opt.Reading(delimiter=reading.delimiter) if files.is_csv(path) else opt.Reading()
     try:
-        return whole(files.open_data(path, own)), None
+        source = files.open_data(path, own)
+        return whole(source), source.traits.feature_names(), None
     except NoNamesError:
         # Read the first line as a component: if it held names, the rows would not be orthonormal.
-        return whole(files.open_data(path, replace(own, header=False))), None
+        return whole(files.open_data(path, replace(own, header=False))), None, None
     except (OSError, ValueError) as error:
         # Subclasses of ValueError may take other arguments than a message.
         kind = type(error) if isinstance(error, OSError) else ValueError
@@ -250,7 +279,8 @@ def report(
     files.check_outputs({"-o": out}, force, data, model)
     files.check_page(out)
     pca = files.load_model(model)
-    files.write_page(pca, out, files.open_like(data, pca, reading), data, model)
+    with _rules_of_the_model():
+        files.write_page(pca, out, files.open_like(data, pca, reading), data, model)
     if as_json:
         printing.print_json({"page": str(out), "model": str(model), "data": data})
     else:

@@ -94,6 +94,24 @@ def as_names(words: str) -> list[str]:
     return found
 
 
+def as_marks(words: str, signs: str) -> list[str]:
+    """Parse texts separated by commas; refuse one that may also be one of the ``signs`` of numbers.
+
+    Examples
+    --------
+    >>> as_marks("-99,-98", signs=",")
+    ['-99', '-98']
+    """
+    plain = re.sub(r'"[^"]*"', "", words)
+    if "," in signs and (found := re.search(r"[^\s,]*\d,\d[^\s,]*", plain)):
+        first, last = found[0].split(",", 1)
+        remedy = f"""Write '"{found[0]}"' for one number, or '{first}, {last}' for two."""
+        raise typer.BadParameter(
+            f"`--na-values` has {found[0]}, in which the comma is doubtful. {remedy}"
+        )
+    return as_names(words)
+
+
 def as_sign(words: str) -> str:
     r"""Parse a delimiter: one character, or ``\t`` for a tab."""
     sign = "\t" if words == r"\t" else words
@@ -189,6 +207,9 @@ _LABEL = "Column with the class labels; .h5ad: a column of obs."
 _NUMERIC = "Leave out columns that are not numbers, and list them."
 _DELIMITER = "CSV: character between fields; a blank stands for any number."
 _THOUSANDS = "CSV, Excel: separator of thousands, such as '.'."
+_MARKS = (
+    "CSV, Excel: more texts for missing values; one with a decimal comma is quoted: '\"-9,9\"'."
+)
 _BAD_LINES = "CSV: leave out lines with too few or too many fields."
 _HEADER = "CSV, Excel: whether the first line holds column names; required if it holds numbers."
 _MAP = f"Function to apply to every row first: {', '.join(MAPS)}."
@@ -210,7 +231,7 @@ class Reading:
     decimal: str | None = _table("SIGN", as_sign, "CSV, Excel: decimal sign of text, such as ','.")
     thousands: str | None = _table("SIGN", as_sign, _THOUSANDS)
     strip: Any = _table("A,B,...", as_names, "CSV, Excel: signs beside numbers, such as '$,%,kg'.")
-    na_values: Any = _table("A,B,...", as_names, "CSV, Excel: more texts for missing values.")
+    na_values: str | None = _table("A,B,...", None, _MARKS, "--na-values")
     encoding: str | None = _table("NAME", None, "CSV: encoding if not UTF-8, such as cp1252.")
     comment: str | None = _table("SIGN", as_sign, "CSV: ignore lines from this sign on.")
     skip_rows: int | None = _table("N", whole(0), "CSV, Excel: lines above the column names.")
@@ -227,6 +248,9 @@ class Reading:
     def given(self) -> dict[str, Any]:
         """Return the options that were given, as arguments of ``as_source``."""
         found = {name: value for name, value in values(self, Reading).items() if value is not None}
+        if "na_values" in found:
+            signs = f"{self.decimal or ''}{self.thousands or ''}"
+            found["na_values"] = as_marks(found["na_values"], signs)
         if "map_rows" in found:
             from primedpca.sources import maps
 
