@@ -171,8 +171,8 @@ class ExplicitCertifier(CheckedCertifier):
             j = state.variances.size if full or last else 0
         if not j:
             return None
-        if self._known.size == j + 1:
-            self._ceiling, self._restarted = self._known, True
+        # What holds outside of another basis, as that of an earlier look, does not hold here.
+        self._ceiling, self._restarted = self._known, True
         tried = self._tried
         proof = self._prove(_leading(state, j, self.operator.square, self.wide), k, full, last)
         met = proof is not None and proof.counted and bool(proof.certificate.met(self.tol).all())
@@ -265,7 +265,7 @@ class ExplicitCertifier(CheckedCertifier):
 
 
 class GivenMatrixCertifier(ExplicitCertifier):
-    """Certifier of given components, by the smaller matrix and one factorisation of it.
+    """Certifier of given components, by the covariance matrix and one factorisation of it.
 
     If the matrix without the given components is below their last variance, they are the leading
     ones, and their residuals bound their errors.
@@ -284,9 +284,8 @@ class GivenMatrixCertifier(ExplicitCertifier):
             self._changes.append(0.0)
             if not self.sound:
                 return None
-            start = vectors if self.priming.side == "right" else self.wide.forward(vectors)
             state = self.priming.init(self.wide.like, k, self._seed)
-            state = state._replace(basis=(start,), turn=np.eye(k), square=square)
+            state = state._replace(basis=(vectors,), turn=np.eye(k), square=square)
             state = _leading(state, k, self.operator.square, self.wide)
             last, low = float(state.variances[-1]), self._below(state)
         # The angles that could be proven in the middle of the gap, in first order.
@@ -316,7 +315,7 @@ class GivenMatrixCertifier(ExplicitCertifier):
             return 0.0
         newest = complete(block, like, k + width, (self._seed, 12, 1))[:, k:]
         state = given._replace(basis=(block,), newest=newest, coupling=np.zeros((width, 0)), step=1)
-        priming = Beside(block_size=width, side=self.priming.side, explicit=True)
+        priming = Beside(block_size=width, explicit=True)
         last, found = float(given.variances[-1]), 0.0
         while state.step <= STEPS and state.newest.shape[1]:
             state, before = priming.step(state, self.operator), found

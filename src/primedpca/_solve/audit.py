@@ -45,12 +45,13 @@ def certify(
     """Audit components from this library or any other: prove a bound on the error of each.
 
     Where a full decomposition would take long, one pass multiplies the components, and narrow
-    blocks look for what they leave out; or one pass makes the smaller of the covariance and the
-    Gram matrix, and a factorisation shows that it has no other component as large as the last.
-    Either takes about as long as a fit without a certificate.  If they turn out to be inaccurate,
-    in another order or wrong, the data are decomposed anew and the components are compared with
-    the result.  If a computed vector ``u`` is proven within an angle ``a`` of the true component,
-    a given component at an angle ``b`` from ``u`` is within ``a + b`` of it.
+    blocks look for what they leave out; or one pass makes the covariance matrix, and a
+    factorisation shows that it has no other component as large as the last.  Either takes about as
+    long as a fit without a certificate.  If they turn out to be inaccurate, in another order or
+    wrong, and where a fit would make the Gram matrix, the data are decomposed anew and the
+    components are compared with the result.  If a computed vector ``u`` is proven within an angle
+    ``a`` of the true component, a given component at an angle ``b`` from ``u`` is within ``a + b``
+    of it.
 
     Parameters
     ----------
@@ -122,18 +123,21 @@ def certify(
         failure_probability=failure_probability,
         seed=seed,
     )
-    if exact and not full and may_check(data, goal):
-        options = (failure_probability, seed, PART * goal.tol, vectors)
-        matrix = GivenMatrixCertifier(data, wide, plan.priming, k, *options)
-        proof = matrix.audit(vectors)
-        if proof is not None and proof.certificate.met(PART * goal.tol).all():
-            known = wide.like.asarray(proof.find().components).T
-            return _compared(vectors, known, proof.certificate, tol)[0]
-    elif not exact and may_check(data, goal):
-        quick = _beside(data, wide, (vectors, own), plan.priming.side, goal)
-        if quick.certificate is not None:
-            return quick.certificate
-        goal = goal._replace(failure_probability=failure_probability - quick.spent)
+    if not full and may_check(data, goal):
+        priming = plan.priming
+        if not priming.explicit:
+            quick = _beside(data, wide, (vectors, own), priming.side, goal)
+            if quick.certificate is not None:
+                return quick.certificate
+            goal = goal._replace(failure_probability=failure_probability - quick.spent)
+        elif priming.side == "right":
+            # With a Gram matrix, a fit makes fewer products with the data than this would.
+            options = (failure_probability, seed, PART * goal.tol, vectors)
+            matrix = GivenMatrixCertifier(data, wide, priming, k, *options)
+            proof = matrix.audit(vectors)
+            if proof is not None and proof.certificate.met(PART * goal.tol).all():
+                known = wide.like.asarray(proof.find().components).T
+                return _compared(vectors, known, proof.certificate, tol)[0]
     found = solve(data, plan, goal._replace(tol=PART * goal.tol), begun=matrix)
     assert found.certificate is not None
     known = wide.like.asarray(found.decomposition.components).T
