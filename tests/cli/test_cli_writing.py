@@ -2,7 +2,9 @@
 
 import json
 import os
+import signal
 import subprocess
+import time
 
 import numpy as np
 import pyarrow as pa
@@ -138,3 +140,44 @@ def test_an_output_without_all_characters_gets_escapes(tmp_path, encoding):
     command = [*COMMAND, "loadings", "m.safetensors", "--json"]
     done = subprocess.run(command, capture_output=True, cwd=tmp_path, env=environment)
     assert json.loads(done.stdout.decode(encoding))["features"] == list(names)
+
+
+def while_scores_are_written(folder, do, *options):
+    """Start a long ``transform -o out.csv``, call ``do`` with its process, and wait for the end."""
+    rng = np.random.default_rng(0)
+    np.save(folder / "long.npy", rng.normal(size=(200_000, 4)))
+    PrimedPCA(2, random_state=0).fit(rng.normal(size=(40, 4))).save(folder / "model.safetensors")
+    words = ["transform", "long.npy", "model.safetensors", "-o", "out.csv", *options]
+    process = subprocess.Popen(
+        [*COMMAND, *words], cwd=folder, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    )
+    deadline = time.monotonic() + 120
+    while not list(folder.glob(".out.csv.*")) and time.monotonic() < deadline:
+        time.sleep(0.001)
+    do(process)
+    return process.communicate(timeout=120)[1], process.returncode
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("options", [(), ("--force",)])
+def test_scores_do_not_replace_a_file_that_appears_meanwhile(tmp_path, options):
+    out = tmp_path / "out.csv"
+    error, code = while_scores_are_written(tmp_path, lambda _: out.write_text("precious"), *options)
+    if options:
+        assert code == 0, error
+        assert out.read_text().startswith("PC1,PC2")
+    else:
+        assert code == 1
+        assert "already exists" in error
+        assert "`--force`" in error
+        assert out.read_text() == "precious"
+    assert not list(tmp_path.glob(".out.csv.*"))
+
+
+@pytest.mark.integration
+def test_scores_that_are_terminated_leave_nothing(tmp_path):
+    _, code = while_scores_are_written(
+        tmp_path, lambda process: process.send_signal(signal.SIGTERM)
+    )
+    assert code == 128 + signal.SIGTERM
+    assert not list(tmp_path.glob("*out.csv*"))

@@ -10,6 +10,7 @@ import zipfile
 
 import anndata
 import catalogue
+import dask.array
 import h5py
 import numpy as np
 import pandas as pd
@@ -23,7 +24,7 @@ from bed_reader import to_bed
 from primedpca import PrimedPCA, as_source, load
 from primedpca import plan as make_plan
 from primedpca._core.arrays import is_sparse
-from primedpca.sources import maps
+from primedpca.sources import base, maps
 from primedpca.sources.files.common import CompressedFile
 from primedpca.sources.memory import iterables as blocks
 from primedpca.sources.memory import sparse
@@ -727,6 +728,80 @@ def test_a_map_that_is_none_is_refused(name):
     function, message = MAPS[name]
     with pytest.raises((ValueError, TypeError), match=message):
         PrimedPCA(2).fit(as_source(counts(), map=function))
+
+
+class Views(base.BlockSource):
+    """A source of a user's own whose blocks are views of the data."""
+
+    def __init__(self, x):
+        self.x, self.shape, self.dtype = x, x.shape, x.dtype
+        self.blocks = base.cut_evenly(x.shape[0], 30)
+
+    def read(self, i):
+        return self.x[slice(*self.blocks[i])]
+
+
+OWNED = {
+    "torch": torch.tensor,
+    "torch, by columns": lambda X: torch.tensor(X.T.copy()).T,
+    "TensorDataset": lambda X: torch.utils.data.TensorDataset(torch.tensor(X)),
+    "numpy": np.copy,
+    "csr": sp.csr_array,
+    "views": lambda X: Views(X.copy()),
+    "views, csr": lambda X: Views(sp.csr_array(X)),
+}
+
+
+def halves_large(rows):
+    values = rows.data if is_sparse(rows) else rows
+    values[values > 5] *= 0.5
+    return rows
+
+
+@pytest.mark.parametrize("kind", OWNED)
+def test_a_map_that_writes_leaves_the_data_as_they_are(kind):
+    X = counts()
+    X[40:, 3] += 100  # the rows that are tried have nothing to write
+    X[:8] = np.minimum(X[:8], 5)
+    x = OWNED[kind](X)
+    if kind in ("torch", "torch, by columns", "TensorDataset"):  # nobody can lock a tensor
+        found = PrimedPCA(3, random_state=0).fit(as_source(x, map=halves_large))
+        agrees(found, np.where(X > 5, X / 2, X))
+    else:
+        with pytest.raises(ValueError, match="writes to the rows"):
+            PrimedPCA(3, random_state=0).fit(as_source(x, map=halves_large))
+    np.testing.assert_array_equal(dense_of(as_source(x)), X)
+    x = x.x if isinstance(x, Views) else x
+    if not isinstance(x, (torch.Tensor, torch.utils.data.TensorDataset)):
+        assert (x.data if is_sparse(x) else x).flags.writeable
+
+
+def test_a_map_may_replace_the_values_of_sparse_rows():
+    def rooted(rows):
+        rows.data = np.sqrt(rows.data)
+        return rows
+
+    X = sp.csr_array(counts())
+    agrees(PrimedPCA(3, random_state=0).fit(as_source(X, map=rooted)), np.sqrt(counts()))
+    np.testing.assert_array_equal(X.toarray(), counts())
+
+
+MASKED = {
+    "dask": lambda M: dask.array.from_array(M, chunks=(20, 12)),
+    "list": list,
+    "blocks": lambda M: [M[:30], M[30:]],
+    "torch dataset": catalogue.Flow,
+    "views": Views,
+}
+
+
+@pytest.mark.parametrize("kind", MASKED)
+def test_masked_entries_are_not_read(kind):
+    M = np.ma.masked_greater(np.where(counts() > 6, 1e20, counts()), 1e10)
+    assert M.mask.any()
+    for missing in ("error", "mean"):
+        with pytest.raises(TypeError, match="a masked array, whose masked entries would be read"):
+            PrimedPCA(2, missing=missing).fit(MASKED[kind](M))
 
 
 def test_maps_keep_sparse_rows_sparse(tmp_path):

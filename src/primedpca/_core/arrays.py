@@ -290,8 +290,18 @@ def check_extended(values: Any, name: str) -> None:
         )
 
 
+def check_unmasked(values: Any, name: str) -> None:
+    """Refuse masked entries, which would be read as if they were not masked."""
+    if np.ma.is_masked(values):
+        raise TypeError(
+            f"{name} is a masked array, whose masked entries would be read; pass "
+            "X.astype(float).filled(numpy.nan) and `missing`='mean'."
+        )
+
+
 def check_python_numbers(values: Any, name: str) -> None:
     """Refuse integers that float64 cannot hold, and decimals as large, in lists or of objects."""
+    check_unmasked(values, name)
     objects = isinstance(values, np.ndarray) and values.dtype.kind == "O"
     for value in values if objects or isinstance(values, (list, tuple)) else ():
         if isinstance(value, (list, tuple, np.ndarray)):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["atomic_write"]
+__all__ = ["atomic_write", "rename_new"]
 
 
 @contextmanager
@@ -60,7 +60,7 @@ def atomic_write(path: str | os.PathLike[str], *, overwrite: bool = False) -> It
         if overwrite:
             os.replace(draft, target)
         else:
-            _rename_new(draft, target)
+            rename_new(draft, target)
     except FileExistsError:
         raise
     except OSError as error:
@@ -71,7 +71,7 @@ def atomic_write(path: str | os.PathLike[str], *, overwrite: bool = False) -> It
     _sync_folder(target.parent)
 
 
-def _rename_new(draft: Path, target: Path) -> None:
+def rename_new(draft: Path, target: Path) -> None:
     """Rename without replacing: unlike a rename, a link fails if the name is taken."""
     try:
         os.link(draft, target)

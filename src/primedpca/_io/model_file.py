@@ -73,7 +73,7 @@ def write_model(
         _checked(held)
     except ValueError as error:
         raise ValueError(f"The model cannot be saved: {error}") from error
-    write_file(path, "model", held, TYPES)
+    write_file(path, "model", held, TYPES, overwrite)
 
 
 def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:

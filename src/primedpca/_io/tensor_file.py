@@ -23,21 +23,26 @@ FORMAT = 1
 
 
 def write_file(
-    path: str | os.PathLike[str], kind: str, value: Any, types: Mapping[str, Any]
+    path: str | os.PathLike[str],
+    kind: str,
+    value: Any,
+    types: Mapping[str, Any],
+    overwrite: bool = True,
 ) -> None:
     """Write ``value`` to a file, completely or not at all.
 
     Parameters
     ----------
     path : path
-        File to write.  An existing file is replaced in one step, after the new contents are on
-        the disk.
+        File to write.
     kind : str
         Kind of file, in one word; :func:`read_file` rejects files of another kind.
     value : object
         Made of ``None``, numbers, text, lists, tuples, dictionaries, NumPy arrays and ``types``.
     types : mapping of str to class
         Dataclasses, named tuples and enumerations that may occur.
+    overwrite : bool, default=True
+        Whether to replace an existing file, in one step, after the new contents are on the disk.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
@@ -47,7 +52,7 @@ def write_file(
     body = json.dumps(_encode(value, tensors, names))
     head = {"primedpca": kind, "format": str(FORMAT), "body": body}
     head["sha256"] = _digest(kind, body, tensors)
-    with atomic_write(path, overwrite=True) as draft:
+    with atomic_write(path, overwrite=overwrite) as draft:
         try:
             save_file(tensors, draft, metadata=head)
         except SafetensorError as error:

@@ -6,6 +6,7 @@ And ``inspect``, which prints what a model file holds.
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -15,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
+from primedpca._core.atomic_files import rename_new
 from primedpca._core.outward_rounding import round_down, round_up
 from primedpca.cli import files, printing
 from primedpca.cli import options as opt
@@ -53,7 +55,7 @@ def transform(
     # A device would need all data in memory; without one, scores are computed block by block.
     pca = files.load_model(model).set_params(device=None)
     source = files.open_like(data, pca, reading)
-    _write_scores(pca, source, out)
+    _write_scores(pca, source, out, force)
     n, k = source.shape[0], pca.n_components_
     if as_json:
         columns = list(pca.get_feature_names_out())
@@ -62,12 +64,13 @@ def transform(
         printing.say(f"{out}: {n:,} rows x {k:,} scores")
 
 
-def _write_scores(pca: Any, source: Any, out: Path) -> None:
+def _write_scores(pca: Any, source: Any, out: Path, force: bool) -> None:
     """Write the scores to a temporary place, then in one step to ``out``."""
     from primedpca.cli.progress import read_through
 
     # On the same file system as ``out``, so that the last step is a rename.
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder:
+    draft_of = tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent)
+    with _terminated_by_exit(), draft_of as folder:
         draft = Path(folder) / f"scores{out.suffix}"
         try:
             with read_through(source) as shown, _rules_of_the_model():
@@ -76,7 +79,24 @@ def _write_scores(pca: Any, source: Any, out: Path) -> None:
             if str(draft) not in str(error):
                 raise
             raise OSError(str(error).replace(str(draft), f"`-o` {out}")) from error
-        os.replace(draft, out)
+        if force:
+            os.replace(draft, out)
+        else:  # a file may have appeared since the start
+            rename_new(draft, out)
+
+
+@contextmanager
+def _terminated_by_exit() -> Iterator[None]:
+    """Let SIGTERM raise SystemExit, so that temporary files are removed."""
+
+    def leave(number: int, frame: Any) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

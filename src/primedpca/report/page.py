@@ -91,8 +91,9 @@ def write_report(
     """
     page = check_page_path(path, data)
     html = _html(model, title, model_path, data, scores, labels, names)
+    page = check_page_path(page, data)  # another file may have appeared in the meantime
     # ``atomic_write`` replaces symbolic links, so resolve the link first.
-    with atomic_write(os.path.realpath(page), overwrite=True) as draft:
+    with atomic_write(os.path.realpath(page), overwrite=page.exists()) as draft:
         draft.write_bytes(html.encode(errors="backslashreplace"))  # names may hold lone surrogates
     return page
 

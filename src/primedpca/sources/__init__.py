@@ -15,6 +15,7 @@ import numpy as np
 
 from primedpca._core.arrays import (
     check_python_numbers,
+    check_unmasked,
     describe,
     has_kernels,
     is_dense,
@@ -210,7 +211,7 @@ def _found_source(x: Any, columns: Any, options: dict[str, Any]) -> DataSource:
     if make is DenseSource and not has_kernels(x):
         x = _by_numpy(x)
     if make in (memmap_source, DenseSource):
-        _check_dense(x)
+        check_unmasked(x, "`X`")
     check_options(make, describe(x), options)
     source = make(x, **options)
     if 0 in source.shape:
@@ -241,9 +242,3 @@ def _by_numpy(x: Any) -> np.ndarray:
     except (TypeError, RuntimeError, BufferError) as error:  # on a device that NumPy cannot read
         words = "cannot be converted by numpy.asarray. Move it to the CPU first."
         raise TypeError(f"`X`, {describe(x)}, {words}") from error
-
-
-def _check_dense(x: Any) -> None:
-    if np.ma.is_masked(x):
-        words = "pass X.astype(float).filled(numpy.nan) and `missing`='mean'."
-        raise TypeError(f"`X` is a masked array, whose masked entries would be read; {words}")

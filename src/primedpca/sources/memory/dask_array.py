@@ -11,7 +11,14 @@ from typing import Any, Literal
 import numpy as np
 
 from primedpca._core import dask_cluster
-from primedpca._core.arrays import describe, dtype_name, is_sparse, to_numpy, work_dtype
+from primedpca._core.arrays import (
+    check_unmasked,
+    describe,
+    dtype_name,
+    is_sparse,
+    to_numpy,
+    work_dtype,
+)
 from primedpca.protocols import Block
 from primedpca.sources import base
 from primedpca.sources.base import BlockSource, View, join, read_only, tall_first
@@ -163,6 +170,7 @@ def as_block(chunk: Any, axis: int) -> Block:
     if hasattr(chunk, "to_scipy_sparse"):  # of the library `sparse`
         chunk = chunk.to_scipy_sparse()
     if not is_sparse(chunk):
+        check_unmasked(chunk, "a chunk of `X`")
         return to_numpy(chunk)
     return SparseSource(chunk.asformat("csr" if axis == 0 else "csc")).array
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from primedpca._core.arrays import dtype_name, is_sparse, to_numpy, work_dtype
+from primedpca._core.arrays import check_unmasked, dtype_name, is_sparse, to_numpy, work_dtype
 from primedpca._core.process import lock_of, renewed_after_fork
 from primedpca.protocols import Block, DataSource
 from primedpca.sources import base
@@ -96,6 +96,7 @@ class IteratedBlocks(BlockSource):
         rows = "it must yield 2-d arrays of rows, such as row[None] for a single one."
         if not hasattr(block, "shape") and not hasattr(block, "__array__"):
             raise TypeError(self._yields(f"a {type(block).__name__} as block {number}; {rows}"))
+        check_unmasked(block, f"block {number} of `X`")
         values = np.array(to_numpy(block))
         if values.ndim != 2:
             words = f"an array of shape {values.shape} as block {number}"
@@ -253,4 +254,5 @@ def _numbers(item: Any, what: str) -> np.ndarray:
         values = values.detach().cpu()
     if not hasattr(values, "__array__"):
         raise TypeError(f"`X` gave a {type(values).__name__} as {what}, not a row or (row, label).")
+    check_unmasked(values, f"{what} of `X`")
     return np.asarray(values)
