@@ -503,7 +503,7 @@ def examine_given_matrix(p: Problem, rng: Any, number: int = 0) -> Result:
         found.looks, found.met = 1, bool(proof.certificate.met(max(p.tol, 1e-2)).all())
         components = np.asarray(proof.find().components, dtype=np.float64)
         _claims(proof.certificate, components, wide, values, vectors, found)
-        audited = compared(columns, components.T, proof.certificate, None)[0]
+        audited = compared(wide, columns, components.T, proof.certificate, None)[0]
         _claims(audited, columns.T, wide, values, vectors, found)
     met = found.met
     if certifier.sound:

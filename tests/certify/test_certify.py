@@ -247,6 +247,23 @@ def test_a_component_with_variance_is_not_said_to_have_none():
         assert right.met(1e-6).all()
 
 
+@pytest.mark.parametrize(("off", "zero"), [(1e-6, True), (1e-4, False), (0.1, False), (1.4, False)])
+def test_a_given_component_has_no_variance_only_if_the_rows_say_so(off, zero):
+    """Its own share counts, not only that it is the third one in data of rank two."""
+    rng = np.random.default_rng(0)
+    turn = np.linalg.qr(rng.normal(size=(6, 6)))[0]
+    scores = rng.normal(size=(200, 2))
+    X = np.linalg.qr(scores - scores.mean(axis=0))[0] * [3, 2] @ turn[:, :2].T
+    first = np.cos(off) * turn[:, 0] + np.sin(off) * turn[:, 2]
+    third = np.cos(off) * turn[:, 2] - np.sin(off) * turn[:, 0]
+    assert (np.var(X @ third) / np.var(X, axis=0).sum() < 1e-9) == zero
+    for tol in (None, 1.5):
+        found = certify(X, [first, turn[:, 1], third], tol=tol, random_state=0)
+        assert found.zero.tolist() == [False, False, zero]
+        assert found.met(1.5)[2] == zero
+        assert ("no variance" in str(found)) == zero
+
+
 def test_no_variance_in_an_audit_by_block_krylov():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 2)) * [3, 2] @ np.linalg.qr(rng.normal(size=(30, 2)))[0].T

@@ -360,6 +360,9 @@ def test_a_row_of_weight_two_is_the_row_twice(name, scale, missing, shape, tmp_p
         (np.where(np.arange(60) == 7, -1.0, 1.0), r"`sample_weight`\[7\]=-1.0 must be finite"),
         (np.where(np.arange(60) == 7, np.nan, 1.0), r"`sample_weight`\[7\]=nan must be finite"),
         (np.zeros(60), "`sample_weight` adds up to 0"),
+        (np.r_[1e300, np.full(59, 1e-300)], r"`sample_weight`\[1\]=1e-300 is too small beside a"),
+        (np.r_[1e273, np.full(59, 5e-109)], "Use 0 to leave the row out"),
+        (np.r_[2.0, np.full(59, 5e-324)], "4.94066e-324 is too small beside a sum of 2"),
     ],
 )
 def test_weights_that_are_refused(weight, message):

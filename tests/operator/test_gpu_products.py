@@ -78,6 +78,55 @@ def test_the_kernels_multiply(script):
     subprocess.run([sys.executable, "-c", globals()[script]], env=env, check=True, timeout=300)
 
 
+@pytest.fixture
+def on_a_card(monkeypatch):
+    """Blocks count as those of a card that multiplies float32 in float64; PyTorch multiplies."""
+
+    def is_widened(block, columns):
+        single = block.dtype == columns.dtype == torch.float32
+        return single and columns.shape[1] <= gpu_products.COLUMNS_WIDE
+
+    monkeypatch.setattr(gpu_products, "_is_there", torch.is_tensor)
+    monkeypatch.setattr(gpu_products, "_is_recent", lambda device: True)
+    monkeypatch.setattr(gpu_products, "_kernels", lambda: gpu_products)
+    monkeypatch.setattr(gpu_products, "_is_widened", is_widened)
+    monkeypatch.setattr(gpu_products, "_forward", lambda block, v: block.to(v.dtype) @ v)
+    monkeypatch.setattr(gpu_products, "_adjoint", lambda block, y: block.T.double() @ y.double())
+    monkeypatch.setattr(gpu_products, "sums", lambda block: False)
+    for name in ("ENTRIES", "ENTRIES_WIDE"):
+        monkeypatch.setattr(gpu_products, name, 1)
+
+
+@pytest.mark.usefixtures("on_a_card")
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("p", [3, 32, 33, 64, 70, 97, 129, 150, 160, 200, 256])
+def test_all_readings_of_a_block_have_one_type(p, weighted):
+    rng = np.random.default_rng(p)
+    X, V = (rng.standard_normal((300, m)).astype("f4") for m in (300, p))
+    root = rng.random(300).astype("f4") if weighted else None
+    given = {"lift": None, "columns": Columns(), "unit": 1.0, "gather": False}
+    of_tensors = None if root is None else torch.tensor(root)
+    block, vectors = torch.tensor(X), torch.tensor(V)
+    found = kernels.product(block, vectors=vectors, root=of_tensors, **given)
+    wanted = kernels.product(X, vectors=V, root=root, **given)
+    for part, other in zip(found.sums, wanted.sums, strict=True):
+        np.testing.assert_allclose(part.numpy(), other, rtol=1e-3, atol=1e-2)
+
+
+@pytest.mark.usefixtures("on_a_card")
+@pytest.mark.parametrize("k", [10, 140])
+def test_weighted_fits_of_any_number_of_components(k):
+    rng = np.random.default_rng(0)
+    X = (rng.standard_normal((900, 400)) * np.arange(1, 401) ** -0.5).astype("f4")
+    weight = rng.integers(1, 4, 900)
+    pca = PrimedPCA(k, priming="block_krylov", random_state=0)
+    pca.fit(torch.tensor(X), sample_weight=weight)
+    rows = np.repeat(X, weight, axis=0).astype("f8")
+    truth = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)[2][:k]
+    assert pca.status_.name == "CERTIFIED"
+    assert (angles(pca.components_, truth) <= pca.angle_bounds_).all()
+
+
 def whole_rows(kind, n=300, d=1500):
     rng = np.random.default_rng(0)
     scores = rng.standard_normal((n, 8)) * 0.7 ** np.arange(8)

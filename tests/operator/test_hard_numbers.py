@@ -500,3 +500,23 @@ def test_deviations_at_the_edge_of_the_range_are_used_and_those_beyond_it_are_re
     X[:, 1] = 1.5 * tiny * sign
     with pytest.raises(ValueError, match=r"Column 1 .* standard deviation of .* beyond the range"):
         plain.fit(X)
+
+
+@pytest.mark.parametrize("certificate", ["auto", "none"])
+@pytest.mark.parametrize("kind", ["u2", "f4"])
+def test_columns_that_float32_resolves_are_not_constant(kind, certificate):
+    """A deviation of a millionth of the mean is many steps of whole numbers of 16 bits."""
+    if kind == "u2":
+        X = np.full((1000, 2), 65000, "u2")
+        X[:3, 0] += 1
+        X[2:6, 1] += 1
+    else:
+        X = np.random.default_rng(0).normal(size=(5000, 3))
+        X[:, 0] += 2 * X[:, 1] + 4e6
+        X = X.astype("f4")
+    wide = X.astype("f8")
+    wide = (wide - wide.mean(axis=0)) / wide.std(axis=0)
+    truth = np.linalg.svd(wide, compute_uv=False)[:2] ** 2 / (len(X) - 1)
+    found = PrimedPCA(2, scale="std", certificate=certificate, random_state=0).fit(X)
+    np.testing.assert_allclose(found.explained_variance_, truth, rtol=1e-3)
+    np.testing.assert_allclose(found.scale_, X.astype("f8").std(axis=0), rtol=1e-3)

@@ -97,6 +97,8 @@ def _in_readings(multiply: Any, block: Array, vectors: Array) -> Array:
     import torch
 
     most = _most(block, vectors)
+    if vectors.shape[1] <= most:
+        return multiply(block, vectors)
     return torch.cat([multiply(block, part) for part in vectors.split(most, dim=1)], dim=1)
 
 
@@ -104,10 +106,14 @@ def forward(block: Array, vectors: Array) -> Array:
     """Return ``A V``, ``(rows, p)``, in the type of the vectors or in float64."""
     import torch
 
-    if vectors.shape[1] > _most(block, vectors):
-        return _in_readings(forward, block, vectors)
-    if _is_widened(block, vectors):
+    if _is_widened(block, vectors):  # by all columns, so that all readings have one type
         vectors = vectors.to(torch.float64)
+    return _in_readings(_forward, block, vectors)
+
+
+def _forward(block: Array, vectors: Array) -> Array:
+    import torch
+
     (n, d), p, kind = block.shape, vectors.shape[1], _kind(block, vectors)
     bm, bk, warps, stages = FORWARD[kind]
     # Few rows keep a GPU busy if their columns are cut into parts, whose sums are added.
@@ -123,10 +129,12 @@ def forward(block: Array, vectors: Array) -> Array:
 
 def adjoint(block: Array, y: Array) -> Array:
     """Return ``A^T Y``, ``(d, p)`` in float64: the sums of parts of the rows are added in it."""
+    return _in_readings(_adjoint, block, y)
+
+
+def _adjoint(block: Array, y: Array) -> Array:
     import torch
 
-    if y.shape[1] > _most(block, y):
-        return _in_readings(adjoint, block, y)
     (n, d), p, kind = block.shape, y.shape[1], _kind(block, y)
     bm, bk, warps, stages = ADJOINT[kind]
     grid, each = _cut(n, d, bm, bk, BUSY, PARTS)
@@ -141,7 +149,8 @@ def adjoint(block: Array, y: Array) -> Array:
 
 def sums(block: Array) -> bool:
     """Whether :func:`statistics` reads such a block faster than PyTorch does."""
-    return _is_there(block) and block.numel() >= ENTRIES_WIDE and _kernels() is not None
+    large = _is_there(block) and block.numel() >= ENTRIES_WIDE
+    return large and _is_recent(block.device) and _kernels() is not None
 
 
 def statistics(block: Array) -> tuple[Array, Array]:

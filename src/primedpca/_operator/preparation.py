@@ -371,7 +371,8 @@ def stored_counts(block: Block, root: Array | None) -> np.ndarray:
 def weighted_sum(a: Block, root: Array | None) -> Array:
     """Return the weighted sum of the rows, ``root^T A``, ``(d,)``."""
     if root is not None:
-        return a.T @ root
+        # On a GPU, products of float32 may be in float64, and PyTorch does not mix the two.
+        return a.T @ (namespace(a).astype(root, a.dtype, copy=False) if is_torch_array(a) else root)
     # For rows in cache, a product is three times as fast as a sum, and of smaller error.
     if is_numpy_array(a) or (is_sparse(a) and not is_device_sparse(a)):
         return a.T @ np.ones(a.shape[0], dtype=a.dtype)

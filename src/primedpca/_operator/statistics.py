@@ -183,6 +183,13 @@ def roots_of(weight: Any, n: int, like: Like) -> tuple[Array, float, float]:
     # From 2^64 on, the sum and the sum minus 1 are the same number in float64.  A power of four
     # has an exact square root, so the division does not change the digits of the roots.
     unit = 4.0 ** max(0, (math.frexp(total)[1] - 64) // 2)
+    info = np.finfo(dtype_name(like.dtype))
+    lost = np.flatnonzero((values > 0) & (values / unit < info.tiny))
+    if lost.size:
+        raise ValueError(
+            f"`sample_weight`[{lost[0]}]={values[lost[0]]:g} is too small beside a sum of {total:g} "
+            f"for {info.dtype}, in which `X` is multiplied. Use 0 to leave the row out."
+        )
     return like.asarray(np.sqrt(values / unit)), total / unit, unit
 
 
@@ -410,10 +417,11 @@ class _Moments(NamedTuple):
         """Weighted mean in the unit."""
         return self.shift + self.away / self.gain
 
-    def is_constant(self, eps: float) -> Array:
+    @property
+    def is_constant(self) -> Array:
         """Mask of the columns whose standard deviation is below the rounding of their mean."""
         xp = namespace(self.away)
-        return xp.sqrt(self.variance) <= 10 * eps * xp.abs(self.mean * self.gain)
+        return xp.sqrt(self.variance) <= 20 * UNIT * xp.abs(self.mean * self.gain)
 
     @property
     def is_poor(self) -> Array:
@@ -472,7 +480,7 @@ def _standard(data: Operator, frame: Frame, found: _Moments) -> tuple[Frame, Arr
     centred, such columns are multiplied by zero, so that no rounding errors are left of them.
     """
     xp, ones = data.like.xp, namespace(found.away).ones_like(found.away)
-    constant = found.is_constant(float(xp.finfo(data.like.dtype).eps))
+    constant = found.is_constant
     filled = (
         found.variance * (found.there / data.weight) if data.missing == "mean" else found.variance
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from primedpca._certify.bounds import NEGLIGIBLE
 from primedpca._certify.certifiers import ProbeCertifier, Proof
 from primedpca._certify.explicit import GivenMatrixCertifier
 from primedpca._certify.given import GivenCertifier
@@ -137,11 +138,11 @@ def certify(
             proof = matrix.audit(vectors)
             if proof is not None and proof.certificate.met(PART * goal.tol).all():
                 known = wide.like.asarray(proof.find().components).T
-                return _compared(vectors, known, proof.certificate, tol)[0]
+                return _compared(wide, vectors, known, proof.certificate, tol)[0]
     found = solve(data, plan, goal._replace(tol=PART * goal.tol), begun=matrix)
     assert found.certificate is not None
     known = wide.like.asarray(found.decomposition.components).T
-    return _compared(vectors, known, found.certificate, tol)[0]
+    return _compared(wide, vectors, known, found.certificate, tol)[0]
 
 
 def _beside(
@@ -229,7 +230,7 @@ class AuditCertifier:
         known = self._probes.priming.refined(snapshot.state, data)[0]
         known = complete(known, data.like, k, 0)[:, :k]
         certificate, best = proof.certificate, self.best
-        audited, apart = _compared(vectors, known, certificate, tol)
+        audited, apart = _compared(data, vectors, known, certificate, tol)
         stalled = best is not None and audited.angle_bounds.sum() > 0.99 * best.angle_bounds.sum()
         if best is None or audited.angle_bounds.sum() <= best.angle_bounds.sum():
             best = audited
@@ -251,7 +252,7 @@ class AuditCertifier:
 
 
 def _compared(
-    vectors: Array, known: Array, certificate: Certificate, tol: float | None
+    data: Centred, vectors: Array, known: Array, certificate: Certificate, tol: float | None
 ) -> tuple[Certificate, Any]:
     """Convert a certificate of ``known`` to one of ``vectors``, both ``(d, k)``.
 
@@ -261,7 +262,8 @@ def _compared(
     variance, and ``V`` the span of the same number of leading given vectors.  A given vector beyond
     them is orthogonal to ``V``, so its part in ``E`` is no longer than the sine of the angle
     between ``V`` and ``E``.  It therefore has negligible variance if all of ``V`` is right, and
-    nothing is known about it if one vector of ``V`` is wrong.
+    nothing is known about it if one vector of ``V`` is wrong.  As small an angle as is wanted does
+    not mean a negligible variance, so that is measured by a product.
     """
     rows, others = (to_numpy(columns).T for columns in (vectors, known))
     others = others / np.sqrt(np.einsum("ij,ij->i", others, others))[:, None]
@@ -274,7 +276,11 @@ def _compared(
             runs.append(Cluster(start, stop, min(bound + between, np.pi / 2)))
     audited = replace(certificate, angle_bounds=turned, clusters=runs)
     right = audited.met(np.nextafter(USEFUL, 0.0) if tol is None else tol).all()
-    return audited if right else replace(audited, zero=audited.zero & right), apart
+    zero = audited.zero & right
+    if zero.any():
+        lengths = data.like.xp.linalg.vector_norm(data.forward(vectors), axis=0)
+        zero &= to_numpy(lengths) ** 2 <= NEGLIGIBLE * data.total * data.weight
+    return replace(audited, zero=zero), apart
 
 
 def _between(a: np.ndarray, b: np.ndarray) -> float:
