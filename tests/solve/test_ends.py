@@ -28,6 +28,31 @@ def test_a_change_near_rounding_that_does_not_fall_is_the_floor():
     assert not at_floor(list(1e-13 * 0.9 ** np.arange(12)))  # still falling
 
 
+def test_a_tolerance_below_rounding_still_gives_the_bounds_that_rounding_allows():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(900, 300)) * np.arange(1, 301) ** -0.4
+    for priming in ("subspace_iteration", "block_krylov"):
+        with pytest.warns(ConvergenceWarning):
+            found = PrimedPCA(5, tol=1e-11, priming=priming, random_state=0).fit(X)
+        assert found.angle_bounds_.max() < 1e-7
+        assert found.n_passes_ < 60
+
+
+@pytest.mark.parametrize("tail", [1e-4, 1e-5])
+def test_a_fit_goes_on_while_small_variances_grow(tail):
+    """Variances of some 1e-11 of the total are far above the rounding of float64."""
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(644, 7)) @ rng.normal(size=(7, 462))
+    X += tail * (rng.normal(size=(644, 56)) * np.linspace(1, 0.3, 56)) @ rng.normal(size=(56, 462))
+    X = X.astype("f4")
+    truth = np.linalg.svd(X - X.mean(axis=0, dtype="f8"), compute_uv=False)[:8] ** 2 / 643
+    with pytest.warns(ConvergenceWarning):
+        found = PrimedPCA(8, priming="block_krylov", random_state=2).fit(X)
+    np.testing.assert_allclose(found.explained_variance_, truth, rtol=0.1)
+    low, high = found.certificate_.eigenvalue_bounds.T
+    assert ((low <= truth) & (truth <= high)).all()
+
+
 def test_the_rounding_of_an_angle_grows_with_the_vectors():
     assert audit._slip(1000, 5) > audit._slip(100, 5) >= 100 * 2.0**-52
     assert audit._slip(100, 50) > audit._slip(100, 5)

@@ -538,7 +538,7 @@ def probe_looks(X: Any, k: Any, failure: float, small: bool, basis: Any, missed:
     def note(step: Any) -> bool:
         proof = step.proof
         found.append([proof.certificate, proof.counted, certifier._best, certifier._spent])
-        found.append([proof.at_floor(tol) for tol in (1e-14, 1e-6)])
+        found.append([proof.gain(tol) for tol in (1e-14, 1e-6)])
         return step.snapshot.step >= 12
 
     follow(Stage(priming, 4, 100, 0, certifier), note)
@@ -558,7 +558,7 @@ def floors() -> list:
                 proof = certifiers.Proof(
                     bounds.certificate_of(held, k, None, "", 0.0), list, evidence=held
                 )
-                found += [proof.at_floor(tol) for tol in (1e-7, 1e-3, 0.05, 1.0)]
+                found += [proof.gain(tol) for tol in (1e-7, 1e-3, 0.05, 1.0)]
     state = SimpleNamespace(
         variances=np.array([3.0, 2.0, 1.0]), rest=1.0, residual=np.diag([0.0, 0.5, 0.1])
     )

@@ -76,8 +76,10 @@ class Proof(NamedTuple):
     counted: bool = True
     evidence: Evidence | None = None
 
-    def at_floor(self, tol: float) -> bool:
-        """Whether only rounding errors keep components from ``tol``, so that passes are useless.
+    def gain(self, tol: float) -> float:
+        """Return how many times smaller more passes can make the bounds, if ``tol`` is too small.
+
+        It is infinity while more than rounding errors keeps components from ``tol``.
 
         Parameters
         ----------
@@ -85,19 +87,22 @@ class Proof(NamedTuple):
             Angle to prove, in radians.
         """
         if self.evidence is None:
-            return False
+            return math.inf
         values, e = self.evidence.values, self.evidence.rounding
         short = np.flatnonzero(~self.certificate.met(tol))
         if short.size == 0 or short[-1] >= values.size:
-            return False
+            return math.inf
         sizes = np.linalg.norm(self.evidence.residual[:, short], axis=0)
         if sizes.max() > 4 * e:
-            return False
+            return math.inf
         # The best that more passes could reach: no residuals, and nothing missed above theta_p.
         missed = min(self.evidence.missed, float(values[-1]))
         ideal = replace(self.evidence, residual=0 * self.evidence.residual, missed=missed)
         best = certificate_of(ideal, self.certificate.angle_bounds.size, None, "", 0.0)
-        return not best.met(tol)[short].any()
+        if best.met(tol)[short].any():
+            return math.inf
+        now, then = (proof.counted_bounds()[short] for proof in (self.certificate, best))
+        return float((now / then).max())
 
 
 class Certifier(Protocol):

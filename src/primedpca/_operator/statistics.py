@@ -183,12 +183,11 @@ def roots_of(weight: Any, n: int, like: Like) -> tuple[Array, float, float]:
     # From 2^64 on, the sum and the sum minus 1 are the same number in float64.  A power of four
     # has an exact square root, so the division does not change the digits of the roots.
     unit = 4.0 ** max(0, (math.frexp(total)[1] - 64) // 2)
-    info = np.finfo(dtype_name(like.dtype))
-    lost = np.flatnonzero((values > 0) & (values / unit < info.tiny))
+    lost = np.flatnonzero((values > 0) & (values / unit < np.finfo(np.float64).tiny))
     if lost.size:
         raise ValueError(
             f"`sample_weight`[{lost[0]}]={values[lost[0]]:g} is too small beside a sum of {total:g} "
-            f"for {info.dtype}, in which `X` is multiplied. Use 0 to leave the row out."
+            "for float64. Use 0 to leave the row out."
         )
     return like.asarray(np.sqrt(values / unit)), total / unit, unit
 

@@ -25,6 +25,7 @@ from primedpca._certify.certifiers import (
     refined,
 )
 from primedpca._certify.checked import CheckedCertifier
+from primedpca._certify.checks import RIDES
 from primedpca._certify.explicit import ExplicitCertifier
 from primedpca._core.arrays import work_dtype
 from primedpca._core.chain import given_back
@@ -53,6 +54,8 @@ LEFT_MAP, LEFT_PROOF, RIGHT_PROOF = 2, 6, 2
 ROUGH = 0.1
 #: Steps with an explicit matrix, which read no data: more than there can be.
 ENDLESS = 10**6
+#: Bounds that passes can divide by less than this are near enough to those of rounding alone.
+SLIGHT = 4.0
 #: Failure probability below which quantiles of the random vectors that check could underflow.
 RARE = 1e-100
 
@@ -249,6 +252,8 @@ class _Fit:
         self.reach = max(goal.tol - self.cast, self.cast)
         self.may_check = may_check(data, goal)
         self.met = self.settled = self.floor = self.flat = False
+        # Values of the last proof that rounding may have ended, and the number of such proofs.
+        self._values, self._looks_at_rounding = np.zeros(0), 0
 
     # -- stages ------------------------------------------------------------------------------
 
@@ -436,7 +441,7 @@ class _Fit:
             self.floor = not checked and not self.settled and self._at_floor()
         else:
             self.met = proof.counted and bool(proof.certificate.met(self.reach).all())
-            self.floor = not checked and (traits.certifier == "exact" or proof.at_floor(self.reach))
+            self.floor = not checked and (traits.certifier == "exact" or self._at_rounding(proof))
         certifier = step.stage.certifier
         done = self.settled or self.floor or self.met or certifier.exhausted or certifier.hopeless
         done = done or self.stopped
@@ -468,6 +473,21 @@ class _Fit:
         if _is_explicit(step.stage.priming):  # ends in a full decomposition by itself
             return False
         return step.snapshot.step >= self.plan.patience
+
+    def _at_rounding(self, proof: Proof) -> bool:
+        """Whether only rounding keeps components from the tolerance, and passes gain nothing more.
+
+        Ritz values of small components may still grow, and random vectors still sharpen bounds.
+        """
+        gain, before = proof.gain(self.reach), self._values
+        if proof.evidence is None or math.isinf(gain):
+            return False
+        self._values = proof.evidence.values[: proof.certificate.angle_bounds.size]
+        e = 4 * proof.evidence.rounding
+        if self._values.size != before.size or (self._values > 1.1 * before + e).any():
+            return False
+        self._looks_at_rounding += 1
+        return gain < SLIGHT or self._looks_at_rounding > RIDES
 
     def _at_floor(self) -> bool:
         """Whether the change has come near to rounding and has not fallen in five passes."""
