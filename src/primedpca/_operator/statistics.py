@@ -185,9 +185,10 @@ def roots_of(weight: Any, n: int, like: Like) -> tuple[Array, float, float]:
     unit = 4.0 ** max(0, (math.frexp(total)[1] - 64) // 2)
     lost = np.flatnonzero((values > 0) & (values / unit < np.finfo(np.float64).tiny))
     if lost.size:
+        small = values[lost[0]]
         raise ValueError(
-            f"`sample_weight`[{lost[0]}]={values[lost[0]]:g} is too small beside a sum of {total:g} "
-            "for float64. Use 0 to leave the row out."
+            f"`sample_weight`[{lost[0]}]={small:g} is too small beside a sum of {total:g} for "
+            "float64. Use 0 to leave the row out."
         )
     return like.asarray(np.sqrt(values / unit)), total / unit, unit
 
