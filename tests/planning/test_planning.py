@@ -188,7 +188,7 @@ def test_a_budget_chooses_another_way_or_restarts():
 
 
 def test_images_are_kept_where_they_fit():
-    assert plan(empty(3000, 20_000, 0.01), 50, certificate="none").priming.keep_images
+    assert plan(empty(3000, 20_000, 0.03), 50, certificate="none").priming.keep_images
     load = Load.of(Centred(empty(4000, 30_000, 0.03)))
     options = (54, 16, "left", 0.01, False)
     kept, lean = krylov_way(load, *options), krylov_way(load, *options, budget=100e6)

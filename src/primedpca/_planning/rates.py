@@ -64,7 +64,7 @@ class Rates:
 
 CORE = Rates(
     dense={4: (1.1e-9, 0.042e-9), 8: (2.0e-9, 0.088e-9)},
-    sparse={4: (2.5e-9, 0.75e-9), 8: (2.5e-9, 1.2e-9)},
+    sparse={4: (1.7e-9, 0.55e-9), 8: (1.7e-9, 0.9e-9)},
     square={4: 0.012e-9, 8: 0.024e-9},
     counted=None,
     pairs=4e-9,
