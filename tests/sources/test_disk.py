@@ -638,14 +638,34 @@ NUMBERS_FIRST = {
     "not a number": "nan,2.5\n3,4\n5,7\n",
     "with a date": "2020-01-01,2.5,1\n2020-01-02,3,4\n2020-01-03,5,7\n",
     "the only one": "1.5,2.5\n",
+    "not available": "5.1,NA,1.4\n4.9,3.0,1.4\n5,7,2\n",
+    "true and false": "True,FALSE\nfalse,true\ntrue,false\n",
+    "a minus of typesetters": "\u22125,6.5\n3,4\n5,7\n",
 }
 
 
 @pytest.mark.parametrize("text", NUMBERS_FIRST.values(), ids=NUMBERS_FIRST)
 def test_a_row_of_numbers_is_not_taken_for_names(text, tmp_path):
-    (tmp_path / "a.csv").write_text(text)
+    (tmp_path / "a.csv").write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match="`header`=False if it is a row"):
         as_source(tmp_path / "a.csv")
+
+
+NOTATIONS_FIRST = {
+    "decimal commas": ("1,5;2,5\n3,5;4,1\n5,5;6,7\n", {"decimal": ","}),
+    "accounts": ("(5);$6\n7;8-\n9;1\n", {"strip": "$"}),
+    "thousands": ("1'234;5\n1'235;6\n1'236;5\n", {"thousands": "'"}),
+    "gaps": ("5.1;gone\n4.9;3.0\n5;7\n", {"na_values": "gone"}),
+}
+
+
+@pytest.mark.parametrize(("text", "options"), NOTATIONS_FIRST.values(), ids=NOTATIONS_FIRST)
+def test_a_row_in_a_notation_is_not_taken_for_names(text, options, tmp_path):
+    (tmp_path / "a.csv").write_text(text)
+    options = options | {"delimiter": ";"}
+    with pytest.raises(ValueError, match="`header`=False if it is a row"):
+        as_source(tmp_path / "a.csv", **options)
+    assert as_source(tmp_path / "a.csv", header=False, **options).shape == (3, 2)
 
 
 NAMES = {
@@ -654,6 +674,8 @@ NAMES = {
     "with an index": (",0,1,2", 4),
     "some are words": ("age,1990,1991", 3),
     "of a grid": ("1_1,1_2,2_1", 3),
+    "some are marks": ("NA,True,b", 3),
+    "all are marks": ("NA,null,None", 3),
 }
 
 

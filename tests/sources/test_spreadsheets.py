@@ -206,6 +206,16 @@ def test_true_and_false_beside_numbers(tmp_path, suffix):
         assert as_source(table(3, True, 4.5), numeric_only=True).feature_names.tolist() == ["b"]
 
 
+@pytest.mark.parametrize(
+    ("first", "options"),
+    [([True, 1.5], {}), (["NA", 1.5], {}), (["1,5", 2.5], {"decimal": ","})],
+)
+def test_a_row_of_a_sheet_is_not_taken_for_names(first, options, tmp_path):
+    book(first, [False if first[0] is True else 4, 2], [True, 3])(tmp_path / "a.xlsx")
+    with pytest.raises(ValueError, match=r"`header`=False if it is a row"):
+        as_source(tmp_path / "a.xlsx", **options)
+
+
 def test_at_most_nine_sheets_are_listed(tmp_path):
     whole_book = openpyxl.Workbook()
     for i in range(9):

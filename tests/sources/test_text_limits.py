@@ -355,8 +355,10 @@ def test_messages_on_columns_that_are_not_numbers():
 def test_headers_that_are_numbers():
     number, text = pa.float64(), pa.string()
 
-    def found(names, kinds=None):
-        return refused(csv_text.check_names, "path", names, kinds or [number] * len(names))
+    def found(names, kinds=None, **options):
+        given = [options.get(name) for name in ("decimal", "thousands", "strip", "na_values")]
+        kinds = kinds or [number] * len(names)
+        return refused(csv_text.check_names, "path", names, kinds, Notation.of(*given))
 
     assert found(["0", "1", "2"]) is None
     assert found(["1", "2", "3"]) is None
@@ -367,6 +369,18 @@ def test_headers_that_are_numbers():
     assert found(["7", "b"], [number, text]) is not None
     assert found(["", ""]) is None
     assert found(["a", "b"], [text, text]) is None
+    assert "(5.1, NA, ?, ...); pass" in found(["5.1", "NA", "?", "nan"])
+    assert "(True, FALSE); pass" in found(["True", "FALSE"])
+    assert found(["NA", "null", "?"]) is None
+    assert found(["NA", "True", "a"]) is None
+    assert found(["1", "none given"]) is None
+    assert "(−5, 6)" in found(["−5", "6"])
+    assert found(["1,5", "2"]) is None
+    assert "(1,5, 2.5)" in found(["1,5", "2.5"], decimal=",")
+    assert "(1.234, 1.234.567)" in found(["1.234", "1.234.567"], thousands=".", decimal=",")
+    assert "((5), 6-, $7, ...)" in found(["(5)", "6-", "$7", "8 %"], strip=["$", "%"])
+    assert "(1, absent)" in found(["1", "absent"], na_values="absent")
+    assert found(["1", "2", "3"], decimal=",") is None
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])

@@ -17,7 +17,13 @@ from primedpca.protocols import Block
 from primedpca.sources import base
 from primedpca.sources.files import common, number_text, table_columns, text_lines
 from primedpca.sources.files.common import need, reading, unpacked
-from primedpca.sources.files.number_text import Notation, reads_as_number, remedy, shortened
+from primedpca.sources.files.number_text import (
+    Notation,
+    may_be_row,
+    reads_as_number,
+    remedy,
+    shortened,
+)
 
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 BLOCK_BYTES = 2**20  # parsed by pyarrow at a time
@@ -30,7 +36,7 @@ RAGGED = re.compile(r"Expected (\d+) columns, got (\d+): ?(.*)", re.DOTALL)
 
 
 class NoNamesError(ValueError):
-    """The line that should name the columns looks like a row of numbers."""
+    """The line that should name the columns looks like a row."""
 
 
 class CSVSource(table_columns.TableRows):
@@ -49,8 +55,8 @@ class CSVSource(table_columns.TableRows):
         blanks and tabs.
     header : bool, optional
         Whether the first line names the columns; if not, they are called ``f0``, ``f1``, ...  By
-        default it does, and is refused if it looks like a row of numbers, other than columns
-        counted from 0 or 1.
+        default it does, and is refused if it looks like a row: nothing but numbers, true and
+        false, and marks for a missing value, other than columns counted from 0 or 1.
     columns, id_column, label_column, exclude, numeric_only
         As for :class:`~primedpca.sources.files.tables.TableSource`; names and labels are text.
     decimal, thousands : str, optional
@@ -203,7 +209,7 @@ class CSVSource(table_columns.TableRows):
                 text_lines.check_utf8(text)
         kinds = [self._kind(table.column(name)) for name in self._names]
         if header is None:
-            check_names(self.path, raw, kinds)
+            check_names(self.path, raw, kinds, self._notation)
         if named:
             table_columns.warn_of_renamed(self.path, raw, self._names)
         as_text = list[Any]()
@@ -439,8 +445,8 @@ class CSVSource(table_columns.TableRows):
         return np.concatenate([table.column(0).to_numpy() for table in tables])
 
 
-def check_names(path: str, names: list[str], kinds: list[Any]) -> None:
-    """Refuse a header that may be a row: the name of every column of numbers is a number.
+def check_names(path: str, names: list[str], kinds: list[Any], notation: Notation) -> None:
+    """Refuse a header that may be a row: the names of the columns of numbers are values.
 
     Counted columns, 0, 1, 2, ... or 1, 2, 3, ..., pass: frames without names are written so.
     """
@@ -448,12 +454,12 @@ def check_names(path: str, names: list[str], kinds: list[Any]) -> None:
     # An empty name is a missing value, or an index without a name.
     found = [name for name, number in zip(names, numbers, strict=True) if number and name]
     counted = [[str(i) for i in range(first, first + len(found))] for first in (0, 1)]
-    if not found or not all(map(reads_as_number, found)):
+    if not may_be_row(found, notation):
         return
     if found in counted and len(found) >= LEAST_COUNTED:
         return
     shown = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
     raise NoNamesError(
-        f"{path} has numbers in its first line instead of column names ({shown}); pass "
+        f"{path} has values in its first line instead of column names ({shown}); pass "
         "`header`=False if it is a row like the others, `header`=True if these are names."
     )

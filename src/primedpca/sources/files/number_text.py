@@ -36,7 +36,8 @@ DATE = re.compile(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}([T ].*)?|\d{1,2}[ -][A-Za-z]{
 TIME = re.compile(r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?( ?[AaPp][Mm])?")
 AFFIX = re.compile(r"[^\d.,+()'<>≤≥~\s−-]{1,6}")
 CURRENCIES = {"USD", "EUR", "GBP", "CHF", "JPY", "CNY", "INR", "CAD", "AUD", "SEK", "kr", "Rs", "R"}
-YES_NO = {"yes", "no", "y", "n", "t", "f", "ja", "nein", "oui", "non", "on", "off", "true", "false"}
+TRUTH = {"true", "false"}  # in any spelling
+YES_NO = {*TRUTH, "yes", "no", "y", "n", "t", "f", "ja", "nein", "oui", "non", "on", "off"}
 
 
 @dataclass(frozen=True)
@@ -206,6 +207,19 @@ def reads_as_number(text: str) -> bool:
     except ValueError:
         return False
     return "_" not in text  # Python allows underscores among digits
+
+
+def may_be_row(texts: Sequence[str], notation: Notation) -> bool:
+    """Whether fields of a first line may be a row: nothing but numbers, truth values and gaps.
+
+    A number counts in the notation of the file and as programs write it.  Gaps alone are names.
+    """
+    gaps = MARKS.union(notation.absent)
+    known = [text for text in texts if text not in gaps or reads_as_number(text)]
+    right = zip(known, _right(known, notation), strict=True)
+    return bool(known) and all(
+        good or reads_as_number(text) or text.lower() in TRUTH for text, good in right
+    )
 
 
 # -- remedies ----------------------------------------------------------------------------------

@@ -124,7 +124,7 @@ class SheetSource(table_columns.TableRows):
         table = arrow.table(dict(zip(names, cells, strict=True)))
         kinds = [self._kind(column) for column in cells]
         if header is None:
-            check_names(self.path, raw, kinds)
+            check_names(self.path, raw, kinds, self._notation)
         if header is not False:
             table_columns.warn_of_renamed(self.path, raw, names)
         schema = arrow.schema(list(zip(names, kinds, strict=True)))
