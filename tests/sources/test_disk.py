@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -615,6 +616,25 @@ def test_folders_of_tables(tmp_path):
     parquet.write_table(table_of(X, id=["z"] * 30), tmp_path / "more" / "4.parquet")
     with pytest.raises(ValueError, match="more data in its subfolder 'more'"):
         as_source(tmp_path, id_column="id")
+
+
+def test_data_two_levels_below_a_folder_of_tables(tmp_path):
+    X = numbers((30, 3))
+    parquet.write_table(table_of(X), tmp_path / "1.parquet")
+    deep = tmp_path / "sub" / "k=1"
+    for folder in (deep, tmp_path / "_delta_log" / "x", tmp_path / "a.zarr" / "x"):
+        folder.mkdir(parents=True)
+        (folder / ".hidden.parquet").write_text("")
+        (folder / "c.txt").write_text("")
+    for skipped in ("_delta_log", "a.zarr"):
+        (tmp_path / skipped / "x" / "c.parquet").write_text("")
+    deep.joinpath("up").symlink_to(tmp_path, target_is_directory=True)
+    deep.joinpath("self").symlink_to(deep, target_is_directory=True)
+    assert as_source(tmp_path).shape == (30, 3)
+    parquet.write_table(table_of(X), deep / "c.parquet")
+    told = re.escape(repr(os.path.join("sub", "k=1")))
+    with pytest.raises(ValueError, match=f"more data in its subfolder {told}"):
+        as_source(tmp_path)
 
 
 def test_csv_without_names_and_with_tabs(tmp_path):
