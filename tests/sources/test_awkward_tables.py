@@ -228,6 +228,13 @@ def test_options_of_the_wrong_type_are_refused_by_name(tmp_path):
         assert rows.shape == (2, 1)
 
 
+def test_a_comment_behind_an_empty_last_field(tmp_path):
+    rows = b"a\tb\tc\n1\t2\t3\n4\t5\t# no c\n\t# a line of its own\n7\t8\t9\n"
+    (tmp_path / "t.tsv").write_bytes(rows)
+    block = as_source(tmp_path / "t.tsv", comment="#").read(0)
+    np.testing.assert_array_equal(block, [[1, 2, 3], [4, 5, np.nan], [7, 8, 9]])
+
+
 def test_a_decimal_sign_that_is_not_ascii_is_refused_by_name(tmp_path):
     (tmp_path / "a.csv").write_text("a,b\n1·5,2\n2,3\n", encoding="utf-8")
     with pytest.raises(ValueError, match="`decimal`='·' is not ASCII") as found:

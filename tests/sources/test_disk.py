@@ -213,6 +213,16 @@ def test_an_npy_header_that_lies(tmp_path, lie):
         as_source(f"{tmp_path}/a.npz::X")
 
 
+def test_an_npy_file_with_more_bytes_than_its_header_says(tmp_path):
+    X = numbers((4, 3))
+    np.save(tmp_path / "a.npy", X)
+    with open(tmp_path / "a.npy", "ab") as file:
+        file.write(b"x")
+    with pytest.raises(ValueError, match=r"wrong, or pass `exact`=False to `as_source`\.$"):
+        as_source(tmp_path / "a.npy")
+    np.testing.assert_array_equal(values_of(as_source(tmp_path / "a.npy", exact=False)), X)
+
+
 def test_raw_binary_is_compared_with_the_file(tmp_path):
     path = tmp_path / "a.bin"
     path.write_bytes(numbers().tobytes())

@@ -216,6 +216,20 @@ def test_a_row_of_a_sheet_is_not_taken_for_names(first, options, tmp_path):
         as_source(tmp_path / "a.xlsx", **options)
 
 
+@pytest.mark.parametrize(
+    ("cell", "options"),
+    [
+        ("9007199254740993", {}),
+        ("-9.007.199.254.740.993", {"decimal": ",", "thousands": "."}),
+    ],
+)
+def test_whole_numbers_of_text_beyond_2_to_53_are_refused(cell, options, tmp_path):
+    book(["a", "b"], [cell, 1], ["3", 2], ["4", 3])(tmp_path / "a.xlsx")
+    with pytest.raises(ValueError, match=r"a\.xlsx: column 'a' holds -?9007199254740993, which"):
+        as_source(tmp_path / "a.xlsx", **options)
+    assert as_source(tmp_path / "a.xlsx", id_column="a").row_names[0] == cell
+
+
 def test_at_most_nine_sheets_are_listed(tmp_path):
     whole_book = openpyxl.Workbook()
     for i in range(9):

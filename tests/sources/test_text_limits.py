@@ -2,6 +2,7 @@
 
 import codecs
 import gzip
+import re
 import warnings
 
 import numpy as np
@@ -111,6 +112,10 @@ def test_comments_and_blanks():
     assert lines.decoded(b'a"#"b"#') == b'a"'  # a quotation begins with a field
     assert lines.decoded(b'"a#"#b#c') == b'"a#"'
     assert lines.decoded(b'"a\n#b" # "c\n#"\n"d') == b'"a\n#b"\n\n"d'
+    tabs = Lines("utf-8", 0, b"\n", "#", "\t")
+    assert tabs.decoded(b"4\t5\t# c\n7\t8 # c\n") == b"4\t5\t\n7\t8\n"
+    assert tabs.decoded(b'"4"\t# c\n \t# c\n7') == b'"4"\t\n\n7'
+    assert tabs.decoded(b"\t# c\r\t# c") == b"\r"
     blanks = Lines("utf-8", 0, b"\n", None, " ")
     assert blanks.decoded(b' 1\t 2  3 \n"a  b"   4') == b'1 2 3\n"a  b" 4'
     for bad in ("##", '"', "\n", ""):
@@ -176,6 +181,11 @@ def test_notations_that_are_refused():
     for bad in (" ", "5", "+", "a-"):
         assert "`strip` has" in refused(Notation.of, None, None, [bad], None)
     assert refused(Notation.of, None, None, [None], None) is not None
+    for given in ({"a": -999}, {}):
+        told = f"`na_values`={given!r} is a dict, but the same texts apply to all columns. Pass"
+        with pytest.raises(TypeError, match=re.escape(told)):
+            Notation.of(None, None, None, given)
+    assert "`strip`={'$': 1} is a dict" in refused(Notation.of, None, None, {"$": 1}, None)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from primedpca._core.arrays import EXACT, check_python_numbers
+from primedpca._core.arrays import EXACT
 from primedpca._core.wording import count_words
 from primedpca.protocols import Block
 from primedpca.sources import base
@@ -324,10 +324,7 @@ class CSVSource(table_columns.TableRows):
         names = np.array(self.column_names, dtype=object)[large].tolist()
         for name in names:
             column = self._csv(text, {name: need("pyarrow", "CSV").string()}).column(name)
-            words = self._notation.plain(column.combine_chunks())[1].to_pylist()
-            found = (word.strip() for word in words if word)
-            whole = [int(word) for word in found if word.lstrip("+-").isdecimal()]
-            check_python_numbers(whole, f"column {name!r}")
+            self._notation.check_whole_numbers(column.combine_chunks(), name)
 
     def _parse(self, text: bytes, start: int = 0) -> Any:
         """Parse the columns of numbers of some lines, from row ``start`` on.

@@ -5,7 +5,7 @@ names the option with which it would be one.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from primedpca._core.arrays import check_python_numbers
 from primedpca.sources.files.common import need
 
 #: Texts that stand for a missing value in every text file, as in pyarrow, and of spreadsheets.
@@ -182,6 +183,12 @@ class Notation:
             return None, wrong
         return text.cast(arrow.float64()), None
 
+    def check_whole_numbers(self, column: Any, name: str) -> None:
+        """Refuse whole numbers in the texts of a column that float64 cannot hold."""
+        found = (word.strip() for word in self.plain(column)[1].to_pylist() if word)
+        whole = [int(word) for word in found if word.lstrip("+-").isdecimal()]
+        check_python_numbers(whole, f"column {name!r}")
+
 
 def texts_of(given: Any, argument: str) -> list[str]:
     """One text or several, as a list; numbers are taken as they are written."""
@@ -190,6 +197,11 @@ def texts_of(given: Any, argument: str) -> list[str]:
 
 def marks_of(given: Any, argument: str) -> list[Any]:
     """One text or number or several, of Python or NumPy, as a list."""
+    if isinstance(given, Mapping):  # pandas takes marks for each column so
+        raise TypeError(
+            f"`{argument}`={given!r} is a {type(given).__name__}, but the same texts apply to all "
+            "columns. Pass them as a list."
+        )
     if isinstance(given, np.ndarray):
         given = given.ravel()  # one without dimensions cannot be iterated over
     several = isinstance(given, Iterable) and not isinstance(given, (str, bytes))

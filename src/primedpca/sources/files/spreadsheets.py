@@ -17,6 +17,7 @@ from xml.parsers import expat
 
 import numpy as np
 
+from primedpca._core.arrays import EXACT
 from primedpca.protocols import Block
 from primedpca.sources import base
 from primedpca.sources.files import common, table_columns
@@ -195,10 +196,14 @@ class SheetSource(table_columns.TableRows):
         for name in self.column_names:
             column = table.column(name).combine_chunks()
             if column.type == arrow.string():
-                column, wrong = self._notation.numbers(column)
+                texts = column
+                column, wrong = self._notation.numbers(texts)
                 if wrong is not None:
-                    what, option = remedy(table.column(name).to_pylist(), self._notation)
+                    what, option = remedy(texts.to_pylist(), self._notation)
                     raise table_columns.NotNumberError(self.path, name, what, option)
+                far = np.flatnonzero(np.abs(column.to_numpy(zero_copy_only=False)) >= EXACT)
+                with reading(self.path, "its cells"):
+                    self._notation.check_whole_numbers(texts.take(arrow.array(far)), name)
             parts[name] = column.cast(arrow.uint8()) if column.type == arrow.bool_() else column
         values = [
             part.cast(arrow.float64()).to_numpy(zero_copy_only=False) for part in parts.values()
