@@ -235,6 +235,26 @@ def test_a_comment_behind_an_empty_last_field(tmp_path):
     np.testing.assert_array_equal(block, [[1, 2, 3], [4, 5, np.nan], [7, 8, 9]])
 
 
+NO_ENCODINGS = {"x": "must be", "hex": "must be", "a\0": "must be", "undefined": "must be"}
+NO_ENCODINGS |= {5: "must be", "cp037": "is not supported"}
+
+
+@pytest.mark.parametrize(("given", "words"), NO_ENCODINGS.items())
+def test_an_encoding_that_is_none_is_refused_by_name(given, words, tmp_path):
+    (tmp_path / "a.csv").write_text("a,b\n1,5\n2,3\n")
+    with pytest.raises(ValueError, match="encoding") as found:
+        as_source(tmp_path / "a.csv", encoding=given)
+    assert str(found.value).startswith(f"`encoding`={given!r} {words}")
+
+
+def test_a_comment_that_is_none_is_refused_by_name(tmp_path):
+    (tmp_path / "a.csv").write_text("a,b\n1,5\n2,3\n")
+    for given in ("//", ",", 5):
+        with pytest.raises(ValueError, match="comment") as found:
+            as_source(tmp_path / "a.csv", comment=given)
+        assert str(found.value).startswith(f"`comment`={given!r} must be one printable character")
+
+
 def test_a_decimal_sign_that_is_not_ascii_is_refused_by_name(tmp_path):
     (tmp_path / "a.csv").write_text("a,b\n1·5,2\n2,3\n", encoding="utf-8")
     with pytest.raises(ValueError, match="`decimal`='·' is not ASCII") as found:

@@ -118,8 +118,10 @@ def test_comments_and_blanks():
     assert tabs.decoded(b"\t# c\r\t# c") == b"\r"
     blanks = Lines("utf-8", 0, b"\n", None, " ")
     assert blanks.decoded(b' 1\t 2  3 \n"a  b"   4') == b'1 2 3\n"a  b" 4'
-    for bad in ("##", '"', "\n", ""):
-        assert "`comment`=" in refused(Lines.of, b"a", None, bad, ",")
+    assert text_lines.check_comment("#", ",") == "#"
+    for bad in ("##", '"', "\n", "", 5, ",", "\udc80"):
+        told = f"`comment`={bad!r} must be one printable character other than the delimiter ','"
+        assert refused(text_lines.check_comment, bad, ",").startswith(told)
 
 
 @pytest.mark.parametrize(
@@ -216,6 +218,14 @@ def test_remedies(texts, what, option):
     assert remedy(texts, Notation()) == (what, option)
     later = what.replace("row 1", "row 8").replace("row 2", "row 9")
     assert remedy(texts, Notation(), 7) == (later, option)
+
+
+def test_a_sign_of_comments_at_the_start_of_a_line():
+    found = remedy(["1", "#4", "#half"], Notation(), 0, "#%")
+    assert found == ("'#4' in row 2", "`comment`='#'")
+    assert remedy(["1", "#4"], Notation())[1] == "`strip`='#'"
+    assert remedy(["#1", "#4"], Notation(), 0, "#%")[1] == "`strip`='#'"  # in every line
+    assert remedy(["1", "#4", "%5"], Notation(), 0, "#%")[1] == "`strip`=['#', '%']"
 
 
 def test_a_comma_that_may_be_either():

@@ -115,6 +115,8 @@ class CSVSource(table_columns.TableRows):
             raise ValueError(f"`decimal`={decimal!r} {words}")
         self.dtype, self._first = np.dtype(np.float64), None
         self._skipping, self._skipped = bool(skip_bad_lines), list[str]()
+        encoding = text_lines.check_encoding(encoding)
+        comment = text_lines.check_comment(comment, delimiter)
         with reading(self.path, "its first lines"), unpacked(self.path) as file:
             head = file.read(text_lines.LOOKED_AT)
             self._lines = text_lines.Lines.of(head, encoding, comment, delimiter)
@@ -132,7 +134,11 @@ class CSVSource(table_columns.TableRows):
         """Choose the columns by the first lines, then parse the whole file to count its rows."""
         columns, others, exclude, numeric_only = given
         schema, skip, texts = self._look(header, skip_rows)
-        self._choose(schema, columns, others, exclude, numeric_only, texts, self._notation)
+
+        def remedied(name: str) -> tuple[str, str]:
+            return self._remedy(name, texts(name))
+
+        self._choose(schema, columns, others, exclude, numeric_only, remedied)
         if columns is None:
             self._check_index(self._names[0], lambda: texts(self._names[0]), numeric_only)
         while True:
@@ -356,8 +362,13 @@ class CSVSource(table_columns.TableRows):
             values, wrong = self._notation.numbers(column)
             if wrong is None:
                 return values
-        what, option = remedy(column.to_pylist(), self._notation, start)
-        raise table_columns.NotNumberError(self.path, name, what, option)
+        told = self._remedy(name, column.to_pylist(), start)
+        raise table_columns.NotNumberError(self.path, name, *told)
+
+    def _remedy(self, name: str, entries: list[str | None], start: int = 0) -> tuple[str, str]:
+        """Description of a column of text, and the option with which it would be numbers."""
+        begins = name == self._names[0] and self._lines.comment is None
+        return remedy(entries, self._notation, start, COMMENTS if begins else ())
 
     def _csv(self, text: bytes, kinds: dict[str, Any] | None) -> Any:
         """Parse the columns of these types, or all of any type."""

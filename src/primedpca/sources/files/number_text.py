@@ -237,7 +237,9 @@ def may_be_row(texts: Sequence[str], notation: Notation) -> bool:
 # -- remedies ----------------------------------------------------------------------------------
 
 
-def remedy(entries: Iterable[str | None], own: Notation, start: int = 0) -> tuple[str, str]:
+def remedy(
+    entries: Iterable[str | None], own: Notation, start: int = 0, comments: Sequence[str] = ()
+) -> tuple[str, str]:
     """Describe a column of text by an entry that is not a number, and name the option for it.
 
     Parameters
@@ -248,6 +250,8 @@ def remedy(entries: Iterable[str | None], own: Notation, start: int = 0) -> tupl
         The options that were given.
     start : int, default=0
         Index of the row of the first entry; messages count rows from 1.
+    comments : sequence of str, default=()
+        Signs with which a comment may begin, of entries at the start of their lines.
 
     Returns
     -------
@@ -265,6 +269,9 @@ def remedy(entries: Iterable[str | None], own: Notation, start: int = 0) -> tupl
         return "text", ""
     row, shown = bad[0]
     what = f"{shortened(shown)!r} in row {row + 1}"
+    signs = {entry[0] for _, entry in bad}
+    if len(signs) == 1 and signs.issubset(comments) and len(bad) < len(known):
+        return what, f"`comment`={signs.pop()!r}"
     texts = list(dict.fromkeys(entry for _, entry in known))[:LOOKED_AT]
     wrong = list(dict.fromkeys(entry for _, entry in bad))[:LOOKED_AT]
     if all(DATE.fullmatch(entry) or TIME.fullmatch(entry) for entry in wrong):

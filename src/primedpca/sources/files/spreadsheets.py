@@ -129,13 +129,16 @@ class SheetSource(table_columns.TableRows):
         if header is not False:
             table_columns.warn_of_renamed(self.path, raw, names)
         schema = arrow.schema(list(zip(names, kinds, strict=True)))
-        others, notation = [id_column, label_column], self._notation
+        others = [id_column, label_column]
 
         def texts(name: str) -> list[Any]:
             found: list[Any] = table.column(name).to_pylist()
             return found
 
-        self._choose(schema, columns, others, exclude, numeric_only, texts, notation)
+        def remedied(name: str) -> tuple[str, str]:
+            return remedy(texts(name), self._notation)
+
+        self._choose(schema, columns, others, exclude, numeric_only, remedied)
         if columns is None:
             self._check_index(names[0], lambda: texts(names[0]), numeric_only)
         self._fill(table, columns is None)

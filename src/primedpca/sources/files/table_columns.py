@@ -15,9 +15,10 @@ from primedpca._core.arrays import EXACT, check_python_numbers, check_whole_numb
 from primedpca.protocols import Block
 from primedpca.sources.column_choice import chosen_names, warn_left_out
 from primedpca.sources.files.common import FileSource, need
-from primedpca.sources.files.number_text import Notation, reads_as_number, remedy
+from primedpca.sources.files.number_text import reads_as_number
 
-Texts = Callable[[str], Iterable[str | None]] | None
+#: Describes a column of text by an entry that is not a number, and names the option for it.
+Remedied = Callable[[str], tuple[str, str]] | None
 UNNAMED = "Unnamed: {}"  # as pandas calls a column without a name
 SHOWN = 5  # columns that a message describes
 #: Kinds of Arrow types that are not numbers, and their names in messages.
@@ -95,15 +96,13 @@ class TableRows(FileSource):
         others: list[str | None],
         exclude: Any,
         numeric_only: bool | None = False,
-        texts: Texts = None,
-        notation: Notation | None = None,
+        remedied: Remedied = None,
     ) -> None:
         """Choose the columns to read: those named, or all but ``exclude`` and ``others``.
 
         The two ``others`` are the columns of names and labels.  Columns that do not hold numbers
-        are refused by name, or left out with a warning if ``numeric_only``.  ``texts`` returns the
-        entries of a column of a text file, so that the first one that is not a number can be
-        quoted: it may be the only one.
+        are refused by name, or left out with a warning if ``numeric_only``.  ``remedied`` quotes
+        the first entry of a column of a text file that is not a number: it may be the only one.
         """
         path, (self._id, self._label), self.left_out = self.path, others, {}
         self.headings = self._id or "name", self._label or "label"
@@ -121,7 +120,7 @@ class TableRows(FileSource):
             width = kind.list_size if _is_a(kind, ["fixed_size_list"]) else None
             self._columns = TableColumns((wanted[0],), (kind.value_type,), True, width)
         else:
-            described = {name: _what(types[name], name, texts, notation) for name in bad}
+            described = {name: _what(types[name], name, remedied) for name in bad}
             if bad and not numeric_only:
                 raise ValueError(f"{path} {_not_numbers(described, bool(lists))}")
             self._leave_out({name: what for name, (what, _) in described.items()})
@@ -238,12 +237,12 @@ def late_header(rows: Sequence[Sequence[str]]) -> int | None:
     return None
 
 
-def _what(kind: Any, name: str, texts: Texts, notation: Notation | None) -> tuple[str, str]:
+def _what(kind: Any, name: str, remedied: Remedied) -> tuple[str, str]:
     """Description of a column that is not numbers, and the option that makes it numbers."""
     described = next((word for one, word in NOT_NUMBERS.items() if _is_a(kind, [one])), str(kind))
-    if texts is None or described != "text":
+    if remedied is None or described != "text":
         return described, ""
-    return remedy(texts(name), notation or Notation())
+    return remedied(name)
 
 
 def _not_numbers(described: dict[str, tuple[str, str]], lists: bool) -> str:
