@@ -374,7 +374,7 @@ class CSVSource(table_columns.TableRows):
         """Parse the columns of these types, or all of any type."""
         arrow, csv = need("pyarrow", "CSV"), need("pyarrow.csv", "CSV")
         notation = self._notation
-        options: dict[str, Any] = {"null_values": notation.absent, "strings_can_be_null": False}
+        options: dict[str, Any] = {"null_values": notation.absent, "strings_can_be_null": True}
         options["decimal_point"] = notation.decimal
         if kinds is not None:
             options |= {"column_types": kinds, "include_columns": list(kinds)}

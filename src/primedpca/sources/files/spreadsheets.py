@@ -111,6 +111,7 @@ class SheetSource(table_columns.TableRows):
         self.path = os.fspath(path)
         header = table_columns.check_header(header)
         self._notation = Notation.of(decimal, thousands, strip, na_values)
+        self._absent = frozenset(self._notation.absent)
         self._stamp = common.stamp_of(self.path)
         rows = self._rows(sheet)[table_columns.check_skip_rows(skip_rows) :]
         rows = rows[next((i for i, row in enumerate(rows) if any(map(_text, row))), 0) :]
@@ -144,15 +145,14 @@ class SheetSource(table_columns.TableRows):
         self._fill(table, columns is None)
         named = {name: table.column(name).to_pylist() for name in others if name is not None}
         self._texts = {
-            name: np.array([*map(_whole, found)], dtype=object) for name, found in named.items()
+            name: np.array([*map(self._name, found)], dtype=object) for name, found in named.items()
         }
         if header is not False:
             self.feature_names = np.array(self.column_names, dtype=object)
 
     def _rows(self, sheet: str | None) -> list[list[Any]]:
         """All cells of a sheet."""
-        absent = {*self._notation.absent}
-        with reading(self.path, "its sheets"), _opened(self.path, absent) as book:
+        with reading(self.path, "its sheets"), _opened(self.path, self._absent) as book:
             if sheet is not None:
                 if sheet not in book.sheet_names:
                     shown = ", ".join(map(repr, book.sheet_names[:9]))
@@ -192,6 +192,10 @@ class SheetSource(table_columns.TableRows):
         if kind == arrow.string() and self._notation.numbers(column)[1] is None:
             return arrow.float64()
         return kind
+
+    def _name(self, cell: Any) -> Any:
+        """A cell that names or labels a row, or None for a missing one."""
+        return None if _text(cell) in self._absent else _whole(cell)
 
     def _fill(self, table: Any, drop: bool) -> None:
         """Convert the chosen columns to numbers; with ``drop``, leave out those without any."""
