@@ -512,7 +512,8 @@ def test_suffixes_of_paths():
 
 def test_rows_to_skip():
     assert [table_columns.check_skip_rows(one) for one in (None, 0, 3)] == [0, 0, 3]
-    for bad in (-1, 1.5, "2"):
+    assert type(table_columns.check_skip_rows(np.int64(3))) is int
+    for bad in (-1, 1.5, "2", True, False):
         assert f"`skip_rows`={bad!r}" in refused(table_columns.check_skip_rows, bad)
 
 

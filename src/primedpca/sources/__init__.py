@@ -21,7 +21,8 @@ from primedpca._core.arrays import (
     is_sparse,
 )
 from primedpca.protocols import DataSource
-from primedpca.sources.base import BlockSource
+from primedpca.sources.base import BlockSource, check_entries
+from primedpca.sources.column_choice import check_name
 from primedpca.sources.files.hdf5 import HDF5Source, h5ad_source, is_anndata, masked_in
 from primedpca.sources.files.images import ImageFolder
 from primedpca.sources.files.numpy_files import memmap_source
@@ -76,6 +77,8 @@ def _anndata_source(
 ) -> Any:
     """The ``X`` of an AnnData object: in memory, or from its file if it is backed."""
     options = {"label_column": label_column, "mask_var": mask_var}
+    for argument, name in options.items():
+        check_name(name, argument)
     if x.isbacked:
         if x.is_view:
             raise ValueError("`X` is a view of a backed AnnData; pass X.to_memory().")
@@ -210,7 +213,7 @@ def _found_source(x: Any, columns: Any, options: dict[str, Any]) -> DataSource:
     if make is DenseSource and not has_kernels(x):
         x = _by_numpy(x)
     if make in (memmap_source, DenseSource):
-        _check_dense(x)
+        check_entries(x)
     check_options(make, describe(x), options)
     source = make(x, **options)
     if 0 in source.shape:
@@ -241,9 +244,3 @@ def _by_numpy(x: Any) -> np.ndarray:
     except (TypeError, RuntimeError, BufferError) as error:  # on a device that NumPy cannot read
         words = "cannot be converted by numpy.asarray. Move it to the CPU first."
         raise TypeError(f"`X`, {describe(x)}, {words}") from error
-
-
-def _check_dense(x: Any) -> None:
-    if np.ma.is_masked(x):
-        words = "pass X.astype(float).filled(numpy.nan) and `missing`='mean'."
-        raise TypeError(f"`X` is a masked array, whose masked entries would be read; {words}")

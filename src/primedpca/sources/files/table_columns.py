@@ -13,7 +13,7 @@ import numpy as np
 
 from primedpca._core.arrays import EXACT, check_python_numbers, check_whole_numbers
 from primedpca.protocols import Block
-from primedpca.sources.column_choice import chosen_names, warn_left_out
+from primedpca.sources.column_choice import check_name, chosen_names, warn_left_out
 from primedpca.sources.files.common import FileSource, need
 from primedpca.sources.files.number_text import reads_as_number
 
@@ -104,7 +104,8 @@ class TableRows(FileSource):
         are refused by name, or left out with a warning if ``numeric_only``.  ``remedied`` quotes
         the first entry of a column of a text file that is not a number: it may be the only one.
         """
-        path, (self._id, self._label), self.left_out = self.path, others, {}
+        path, self.left_out = self.path, {}
+        self._id, self._label = map(check_name, others, ("id_column", "label_column"))
         self.headings = self._id or "name", self._label or "label"
         wanted = chosen_names(path, list(schema.names), columns, others, exclude)
         types = {name: schema.field(name).type for name in wanted}
@@ -189,7 +190,8 @@ def check_header(given: Any) -> bool | None:
 
 def check_skip_rows(given: Any) -> int:
     """Return the number of lines before a table."""
-    if given is not None and (not isinstance(given, int) or given < 0):
+    known = isinstance(given, (int, np.integer)) and not isinstance(given, bool) and given >= 0
+    if given is not None and not known:
         raise ValueError(f"`skip_rows`={given!r} must be a whole number of lines, 0 or more.")
     return int(given or 0)
 

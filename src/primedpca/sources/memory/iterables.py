@@ -96,6 +96,7 @@ class IteratedBlocks(BlockSource):
         rows = "it must yield 2-d arrays of rows, such as row[None] for a single one."
         if not hasattr(block, "shape") and not hasattr(block, "__array__"):
             raise TypeError(self._yields(f"a {type(block).__name__} as block {number}; {rows}"))
+        base.check_entries(block)
         values = np.array(to_numpy(block))
         if values.ndim != 2:
             words = f"an array of shape {values.shape} as block {number}"
@@ -228,6 +229,7 @@ def torch_source(x: Any) -> DataSource:
     if isinstance(x, data.IterableDataset):
         return IteratedBlocks(lambda: _single_rows(x), type(x).__name__)
     if type(x) is data.TensorDataset and x.tensors[0].ndim == 2:
+        base.check_entries(x.tensors[0])
         return DenseSource(x.tensors[0])
     return DatasetRows(x)
 
@@ -249,6 +251,7 @@ def _single_rows(dataset: Any) -> Iterator[np.ndarray]:
 def _numbers(item: Any, what: str) -> np.ndarray:
     """Rows of an item, without its label."""
     values = item[0] if isinstance(item, (tuple, list)) and len(item) else item
+    base.check_entries(values)
     if hasattr(values, "detach"):
         values = values.detach().cpu()
     if not hasattr(values, "__array__"):
