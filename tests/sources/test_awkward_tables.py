@@ -228,6 +228,14 @@ def test_options_of_the_wrong_type_are_refused_by_name(tmp_path):
         assert rows.shape == (2, 1)
 
 
+def test_row_names_without_a_name_beside_decimal_commas(tmp_path):
+    (tmp_path / "t.csv").write_text("a;b\nx;1,5;2,5\ny;3,5;4,5\n")
+    options = {"delimiter": ";", "decimal": ",", "id_column": "Unnamed: 0"}
+    source = as_source(tmp_path / "t.csv", **options)
+    np.testing.assert_array_equal(source.read(0), [[1.5, 2.5], [3.5, 4.5]])
+    assert source.row_names.tolist() == ["x", "y"]
+
+
 def test_a_comment_behind_an_empty_last_field(tmp_path):
     rows = b"a\tb\tc\n1\t2\t3\n4\t5\t# no c\n\t# a line of its own\n7\t8\t9\n"
     (tmp_path / "t.tsv").write_bytes(rows)

@@ -278,7 +278,9 @@ def test_indices_that_count_the_rows():
 
 
 def test_headers_below_a_title():
-    late = table_columns.late_header
+    def late(rows, decimal="."):
+        return table_columns.late_header(rows, Notation(decimal))
+
     names, row, title = ["a", "b", "c"], ["1", "2", "3"], ["t", "", ""]
     assert late([title, names, row]) == 1
     assert late([title, ["", "", ""], names, row]) == 2
@@ -288,6 +290,11 @@ def test_headers_below_a_title():
     assert late([["t", "u", ""], names, row]) is None  # one blank may be a name that is missing
     assert late([title, row, row]) is None
     assert late([title, ["a", "", "c"], row]) is None
+    commas = ["1,5", "2,5", "3,5"]
+    assert late([title, names, commas]) is None
+    assert late([title, names, commas], ",") == 1
+    assert late([["1,5", "", ""], commas, row]) == 1
+    assert late([["1,5", "", ""], commas, row], ",") is None
 
 
 def test_names_of_columns():

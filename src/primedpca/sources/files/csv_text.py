@@ -19,6 +19,7 @@ from primedpca.sources.files import common, number_text, table_columns, text_lin
 from primedpca.sources.files.common import need, reading, unpacked
 from primedpca.sources.files.number_text import (
     Notation,
+    are_numbers,
     may_be_row,
     reads_as_number,
     remedy,
@@ -254,12 +255,12 @@ class CSVSource(table_columns.TableRows):
         names = [name.strip() for name in rows[0]]
         below = next((row for row in rows[1:] if len(row) == usual), [])
         self._nameless: str | None = None
-        if named and len(names) == usual - 1 and any(map(reads_as_number, below)):
+        if named and len(names) == usual - 1 and any(are_numbers(below, self._notation)):
             # R writes row names without a name for them; others end every row with a delimiter.
             place = 0 if below[-1].strip() else usual - 1
             names.insert(place, "")
             self._nameless = table_columns.UNNAMED.format(place)
-        late = table_columns.late_header(rows) if named else None
+        late = table_columns.late_header(rows, self._notation) if named else None
         if len(names) != usual:
             late = next(i for i, row in enumerate(rows) if len(row) == usual)
         if late is not None:

@@ -221,17 +221,21 @@ def reads_as_number(text: str) -> bool:
     return "_" not in text  # Python allows underscores among digits
 
 
+def are_numbers(texts: Sequence[str], notation: Notation) -> list[bool]:
+    """Whether each text is a number in a notation, or as programs write it."""
+    right = zip(texts, _right(texts, notation), strict=True)
+    return [good or reads_as_number(text) for text, good in right]
+
+
 def may_be_row(texts: Sequence[str], notation: Notation) -> bool:
     """Whether fields of a first line may be a row: nothing but numbers, truth values and gaps.
 
-    A number counts in the notation of the file and as programs write it.  Gaps alone are names.
+    Gaps alone are names.
     """
     gaps = MARKS.union(notation.absent)
     known = [text for text in texts if text not in gaps or reads_as_number(text)]
-    right = zip(known, _right(known, notation), strict=True)
-    return bool(known) and all(
-        good or reads_as_number(text) or text.lower() in TRUTH for text, good in right
-    )
+    numbers = zip(known, are_numbers(known, notation), strict=True)
+    return bool(known) and all(number or text.lower() in TRUTH for text, number in numbers)
 
 
 # -- remedies ----------------------------------------------------------------------------------
@@ -293,7 +297,7 @@ def _right(texts: Sequence[str], notation: Notation) -> list[bool]:
         return [reads_as_number(text.replace(MINUS, "-")) for text in texts]
     arrow = need("pyarrow", "CSV")
     right, _ = notation.plain(arrow.array(texts, arrow.string()))
-    return [good is not False for good in right.to_pylist()]
+    return [good is True for good in right.to_pylist()]
 
 
 def _notation_for(texts: list[str], wrong: list[str], own: Notation) -> str:

@@ -175,7 +175,8 @@ class SheetSource(table_columns.TableRows):
         raw = [_text(cell).strip() for cell in rows[0]]
         if not named:
             return [f"f{j}" for j in range(len(raw))], raw
-        late = table_columns.late_header([[_text(cell) for cell in row] for row in rows[:LINES]])
+        texts = [[_text(cell) for cell in row] for row in rows[:LINES]]
+        late = table_columns.late_header(texts, self._notation)
         if late is not None:
             title = next(text for text in (*raw, "a blank row") if text)
             before = "one filled row comes" if late == 1 else f"{late} filled rows come"

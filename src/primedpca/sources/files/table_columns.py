@@ -15,7 +15,7 @@ from primedpca._core.arrays import EXACT, check_python_numbers, check_whole_numb
 from primedpca.protocols import Block
 from primedpca.sources.column_choice import check_name, chosen_names, warn_left_out
 from primedpca.sources.files.common import FileSource, need
-from primedpca.sources.files.number_text import reads_as_number
+from primedpca.sources.files.number_text import Notation, are_numbers
 
 #: Describes a column of text by an entry that is not a number, and names the option for it.
 Remedied = Callable[[str], tuple[str, str]] | None
@@ -225,7 +225,7 @@ def warn_of_renamed(path: str, names: Sequence[str], unique: Sequence[str]) -> N
         warnings.warn(words, UserWarning, stacklevel=2)
 
 
-def late_header(rows: Sequence[Sequence[str]]) -> int | None:
+def late_header(rows: Sequence[Sequence[str]], notation: Notation) -> int | None:
     """Index of a later row that looks more like column names than the first one, or None.
 
     Spreadsheets with a title have blanks beside it, names below, and numbers below these.
@@ -233,8 +233,8 @@ def late_header(rows: Sequence[Sequence[str]]) -> int | None:
     filled = [sum(bool(field.strip()) for field in row) for row in rows]
     for i in range(1, len(rows) - 1):
         fields = [field for field in rows[i] if field.strip()]
-        named = len(fields) == len(rows[0]) and not any(map(reads_as_number, fields))
-        if named and filled[0] < filled[i] - 1 and any(map(reads_as_number, rows[i + 1])):
+        named = len(fields) == len(rows[0]) and not any(are_numbers(fields, notation))
+        if named and filled[0] < filled[i] - 1 and any(are_numbers(rows[i + 1], notation)):
             return i
     return None
 
