@@ -207,13 +207,19 @@ def test_true_and_false_beside_numbers(tmp_path, suffix):
 
 
 @pytest.mark.parametrize(
-    ("first", "options"),
-    [([True, 1.5], {}), (["NA", 1.5], {}), (["1,5", 2.5], {"decimal": ","})],
+    ("column", "options"),
+    [
+        ([True, False, True], {}),
+        (["NA", 4, 5], {}),
+        ([1.5, 4, 5], {"decimal": ","}),
+        (["1,5", 4, 5], {"decimal": ","}),
+    ],
 )
-def test_a_row_of_a_sheet_is_not_taken_for_names(first, options, tmp_path):
-    book(first, [False if first[0] is True else 4, 2], [True, 3])(tmp_path / "a.xlsx")
+def test_a_row_of_a_sheet_is_not_taken_for_names(column, options, tmp_path):
+    book(*zip(column, [1.5, 2, 3], strict=True))(tmp_path / "a.xlsx")
     with pytest.raises(ValueError, match=r"`header`=False if it is a row"):
         as_source(tmp_path / "a.xlsx", **options)
+    assert as_source(tmp_path / "a.xlsx", header=False, **options).shape == (3, 2)
 
 
 @pytest.mark.parametrize(
