@@ -449,6 +449,13 @@ TABLES = [
         {"comment": "#"},
         PLAIN,
     ),
+    Table(
+        "a_row_in_a_comment.csv",
+        "a,b\n1,2\n#9,9\n3,5\n4,7\n",
+        "'#9' in row 2: pass `comment`='#'",
+        {"comment": "#"},
+        PLAIN,
+    ),
     Table("blank_lines_before.csv", "\n\n\na,b\n1,2\n3,5\n4,7\n", values=PLAIN),
     Table(
         "delimiters_at_the_end.csv",

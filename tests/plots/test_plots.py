@@ -539,6 +539,13 @@ def test_of_many_rows_no_label_covers_the_others():
     assert legend(ax) == ["a", "b", "c"]
 
 
+def test_lone_surrogates_are_drawn_escaped(tmp_path):
+    points = np.random.default_rng(0).normal(size=(6, 2))
+    figure = plots.scores(points, labels=np.array(["\ud800", "y"] * 3)).figure
+    figure.savefig(tmp_path / "a.png")
+    assert "\\ud800" in [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+
+
 def test_words_with_dollars_are_not_set_as_mathematics():
     prices = np.array(["$1 to $2", "$2 to $3"])
     ax = rendered(plots.scores(np.eye(2), labels=prices))

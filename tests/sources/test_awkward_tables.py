@@ -228,6 +228,41 @@ def test_options_of_the_wrong_type_are_refused_by_name(tmp_path):
         assert rows.shape == (2, 1)
 
 
+def test_row_names_without_a_name_beside_decimal_commas(tmp_path):
+    (tmp_path / "t.csv").write_text("a;b\nx;1,5;2,5\ny;3,5;4,5\n")
+    options = {"delimiter": ";", "decimal": ",", "id_column": "Unnamed: 0"}
+    source = as_source(tmp_path / "t.csv", **options)
+    np.testing.assert_array_equal(source.read(0), [[1.5, 2.5], [3.5, 4.5]])
+    assert source.row_names.tolist() == ["x", "y"]
+
+
+def test_a_comment_behind_an_empty_last_field(tmp_path):
+    rows = b"a\tb\tc\n1\t2\t3\n4\t5\t# no c\n\t# a line of its own\n7\t8\t9\n"
+    (tmp_path / "t.tsv").write_bytes(rows)
+    block = as_source(tmp_path / "t.tsv", comment="#").read(0)
+    np.testing.assert_array_equal(block, [[1, 2, 3], [4, 5, np.nan], [7, 8, 9]])
+
+
+NO_ENCODINGS = {"x": "must be", "hex": "must be", "a\0": "must be", "undefined": "must be"}
+NO_ENCODINGS |= {5: "must be", "cp037": "is not supported"}
+
+
+@pytest.mark.parametrize(("given", "words"), NO_ENCODINGS.items())
+def test_an_encoding_that_is_none_is_refused_by_name(given, words, tmp_path):
+    (tmp_path / "a.csv").write_text("a,b\n1,5\n2,3\n")
+    with pytest.raises(ValueError, match="encoding") as found:
+        as_source(tmp_path / "a.csv", encoding=given)
+    assert str(found.value).startswith(f"`encoding`={given!r} {words}")
+
+
+def test_a_comment_that_is_none_is_refused_by_name(tmp_path):
+    (tmp_path / "a.csv").write_text("a,b\n1,5\n2,3\n")
+    for given in ("//", ",", 5):
+        with pytest.raises(ValueError, match="comment") as found:
+            as_source(tmp_path / "a.csv", comment=given)
+        assert str(found.value).startswith(f"`comment`={given!r} must be one printable character")
+
+
 def test_a_decimal_sign_that_is_not_ascii_is_refused_by_name(tmp_path):
     (tmp_path / "a.csv").write_text("a,b\n1·5,2\n2,3\n", encoding="utf-8")
     with pytest.raises(ValueError, match="`decimal`='·' is not ASCII") as found:

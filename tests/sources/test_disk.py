@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -210,6 +211,16 @@ def test_an_npy_header_that_lies(tmp_path, lie):
         archive.write(path, "X.npy")
     with pytest.raises((ValueError, TypeError), match=r"a.npz"):
         as_source(f"{tmp_path}/a.npz::X")
+
+
+def test_an_npy_file_with_more_bytes_than_its_header_says(tmp_path):
+    X = numbers((4, 3))
+    np.save(tmp_path / "a.npy", X)
+    with open(tmp_path / "a.npy", "ab") as file:
+        file.write(b"x")
+    with pytest.raises(ValueError, match=r"wrong, or pass `exact`=False to `as_source`\.$"):
+        as_source(tmp_path / "a.npy")
+    np.testing.assert_array_equal(values_of(as_source(tmp_path / "a.npy", exact=False)), X)
 
 
 def test_raw_binary_is_compared_with_the_file(tmp_path):
@@ -617,6 +628,25 @@ def test_folders_of_tables(tmp_path):
         as_source(tmp_path, id_column="id")
 
 
+def test_data_two_levels_below_a_folder_of_tables(tmp_path):
+    X = numbers((30, 3))
+    parquet.write_table(table_of(X), tmp_path / "1.parquet")
+    deep = tmp_path / "sub" / "k=1"
+    for folder in (deep, tmp_path / "_delta_log" / "x", tmp_path / "a.zarr" / "x"):
+        folder.mkdir(parents=True)
+        (folder / ".hidden.parquet").write_text("")
+        (folder / "c.txt").write_text("")
+    for skipped in ("_delta_log", "a.zarr"):
+        (tmp_path / skipped / "x" / "c.parquet").write_text("")
+    deep.joinpath("up").symlink_to(tmp_path, target_is_directory=True)
+    deep.joinpath("self").symlink_to(deep, target_is_directory=True)
+    assert as_source(tmp_path).shape == (30, 3)
+    parquet.write_table(table_of(X), deep / "c.parquet")
+    told = re.escape(repr(os.path.join("sub", "k=1")))
+    with pytest.raises(ValueError, match=f"more data in its subfolder {told}"):
+        as_source(tmp_path)
+
+
 def test_csv_without_names_and_with_tabs(tmp_path):
     X = numbers((20, 3), "float64")
     np.savetxt(tmp_path / "a.tsv", X, delimiter="\t", fmt="%.17g")
@@ -638,14 +668,34 @@ NUMBERS_FIRST = {
     "not a number": "nan,2.5\n3,4\n5,7\n",
     "with a date": "2020-01-01,2.5,1\n2020-01-02,3,4\n2020-01-03,5,7\n",
     "the only one": "1.5,2.5\n",
+    "not available": "5.1,NA,1.4\n4.9,3.0,1.4\n5,7,2\n",
+    "true and false": "True,FALSE\nfalse,true\ntrue,false\n",
+    "a minus of typesetters": "\u22125,6.5\n3,4\n5,7\n",
 }
 
 
 @pytest.mark.parametrize("text", NUMBERS_FIRST.values(), ids=NUMBERS_FIRST)
 def test_a_row_of_numbers_is_not_taken_for_names(text, tmp_path):
-    (tmp_path / "a.csv").write_text(text)
+    (tmp_path / "a.csv").write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match="`header`=False if it is a row"):
         as_source(tmp_path / "a.csv")
+
+
+NOTATIONS_FIRST = {
+    "decimal commas": ("1,5;2,5\n3,5;4,1\n5,5;6,7\n", {"decimal": ","}),
+    "accounts": ("(5);$6\n7;8-\n9;1\n", {"strip": "$"}),
+    "thousands": ("1'234;5\n1'235;6\n1'236;5\n", {"thousands": "'"}),
+    "gaps": ("5.1;gone\n4.9;3.0\n5;7\n", {"na_values": "gone"}),
+}
+
+
+@pytest.mark.parametrize(("text", "options"), NOTATIONS_FIRST.values(), ids=NOTATIONS_FIRST)
+def test_a_row_in_a_notation_is_not_taken_for_names(text, options, tmp_path):
+    (tmp_path / "a.csv").write_text(text)
+    options = options | {"delimiter": ";"}
+    with pytest.raises(ValueError, match="`header`=False if it is a row"):
+        as_source(tmp_path / "a.csv", **options)
+    assert as_source(tmp_path / "a.csv", header=False, **options).shape == (3, 2)
 
 
 NAMES = {
@@ -654,6 +704,8 @@ NAMES = {
     "with an index": (",0,1,2", 4),
     "some are words": ("age,1990,1991", 3),
     "of a grid": ("1_1,1_2,2_1", 3),
+    "some are marks": ("NA,True,b", 3),
+    "all are marks": ("NA,null,None", 3),
 }
 
 

@@ -407,6 +407,16 @@ def test_a_pattern_may_name_subfolders(tmp_path):
     assert as_source(f"{tmp_path}/p/*.png").shape[0] == 2
 
 
+@pytest.mark.parametrize("below", ["sub", "sub/more/most"])
+def test_a_folder_with_images_at_any_level_below_is_refused(tmp_path, below):
+    photographs(tmp_path / "p", n=2)
+    (tmp_path / "p" / below).mkdir(parents=True)
+    assert as_source(tmp_path / "p").shape[0] == 2
+    photographs(tmp_path / "p" / below / "at last", n=1)
+    with pytest.raises(ValueError, match=r"more data in its subfolder '.*at last'"):
+        as_source(tmp_path / "p")
+
+
 @pytest.mark.parametrize("suffix", ["png", "tif", "webp", "jpg"])
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_images_are_turned_upright(tmp_path, suffix, orientation):

@@ -313,6 +313,9 @@ def test_nullable_columns_of_anndata(where, tmp_path):
         as_source(given, mask_var="text")
     with pytest.raises(ValueError, match="columns of `obs`: "):
         as_source(given, label_column="none")
+    for option in ("label_column", "mask_var"):
+        with pytest.raises(TypeError, match=rf"`{option}`=\['gaps'\] must be the name of one col"):
+            as_source(given, **{option: ["gaps"]})
 
 
 def test_a_view_of_a_backed_anndata_is_refused(tmp_path):
@@ -578,6 +581,7 @@ class Several:
             "float32 after one of 3 columns of float64",
         ),
         (Several("text"), "a str as block 0"),
+        (Several(np.ma.masked_equal(np.eye(3), 1)), "masked array, whose masked entries would be"),
         ((block for block in [np.ones((2, 3))]), "only once.*partial_fit"),
         (iter([np.ones((2, 3))]), "only once"),
     ],

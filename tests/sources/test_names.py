@@ -113,6 +113,31 @@ def test_a_name_that_is_data_too_is_the_text_of_the_file(tmp_path):
     assert written["id"].tolist() == ["007", "010", "1e3"]
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".xlsx"])
+def test_marks_for_missing_values_among_names_are_missing(suffix, tmp_path):
+    names = ["x", "", "NA", "null", "?", "y", "-999", "None"]
+    frame = pd.DataFrame({"n": names, "a": range(8), "b": [3, 1, 4, 1, 5, 9, 2, 6]})
+    path = tmp_path / f"t{suffix}"
+    write = frame.to_csv if suffix == ".csv" else frame.to_excel
+    write(path, index=False)
+    options = {"id_column": "n", "label_column": "n"}
+    kept = ["x", None, None, None, "?", "y", "-999", "None"]
+    assert as_source(path, **options).row_names.tolist() == kept
+    source = as_source(path, na_values=["?", -999], **options)
+    assert source.labels.tolist() == ["x", None, None, None, None, "y", None, "None"]
+    read = pd.read_csv if suffix == ".csv" else pd.read_excel
+    pandas = read(path, na_values=["?", -999])["n"]
+    assert pandas.isna().tolist() == [*(name is None for name in source.labels[:-1]), True]
+    PrimedPCA(1).fit(source).transform(source, out=tmp_path / "s.csv")
+    written = pd.read_csv(tmp_path / "s.csv", keep_default_na=False)
+    assert written["n"].tolist() == [name or "" for name in source.labels]
+
+
+def test_a_quoted_empty_name_is_missing(tmp_path):
+    (tmp_path / "x.csv").write_text('n,a,b\n"",1,2\nx,3,5\n"NA",2,2\n')
+    assert as_source(tmp_path / "x.csv", id_column="n").row_names.tolist() == [None, "x", None]
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".tsv"])
 @pytest.mark.parametrize("end", ["\r", "\n", "\r\n"])
 def test_line_ends_in_names_are_quoted(suffix, end, tmp_path):

@@ -408,8 +408,9 @@ def test_pandas_columns_without_numbers_are_named(column):
 
 def test_columns_of_one_name_are_told_in_a_sentence():
     frame = pd.DataFrame(np.ones((3, 3)), columns=["a", "b", "a"])
-    with pytest.raises(ValueError, match=r"`X` has 2 columns .*'a'"):
-        as_source(frame)
+    for given in (frame, frame.astype(pd.SparseDtype(float, 0.0))):
+        with pytest.raises(ValueError, match=r"`X` has 2 columns .*'a'"):
+            as_source(given)
 
 
 def test_polars_nulls():
@@ -486,6 +487,20 @@ def test_kinds_of_columns_of_a_frame_are_named():
     words = r"'day' \(dates and times\), 'kind' \(categories\), 'took' \(durations\)"
     with pytest.raises(ValueError, match=words):
         as_source(frame)
+
+
+@pytest.mark.parametrize("option", ["id_column", "label_column"])
+def test_a_list_where_one_column_is_named(option, tmp_path):
+    frame = pd.DataFrame({"a": ["x", "y"], "b": [1.0, 2.0], "c": [3.0, 1.0]})
+    for write in (frame.to_csv, frame.to_parquet, frame.to_excel):
+        suffix = {"excel": "xlsx"}.get(kind := write.__name__[3:], kind)
+        write(tmp_path / f"a.{suffix}", index=False)
+    files = [tmp_path / f"a.{suffix}" for suffix in ("csv", "parquet", "xlsx")]
+    for given in (*files, frame, frame.rename(columns={"a": 0})):
+        with pytest.raises(TypeError, match=rf"`{option}`=\['a'\] must be the name of one column"):
+            as_source(given, **{option: ["a"]})
+    with pytest.raises(TypeError, match=r"`exclude`=\[\[0\]\] must be the names of columns"):
+        as_source(frame.rename(columns={"a": 0}), exclude=[[0]])
 
 
 def test_equal_columns_of_a_frame_can_be_left_out():
@@ -797,6 +812,24 @@ def test_a_record_batch_is_read_as_a_table():
 def test_a_tensor_without_numbers_is_refused():
     with pytest.raises(ValueError, match="on the device 'meta', which holds a shape but no num"):
         PrimedPCA(2).fit(torch.empty((9, 3), device="meta"))
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of:UserWarning")
+def test_masked_and_nested_tensors_are_refused_by_name():
+    whole = torch.ones(3, 2)
+    masked = torch.masked.masked_tensor(whole, whole > 0)
+    words = r"`X` is a MaskedTensor, .*; pass X\.to_tensor\(float\('nan'\)\) and `missing`='mean'"
+    for given in (masked, torch.utils.data.TensorDataset(masked)):
+        with pytest.raises(TypeError, match=words):
+            as_source(given)
+    for layout in (torch.strided, torch.jagged):
+        nested = torch.nested.nested_tensor([torch.ones(3), torch.ones(2)], layout=layout)
+        with pytest.raises(TypeError, match=r"`X` is a nested tensor.*to_padded_tensor\(X, "):
+            as_source(nested)
+    nested = torch.nested.nested_tensor([whole, whole[:2]])
+    with pytest.raises(TypeError, match=r"`X` is a nested tensor.*torch\.cat\(X\.unbind\(\)\)"):
+        PrimedPCA(1).fit(nested)
+    assert as_source(torch.cat(nested.unbind())).shape == (5, 2)
 
 
 def test_columns_of_types_that_narwhals_does_not_know_are_named_by_their_library():

@@ -206,6 +206,36 @@ def test_true_and_false_beside_numbers(tmp_path, suffix):
         assert as_source(table(3, True, 4.5), numeric_only=True).feature_names.tolist() == ["b"]
 
 
+@pytest.mark.parametrize(
+    ("column", "options"),
+    [
+        ([True, False, True], {}),
+        (["NA", 4, 5], {}),
+        ([1.5, 4, 5], {"decimal": ","}),
+        (["1,5", 4, 5], {"decimal": ","}),
+    ],
+)
+def test_a_row_of_a_sheet_is_not_taken_for_names(column, options, tmp_path):
+    book(*zip(column, [1.5, 2, 3], strict=True))(tmp_path / "a.xlsx")
+    with pytest.raises(ValueError, match=r"`header`=False if it is a row"):
+        as_source(tmp_path / "a.xlsx", **options)
+    assert as_source(tmp_path / "a.xlsx", header=False, **options).shape == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("cell", "options"),
+    [
+        ("9007199254740993", {}),
+        ("-9.007.199.254.740.993", {"decimal": ",", "thousands": "."}),
+    ],
+)
+def test_whole_numbers_of_text_beyond_2_to_53_are_refused(cell, options, tmp_path):
+    book(["a", "b"], [cell, 1], ["3", 2], ["4", 3])(tmp_path / "a.xlsx")
+    with pytest.raises(ValueError, match=r"a\.xlsx: column 'a' holds -?9007199254740993, which"):
+        as_source(tmp_path / "a.xlsx", **options)
+    assert as_source(tmp_path / "a.xlsx", id_column="a").row_names[0] == cell
+
+
 def test_at_most_nine_sheets_are_listed(tmp_path):
     whole_book = openpyxl.Workbook()
     for i in range(9):

@@ -2,6 +2,7 @@
 
 import codecs
 import gzip
+import re
 import warnings
 
 import numpy as np
@@ -111,10 +112,16 @@ def test_comments_and_blanks():
     assert lines.decoded(b'a"#"b"#') == b'a"'  # a quotation begins with a field
     assert lines.decoded(b'"a#"#b#c') == b'"a#"'
     assert lines.decoded(b'"a\n#b" # "c\n#"\n"d') == b'"a\n#b"\n\n"d'
+    tabs = Lines("utf-8", 0, b"\n", "#", "\t")
+    assert tabs.decoded(b"4\t5\t# c\n7\t8 # c\n") == b"4\t5\t\n7\t8\n"
+    assert tabs.decoded(b'"4"\t# c\n \t# c\n7') == b'"4"\t\n\n7'
+    assert tabs.decoded(b"\t# c\r\t# c") == b"\r"
     blanks = Lines("utf-8", 0, b"\n", None, " ")
     assert blanks.decoded(b' 1\t 2  3 \n"a  b"   4') == b'1 2 3\n"a  b" 4'
-    for bad in ("##", '"', "\n", ""):
-        assert "`comment`=" in refused(Lines.of, b"a", None, bad, ",")
+    assert text_lines.check_comment("#", ",") == "#"
+    for bad in ("##", '"', "\n", "", 5, ",", "\udc80"):
+        told = f"`comment`={bad!r} must be one printable character other than the delimiter ','"
+        assert refused(text_lines.check_comment, bad, ",").startswith(told)
 
 
 @pytest.mark.parametrize(
@@ -176,6 +183,11 @@ def test_notations_that_are_refused():
     for bad in (" ", "5", "+", "a-"):
         assert "`strip` has" in refused(Notation.of, None, None, [bad], None)
     assert refused(Notation.of, None, None, [None], None) is not None
+    for given in ({"a": -999}, {}):
+        told = f"`na_values`={given!r} is a dict, but the same texts apply to all columns. Pass"
+        with pytest.raises(TypeError, match=re.escape(told)):
+            Notation.of(None, None, None, given)
+    assert "`strip`={'$': 1} is a dict" in refused(Notation.of, None, None, {"$": 1}, None)
 
 
 @pytest.mark.parametrize(
@@ -206,6 +218,14 @@ def test_remedies(texts, what, option):
     assert remedy(texts, Notation()) == (what, option)
     later = what.replace("row 1", "row 8").replace("row 2", "row 9")
     assert remedy(texts, Notation(), 7) == (later, option)
+
+
+def test_a_sign_of_comments_at_the_start_of_a_line():
+    found = remedy(["1", "#4", "#half"], Notation(), 0, "#%")
+    assert found == ("'#4' in row 2", "`comment`='#'")
+    assert remedy(["1", "#4"], Notation())[1] == "`strip`='#'"
+    assert remedy(["#1", "#4"], Notation(), 0, "#%")[1] == "`strip`='#'"  # in every line
+    assert remedy(["1", "#4", "%5"], Notation(), 0, "#%")[1] == "`strip`=['#', '%']"
 
 
 def test_a_comma_that_may_be_either():
@@ -258,7 +278,9 @@ def test_indices_that_count_the_rows():
 
 
 def test_headers_below_a_title():
-    late = table_columns.late_header
+    def late(rows, decimal="."):
+        return table_columns.late_header(rows, Notation(decimal))
+
     names, row, title = ["a", "b", "c"], ["1", "2", "3"], ["t", "", ""]
     assert late([title, names, row]) == 1
     assert late([title, ["", "", ""], names, row]) == 2
@@ -268,6 +290,11 @@ def test_headers_below_a_title():
     assert late([["t", "u", ""], names, row]) is None  # one blank may be a name that is missing
     assert late([title, row, row]) is None
     assert late([title, ["a", "", "c"], row]) is None
+    commas = ["1,5", "2,5", "3,5"]
+    assert late([title, names, commas]) is None
+    assert late([title, names, commas], ",") == 1
+    assert late([["1,5", "", ""], commas, row]) == 1
+    assert late([["1,5", "", ""], commas, row], ",") is None
 
 
 def test_names_of_columns():
@@ -355,8 +382,10 @@ def test_messages_on_columns_that_are_not_numbers():
 def test_headers_that_are_numbers():
     number, text = pa.float64(), pa.string()
 
-    def found(names, kinds=None):
-        return refused(csv_text.check_names, "path", names, kinds or [number] * len(names))
+    def found(names, kinds=None, **options):
+        given = [options.get(name) for name in ("decimal", "thousands", "strip", "na_values")]
+        kinds = kinds or [number] * len(names)
+        return refused(csv_text.check_names, "path", names, kinds, Notation.of(*given))
 
     assert found(["0", "1", "2"]) is None
     assert found(["1", "2", "3"]) is None
@@ -367,6 +396,18 @@ def test_headers_that_are_numbers():
     assert found(["7", "b"], [number, text]) is not None
     assert found(["", ""]) is None
     assert found(["a", "b"], [text, text]) is None
+    assert "(5.1, NA, ?, ...); pass" in found(["5.1", "NA", "?", "nan"])
+    assert "(True, FALSE); pass" in found(["True", "FALSE"])
+    assert found(["NA", "null", "?"]) is None
+    assert found(["NA", "True", "a"]) is None
+    assert found(["1", "none given"]) is None
+    assert "(−5, 6)" in found(["−5", "6"])
+    assert found(["1,5", "2"]) is None
+    assert "(1,5, 2.5)" in found(["1,5", "2.5"], decimal=",")
+    assert "(1.234, 1.234.567)" in found(["1.234", "1.234.567"], thousands=".", decimal=",")
+    assert "((5), 6-, $7, ...)" in found(["(5)", "6-", "$7", "8 %"], strip=["$", "%"])
+    assert "(1, absent)" in found(["1", "absent"], na_values="absent")
+    assert found(["1", "2", "3"], decimal=",") is None
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
@@ -478,7 +519,8 @@ def test_suffixes_of_paths():
 
 def test_rows_to_skip():
     assert [table_columns.check_skip_rows(one) for one in (None, 0, 3)] == [0, 0, 3]
-    for bad in (-1, 1.5, "2"):
+    assert type(table_columns.check_skip_rows(np.int64(3))) is int
+    for bad in (-1, 1.5, "2", True, False):
         assert f"`skip_rows`={bad!r}" in refused(table_columns.check_skip_rows, bad)
 
 

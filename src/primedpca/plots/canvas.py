@@ -192,8 +192,10 @@ def feature_names(model: Any, chosen: np.ndarray, names: Any = None) -> list[str
 def literals(words: list[str], marks: list[str]) -> list[str]:
     """Shorten long names; where that makes two equal, put their marks before them.
 
-    Dollar signs are escaped, because Matplotlib reads text between them as mathematics.
+    Dollar signs are escaped, because Matplotlib reads text between them as mathematics, and so are
+    lone surrogates, which it cannot draw.
     """
+    words = [word.encode(errors="backslashreplace").decode() for word in words]
     shown = [_cut(word) for word in words]
     if len(set(shown)) < len(set(words)):
         pairs = zip(marks, words, strict=True)

@@ -15,14 +15,14 @@ import numpy as np
 
 from primedpca._core.arrays import (
     check_python_numbers,
-    check_unmasked,
     describe,
     has_kernels,
     is_dense,
     is_sparse,
 )
 from primedpca.protocols import DataSource
-from primedpca.sources.base import BlockSource
+from primedpca.sources.base import BlockSource, check_entries
+from primedpca.sources.column_choice import check_name
 from primedpca.sources.files.hdf5 import HDF5Source, h5ad_source, is_anndata, masked_in
 from primedpca.sources.files.images import ImageFolder
 from primedpca.sources.files.numpy_files import memmap_source
@@ -77,6 +77,8 @@ def _anndata_source(
 ) -> Any:
     """The ``X`` of an AnnData object: in memory, or from its file if it is backed."""
     options = {"label_column": label_column, "mask_var": mask_var}
+    for argument, name in options.items():
+        check_name(name, argument)
     if x.isbacked:
         if x.is_view:
             raise ValueError("`X` is a view of a backed AnnData; pass X.to_memory().")
@@ -211,7 +213,7 @@ def _found_source(x: Any, columns: Any, options: dict[str, Any]) -> DataSource:
     if make is DenseSource and not has_kernels(x):
         x = _by_numpy(x)
     if make in (memmap_source, DenseSource):
-        check_unmasked(x, "`X`")
+        check_entries(x)
     check_options(make, describe(x), options)
     source = make(x, **options)
     if 0 in source.shape:

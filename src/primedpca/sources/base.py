@@ -12,7 +12,14 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from primedpca._core.arrays import dtype_name, is_sparse, namespace, to_numpy
+from primedpca._core.arrays import (
+    check_unmasked,
+    dtype_name,
+    is_sparse,
+    is_torch_array,
+    namespace,
+    to_numpy,
+)
 from primedpca._core.digest import digest, written
 from primedpca._core.process import pool_of, processors
 from primedpca.protocols import Block, DataSource, Traits, is_spread
@@ -43,6 +50,20 @@ def matrix_shape(x: Any) -> tuple[int, int]:
             "Reshape your data: X.reshape(-1, 1) for one feature, X.reshape(1, -1) for one sample."
         )
     return int(x.shape[0]), int(x.shape[1])
+
+
+def check_entries(x: Any, name: str = "`X`") -> None:
+    """Refuse an array with masked entries, which would be read, or with rows of many lengths."""
+    check_unmasked(x, name)
+    if not is_torch_array(x):
+        return
+    if type(x).__name__ == "MaskedTensor":
+        words = "pass X.to_tensor(float('nan')) and `missing`='mean'."
+        raise TypeError(f"{name} is a MaskedTensor, whose masked entries would be read; {words}")
+    if x.is_nested:
+        words = "torch.nested.to_padded_tensor(X, float('nan')) and `missing`='mean'"
+        words = "torch.cat(X.unbind())" if x.dim() == 3 else words
+        raise TypeError(f"{name} is a nested tensor, which is not a matrix. Pass {words}.")
 
 
 def needed(library: str, what: str, extra: str) -> Any:

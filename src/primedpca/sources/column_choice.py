@@ -2,9 +2,17 @@
 
 import warnings
 from collections import Counter
+from collections.abc import Hashable
 from typing import Any
 
 SHOWN = 20  # columns that a warning names
+
+
+def check_name(given: Any, argument: str) -> Any:
+    """Return the name of one column, or None; names of data frames need not be text."""
+    if not isinstance(given, Hashable):
+        raise TypeError(f"`{argument}`={given!r} must be the name of one column, such as 'name'.")
+    return given
 
 
 def chosen_names(
@@ -50,7 +58,7 @@ def _names(given: Any, argument: str, text: bool) -> list[Any]:
     """One name or several, as a list; of columns with names of text they must be text."""
     one = isinstance(given, str) or not hasattr(given, "__iter__")
     found = [] if given is None else [given] if one else list(given)
-    if text and not all(isinstance(name, str) for name in found):
+    if not all(isinstance(name, str if text else Hashable) for name in found):
         raise TypeError(f"`{argument}`={given!r} must be the names of columns.")
     return found
 

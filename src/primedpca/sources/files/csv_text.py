@@ -11,13 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from primedpca._core.arrays import EXACT, check_python_numbers
+from primedpca._core.arrays import EXACT
 from primedpca._core.wording import count_words
 from primedpca.protocols import Block
 from primedpca.sources import base
 from primedpca.sources.files import common, number_text, table_columns, text_lines
 from primedpca.sources.files.common import need, reading, unpacked
-from primedpca.sources.files.number_text import Notation, reads_as_number, remedy, shortened
+from primedpca.sources.files.number_text import (
+    Notation,
+    are_numbers,
+    may_be_row,
+    reads_as_number,
+    remedy,
+    shortened,
+)
 
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 BLOCK_BYTES = 2**20  # parsed by pyarrow at a time
@@ -30,7 +37,7 @@ RAGGED = re.compile(r"Expected (\d+) columns, got (\d+): ?(.*)", re.DOTALL)
 
 
 class NoNamesError(ValueError):
-    """The line that should name the columns looks like a row of numbers."""
+    """The line that should name the columns looks like a row."""
 
 
 class CSVSource(table_columns.TableRows):
@@ -49,8 +56,8 @@ class CSVSource(table_columns.TableRows):
         blanks and tabs.
     header : bool, optional
         Whether the first line names the columns; if not, they are called ``f0``, ``f1``, ...  By
-        default it does, and is refused if it looks like a row of numbers, other than columns
-        counted from 0 or 1.
+        default it does, and is refused if it looks like a row: nothing but numbers, true and
+        false, and marks for a missing value, other than columns counted from 0 or 1.
     columns, id_column, label_column, exclude, numeric_only
         As for :class:`~primedpca.sources.files.tables.TableSource`; names and labels are text.
     decimal, thousands : str, optional
@@ -109,6 +116,8 @@ class CSVSource(table_columns.TableRows):
             raise ValueError(f"`decimal`={decimal!r} {words}")
         self.dtype, self._first = np.dtype(np.float64), None
         self._skipping, self._skipped = bool(skip_bad_lines), list[str]()
+        encoding = text_lines.check_encoding(encoding)
+        comment = text_lines.check_comment(comment, delimiter)
         with reading(self.path, "its first lines"), unpacked(self.path) as file:
             head = file.read(text_lines.LOOKED_AT)
             self._lines = text_lines.Lines.of(head, encoding, comment, delimiter)
@@ -126,7 +135,11 @@ class CSVSource(table_columns.TableRows):
         """Choose the columns by the first lines, then parse the whole file to count its rows."""
         columns, others, exclude, numeric_only = given
         schema, skip, texts = self._look(header, skip_rows)
-        self._choose(schema, columns, others, exclude, numeric_only, texts, self._notation)
+
+        def remedied(name: str) -> tuple[str, str]:
+            return self._remedy(name, texts(name))
+
+        self._choose(schema, columns, others, exclude, numeric_only, remedied)
         if columns is None:
             self._check_index(self._names[0], lambda: texts(self._names[0]), numeric_only)
         while True:
@@ -203,7 +216,7 @@ class CSVSource(table_columns.TableRows):
                 text_lines.check_utf8(text)
         kinds = [self._kind(table.column(name)) for name in self._names]
         if header is None:
-            check_names(self.path, raw, kinds)
+            check_names(self.path, raw, kinds, self._notation)
         if named:
             table_columns.warn_of_renamed(self.path, raw, self._names)
         as_text = list[Any]()
@@ -242,12 +255,12 @@ class CSVSource(table_columns.TableRows):
         names = [name.strip() for name in rows[0]]
         below = next((row for row in rows[1:] if len(row) == usual), [])
         self._nameless: str | None = None
-        if named and len(names) == usual - 1 and any(map(reads_as_number, below)):
+        if named and len(names) == usual - 1 and any(are_numbers(below, self._notation)):
             # R writes row names without a name for them; others end every row with a delimiter.
             place = 0 if below[-1].strip() else usual - 1
             names.insert(place, "")
             self._nameless = table_columns.UNNAMED.format(place)
-        late = table_columns.late_header(rows) if named else None
+        late = table_columns.late_header(rows, self._notation) if named else None
         if len(names) != usual:
             late = next(i for i, row in enumerate(rows) if len(row) == usual)
         if late is not None:
@@ -318,10 +331,7 @@ class CSVSource(table_columns.TableRows):
         names = np.array(self.column_names, dtype=object)[large].tolist()
         for name in names:
             column = self._csv(text, {name: need("pyarrow", "CSV").string()}).column(name)
-            words = self._notation.plain(column.combine_chunks())[1].to_pylist()
-            found = (word.strip() for word in words if word)
-            whole = [int(word) for word in found if word.lstrip("+-").isdecimal()]
-            check_python_numbers(whole, f"column {name!r}")
+            self._notation.check_whole_numbers(column.combine_chunks(), name)
 
     def _parse(self, text: bytes, start: int = 0) -> Any:
         """Parse the columns of numbers of some lines, from row ``start`` on.
@@ -353,14 +363,19 @@ class CSVSource(table_columns.TableRows):
             values, wrong = self._notation.numbers(column)
             if wrong is None:
                 return values
-        what, option = remedy(column.to_pylist(), self._notation, start)
-        raise table_columns.NotNumberError(self.path, name, what, option)
+        told = self._remedy(name, column.to_pylist(), start)
+        raise table_columns.NotNumberError(self.path, name, *told)
+
+    def _remedy(self, name: str, entries: list[str | None], start: int = 0) -> tuple[str, str]:
+        """Description of a column of text, and the option with which it would be numbers."""
+        begins = name == self._names[0] and self._lines.comment is None
+        return remedy(entries, self._notation, start, COMMENTS if begins else ())
 
     def _csv(self, text: bytes, kinds: dict[str, Any] | None) -> Any:
         """Parse the columns of these types, or all of any type."""
         arrow, csv = need("pyarrow", "CSV"), need("pyarrow.csv", "CSV")
         notation = self._notation
-        options: dict[str, Any] = {"null_values": notation.absent, "strings_can_be_null": False}
+        options: dict[str, Any] = {"null_values": notation.absent, "strings_can_be_null": True}
         options["decimal_point"] = notation.decimal
         if kinds is not None:
             options |= {"column_types": kinds, "include_columns": list(kinds)}
@@ -439,8 +454,8 @@ class CSVSource(table_columns.TableRows):
         return np.concatenate([table.column(0).to_numpy() for table in tables])
 
 
-def check_names(path: str, names: list[str], kinds: list[Any]) -> None:
-    """Refuse a header that may be a row: the name of every column of numbers is a number.
+def check_names(path: str, names: list[str], kinds: list[Any], notation: Notation) -> None:
+    """Refuse a header that may be a row: the names of the columns of numbers are values.
 
     Counted columns, 0, 1, 2, ... or 1, 2, 3, ..., pass: frames without names are written so.
     """
@@ -448,12 +463,12 @@ def check_names(path: str, names: list[str], kinds: list[Any]) -> None:
     # An empty name is a missing value, or an index without a name.
     found = [name for name, number in zip(names, numbers, strict=True) if number and name]
     counted = [[str(i) for i in range(first, first + len(found))] for first in (0, 1)]
-    if not found or not all(map(reads_as_number, found)):
+    if not may_be_row(found, notation):
         return
     if found in counted and len(found) >= LEAST_COUNTED:
         return
     shown = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
     raise NoNamesError(
-        f"{path} has numbers in its first line instead of column names ({shown}); pass "
+        f"{path} has values in its first line instead of column names ({shown}); pass "
         "`header`=False if it is a row like the others, `header`=True if these are names."
     )

@@ -19,6 +19,7 @@ import numpy as np
 from primedpca._core.wording import count_words
 from primedpca.protocols import Block, DataSource
 from primedpca.sources import base
+from primedpca.sources.column_choice import check_name
 from primedpca.sources.files import chunked, common
 from primedpca.sources.files.common import need, reading
 from primedpca.sources.selected import Selected
@@ -553,6 +554,8 @@ def h5ad_source(
         With ``row_names`` (``obs_names``) and ``feature_names`` (``var_names``).
     """
     path, node = os.fspath(x), "/".join(step for step in (part or "X").split("/") if step)
+    for given, argument in ((label_column, "label_column"), (mask_var, "mask_var")):
+        check_name(given, argument)
     _check_heaps(path)
     top = _InFile(path, node, follow_links)
     with top._opened() as file:

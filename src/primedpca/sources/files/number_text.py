@@ -5,7 +5,7 @@ names the option with which it would be one.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from primedpca._core.arrays import check_python_numbers
 from primedpca.sources.files.common import need
 
 #: Texts that stand for a missing value in every text file, as in pyarrow, and of spreadsheets.
@@ -36,7 +37,8 @@ DATE = re.compile(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}([T ].*)?|\d{1,2}[ -][A-Za-z]{
 TIME = re.compile(r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?( ?[AaPp][Mm])?")
 AFFIX = re.compile(r"[^\d.,+()'<>≤≥~\s−-]{1,6}")
 CURRENCIES = {"USD", "EUR", "GBP", "CHF", "JPY", "CNY", "INR", "CAD", "AUD", "SEK", "kr", "Rs", "R"}
-YES_NO = {"yes", "no", "y", "n", "t", "f", "ja", "nein", "oui", "non", "on", "off", "true", "false"}
+TRUTH = {"true", "false"}  # in any spelling
+YES_NO = {*TRUTH, "yes", "no", "y", "n", "t", "f", "ja", "nein", "oui", "non", "on", "off"}
 
 
 @dataclass(frozen=True)
@@ -181,6 +183,12 @@ class Notation:
             return None, wrong
         return text.cast(arrow.float64()), None
 
+    def check_whole_numbers(self, column: Any, name: str) -> None:
+        """Refuse whole numbers in the texts of a column that float64 cannot hold."""
+        found = (word.strip() for word in self.plain(column)[1].to_pylist() if word)
+        whole = [int(word) for word in found if word.lstrip("+-").isdecimal()]
+        check_python_numbers(whole, f"column {name!r}")
+
 
 def texts_of(given: Any, argument: str) -> list[str]:
     """One text or several, as a list; numbers are taken as they are written."""
@@ -189,6 +197,11 @@ def texts_of(given: Any, argument: str) -> list[str]:
 
 def marks_of(given: Any, argument: str) -> list[Any]:
     """One text or number or several, of Python or NumPy, as a list."""
+    if isinstance(given, Mapping):  # pandas takes marks for each column so
+        raise TypeError(
+            f"`{argument}`={given!r} is a {type(given).__name__}, but the same texts apply to all "
+            "columns. Pass them as a list."
+        )
     if isinstance(given, np.ndarray):
         given = given.ravel()  # one without dimensions cannot be iterated over
     several = isinstance(given, Iterable) and not isinstance(given, (str, bytes))
@@ -208,10 +221,29 @@ def reads_as_number(text: str) -> bool:
     return "_" not in text  # Python allows underscores among digits
 
 
+def are_numbers(texts: Sequence[str], notation: Notation) -> list[bool]:
+    """Whether each text is a number in a notation, or as programs write it."""
+    right = zip(texts, _right(texts, notation), strict=True)
+    return [good or reads_as_number(text) for text, good in right]
+
+
+def may_be_row(texts: Sequence[str], notation: Notation) -> bool:
+    """Whether fields of a first line may be a row: nothing but numbers, truth values and gaps.
+
+    Gaps alone are names.
+    """
+    gaps = MARKS.union(notation.absent)
+    known = [text for text in texts if text not in gaps or reads_as_number(text)]
+    numbers = zip(known, are_numbers(known, notation), strict=True)
+    return bool(known) and all(number or text.lower() in TRUTH for text, number in numbers)
+
+
 # -- remedies ----------------------------------------------------------------------------------
 
 
-def remedy(entries: Iterable[str | None], own: Notation, start: int = 0) -> tuple[str, str]:
+def remedy(
+    entries: Iterable[str | None], own: Notation, start: int = 0, comments: Sequence[str] = ()
+) -> tuple[str, str]:
     """Describe a column of text by an entry that is not a number, and name the option for it.
 
     Parameters
@@ -222,6 +254,8 @@ def remedy(entries: Iterable[str | None], own: Notation, start: int = 0) -> tupl
         The options that were given.
     start : int, default=0
         Index of the row of the first entry; messages count rows from 1.
+    comments : sequence of str, default=()
+        Signs with which a comment may begin, of entries at the start of their lines.
 
     Returns
     -------
@@ -239,6 +273,9 @@ def remedy(entries: Iterable[str | None], own: Notation, start: int = 0) -> tupl
         return "text", ""
     row, shown = bad[0]
     what = f"{shortened(shown)!r} in row {row + 1}"
+    signs = {entry[0] for _, entry in bad}
+    if len(signs) == 1 and signs.issubset(comments) and len(bad) < len(known):
+        return what, f"`comment`={signs.pop()!r}"
     texts = list(dict.fromkeys(entry for _, entry in known))[:LOOKED_AT]
     wrong = list(dict.fromkeys(entry for _, entry in bad))[:LOOKED_AT]
     if all(DATE.fullmatch(entry) or TIME.fullmatch(entry) for entry in wrong):
@@ -260,7 +297,7 @@ def _right(texts: Sequence[str], notation: Notation) -> list[bool]:
         return [reads_as_number(text.replace(MINUS, "-")) for text in texts]
     arrow = need("pyarrow", "CSV")
     right, _ = notation.plain(arrow.array(texts, arrow.string()))
-    return [good is not False for good in right.to_pylist()]
+    return [good is True for good in right.to_pylist()]
 
 
 def _notation_for(texts: list[str], wrong: list[str], own: Notation) -> str:

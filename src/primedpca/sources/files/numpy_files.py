@@ -146,7 +146,7 @@ def raw_source(
     if stamp.size < end or (exact and stamp.size != end):
         why = "it is truncated, or the shape, type or offset is wrong."
         if stamp.size > end:
-            why = "the shape, type or offset is wrong, or pass `exact`=False to ignore the rest."
+            why = "the shape, type or offset is wrong, or pass `exact`=False to `as_source`."
         raise ValueError(
             f"{name} has {stamp.size} bytes, but {n} x {d} numbers of {kind} from byte {offset} "
             f"on end at byte {end}: {why}"
@@ -185,15 +185,21 @@ def read_header(file: Any, name: str) -> Header:
     return Header(shape, "F" if fortran else "C", dtype, file.tell() - begin)
 
 
-def npy_source(path: str | os.PathLike[str]) -> RawFileSource:
+def npy_source(path: str | os.PathLike[str], *, exact: bool = True) -> RawFileSource:
     """Source of a ``.npy`` file of any real dtype, in rows or columns.
 
     The header is compared with the true size of the file before anything is read.
+
+    Parameters
+    ----------
+    path : path
+    exact : bool, default=True
+        Refuse a file with more bytes after the last number.
     """
     name = os.fspath(path)
     with open_regular(name) as file:
         shape, order, dtype, offset = read_header(file, name)
-    return raw_source(name, shape=shape, dtype=dtype, offset=offset, order=order)
+    return raw_source(name, shape=shape, dtype=dtype, offset=offset, order=order, exact=exact)
 
 
 # -- archives ---------------------------------------------------------------------------------

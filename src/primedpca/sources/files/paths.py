@@ -3,6 +3,7 @@
 import glob
 import inspect
 import os
+from collections import deque
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
@@ -97,7 +98,7 @@ def _kind(name: str, suffix: str) -> str:
         return suffix
     names = [entry for entry in os.listdir(name) if not entry.startswith(".")]
     if any(images.is_image(Path(name, entry)) for entry in names):
-        _check_below(name, names, images.SUFFIXES)
+        _check_below(name, images.SUFFIXES)
         return images.SUFFIXES[0]
     if suffix == ".zarr" or not {"zarr.json", ".zarray", ".zgroup"}.isdisjoint(os.listdir(name)):
         return ".zarr"
@@ -110,21 +111,32 @@ def _kind(name: str, suffix: str) -> str:
         text = any(suffix_of(entry) in csv_text.SUFFIXES for entry in names)
         remedy = "Join its CSV files into one, or convert each to Parquet." if text else ""
         raise ValueError(f"{words} {remedy}".rstrip())
-    _check_below(name, names, found)
+    _check_below(name, found)
     return found[0]
 
 
-def _check_below(name: str, entries: Iterable[str], suffixes: Iterable[str]) -> None:
-    """Refuse a folder with subfolders that hold files of the kind that is read, too."""
-    for entry in entries:
-        inside = os.path.join(name, entry)
-        if entry[0] == "_" or not os.path.isdir(inside):  # such as the log of a Delta table
+def _check_below(name: str, suffixes: Iterable[str]) -> None:
+    """Refuse a folder with files of the kind that is read at any level below it, too."""
+    folders, seen = deque([name]), set[tuple[int, int]]()
+    while folders:
+        inside = folders.popleft()
+        status = os.stat(inside)
+        if (status.st_dev, status.st_ino) in seen:  # a link may lead to a folder above
             continue
-        if any(suffix_of(one) in suffixes for one in os.listdir(inside)):
-            raise ValueError(
-                f"{name} holds more data in its subfolder {entry!r}, which would not be read. Move "
-                f"it away, or name the files by a pattern (images: {name}/**/*.png)."
-            )
+        seen.add((status.st_dev, status.st_ino))
+        with os.scandir(inside) as entries:
+            for entry in entries:
+                suffix = suffix_of(entry.name)
+                if entry.is_dir():
+                    # Not the log of a Delta table, nor the chunks of a store.
+                    if entry.name[0] not in "._" and suffix != ".zarr":
+                        folders.append(entry.path)
+                elif inside != name and entry.name[0] != "." and suffix in suffixes:
+                    raise ValueError(
+                        f"{name} holds more data in its subfolder "
+                        f"{os.path.relpath(inside, name)!r}, which would not be read. Move it "
+                        f"away, or name the files by a pattern (images: {name}/**/*.png)."
+                    )
 
 
 def check_options(make: Callable[..., Any], name: str, options: Iterable[str]) -> None:

@@ -17,6 +17,7 @@ from xml.parsers import expat
 
 import numpy as np
 
+from primedpca._core.arrays import EXACT
 from primedpca.protocols import Block
 from primedpca.sources import base
 from primedpca.sources.files import common, table_columns
@@ -110,6 +111,7 @@ class SheetSource(table_columns.TableRows):
         self.path = os.fspath(path)
         header = table_columns.check_header(header)
         self._notation = Notation.of(decimal, thousands, strip, na_values)
+        self._absent = frozenset(self._notation.absent)
         self._stamp = common.stamp_of(self.path)
         rows = self._rows(sheet)[table_columns.check_skip_rows(skip_rows) :]
         rows = rows[next((i for i, row in enumerate(rows) if any(map(_text, row))), 0) :]
@@ -124,31 +126,33 @@ class SheetSource(table_columns.TableRows):
         table = arrow.table(dict(zip(names, cells, strict=True)))
         kinds = [self._kind(column) for column in cells]
         if header is None:
-            check_names(self.path, raw, kinds)
+            check_names(self.path, raw, kinds, self._notation)
         if header is not False:
             table_columns.warn_of_renamed(self.path, raw, names)
         schema = arrow.schema(list(zip(names, kinds, strict=True)))
-        others, notation = [id_column, label_column], self._notation
+        others = [id_column, label_column]
 
         def texts(name: str) -> list[Any]:
             found: list[Any] = table.column(name).to_pylist()
             return found
 
-        self._choose(schema, columns, others, exclude, numeric_only, texts, notation)
+        def remedied(name: str) -> tuple[str, str]:
+            return remedy(texts(name), self._notation)
+
+        self._choose(schema, columns, others, exclude, numeric_only, remedied)
         if columns is None:
             self._check_index(names[0], lambda: texts(names[0]), numeric_only)
         self._fill(table, columns is None)
         named = {name: table.column(name).to_pylist() for name in others if name is not None}
         self._texts = {
-            name: np.array([*map(_whole, found)], dtype=object) for name, found in named.items()
+            name: np.array([*map(self._name, found)], dtype=object) for name, found in named.items()
         }
         if header is not False:
             self.feature_names = np.array(self.column_names, dtype=object)
 
     def _rows(self, sheet: str | None) -> list[list[Any]]:
         """All cells of a sheet."""
-        absent = {*self._notation.absent}
-        with reading(self.path, "its sheets"), _opened(self.path, absent) as book:
+        with reading(self.path, "its sheets"), _opened(self.path, self._absent) as book:
             if sheet is not None:
                 if sheet not in book.sheet_names:
                     shown = ", ".join(map(repr, book.sheet_names[:9]))
@@ -171,7 +175,8 @@ class SheetSource(table_columns.TableRows):
         raw = [_text(cell).strip() for cell in rows[0]]
         if not named:
             return [f"f{j}" for j in range(len(raw))], raw
-        late = table_columns.late_header([[_text(cell) for cell in row] for row in rows[:LINES]])
+        texts = [[_text(cell) for cell in row] for row in rows[:LINES]]
+        late = table_columns.late_header(texts, self._notation)
         if late is not None:
             title = next(text for text in (*raw, "a blank row") if text)
             before = "one filled row comes" if late == 1 else f"{late} filled rows come"
@@ -189,16 +194,24 @@ class SheetSource(table_columns.TableRows):
             return arrow.float64()
         return kind
 
+    def _name(self, cell: Any) -> Any:
+        """A cell that names or labels a row, or None for a missing one."""
+        return None if _text(cell) in self._absent else _whole(cell)
+
     def _fill(self, table: Any, drop: bool) -> None:
         """Convert the chosen columns to numbers; with ``drop``, leave out those without any."""
         arrow, parts = need("pyarrow", "spreadsheets"), {}
         for name in self.column_names:
             column = table.column(name).combine_chunks()
             if column.type == arrow.string():
-                column, wrong = self._notation.numbers(column)
+                texts = column
+                column, wrong = self._notation.numbers(texts)
                 if wrong is not None:
-                    what, option = remedy(table.column(name).to_pylist(), self._notation)
+                    what, option = remedy(texts.to_pylist(), self._notation)
                     raise table_columns.NotNumberError(self.path, name, what, option)
+                far = np.flatnonzero(np.abs(column.to_numpy(zero_copy_only=False)) >= EXACT)
+                with reading(self.path, "its cells"):
+                    self._notation.check_whole_numbers(texts.take(arrow.array(far)), name)
             parts[name] = column.cast(arrow.uint8()) if column.type == arrow.bool_() else column
         values = [
             part.cast(arrow.float64()).to_numpy(zero_copy_only=False) for part in parts.values()

@@ -13,11 +13,12 @@ import numpy as np
 
 from primedpca._core.arrays import EXACT, check_python_numbers, check_whole_numbers
 from primedpca.protocols import Block
-from primedpca.sources.column_choice import chosen_names, warn_left_out
+from primedpca.sources.column_choice import check_name, chosen_names, warn_left_out
 from primedpca.sources.files.common import FileSource, need
-from primedpca.sources.files.number_text import Notation, reads_as_number, remedy
+from primedpca.sources.files.number_text import Notation, are_numbers
 
-Texts = Callable[[str], Iterable[str | None]] | None
+#: Describes a column of text by an entry that is not a number, and names the option for it.
+Remedied = Callable[[str], tuple[str, str]] | None
 UNNAMED = "Unnamed: {}"  # as pandas calls a column without a name
 SHOWN = 5  # columns that a message describes
 #: Kinds of Arrow types that are not numbers, and their names in messages.
@@ -95,17 +96,16 @@ class TableRows(FileSource):
         others: list[str | None],
         exclude: Any,
         numeric_only: bool | None = False,
-        texts: Texts = None,
-        notation: Notation | None = None,
+        remedied: Remedied = None,
     ) -> None:
         """Choose the columns to read: those named, or all but ``exclude`` and ``others``.
 
         The two ``others`` are the columns of names and labels.  Columns that do not hold numbers
-        are refused by name, or left out with a warning if ``numeric_only``.  ``texts`` returns the
-        entries of a column of a text file, so that the first one that is not a number can be
-        quoted: it may be the only one.
+        are refused by name, or left out with a warning if ``numeric_only``.  ``remedied`` quotes
+        the first entry of a column of a text file that is not a number: it may be the only one.
         """
-        path, (self._id, self._label), self.left_out = self.path, others, {}
+        path, self.left_out = self.path, {}
+        self._id, self._label = map(check_name, others, ("id_column", "label_column"))
         self.headings = self._id or "name", self._label or "label"
         wanted = chosen_names(path, list(schema.names), columns, others, exclude)
         types = {name: schema.field(name).type for name in wanted}
@@ -121,7 +121,7 @@ class TableRows(FileSource):
             width = kind.list_size if _is_a(kind, ["fixed_size_list"]) else None
             self._columns = TableColumns((wanted[0],), (kind.value_type,), True, width)
         else:
-            described = {name: _what(types[name], name, texts, notation) for name in bad}
+            described = {name: _what(types[name], name, remedied) for name in bad}
             if bad and not numeric_only:
                 raise ValueError(f"{path} {_not_numbers(described, bool(lists))}")
             self._leave_out({name: what for name, (what, _) in described.items()})
@@ -190,7 +190,8 @@ def check_header(given: Any) -> bool | None:
 
 def check_skip_rows(given: Any) -> int:
     """Return the number of lines before a table."""
-    if given is not None and (not isinstance(given, int) or given < 0):
+    known = isinstance(given, (int, np.integer)) and not isinstance(given, bool) and given >= 0
+    if given is not None and not known:
         raise ValueError(f"`skip_rows`={given!r} must be a whole number of lines, 0 or more.")
     return int(given or 0)
 
@@ -224,7 +225,7 @@ def warn_of_renamed(path: str, names: Sequence[str], unique: Sequence[str]) -> N
         warnings.warn(words, UserWarning, stacklevel=2)
 
 
-def late_header(rows: Sequence[Sequence[str]]) -> int | None:
+def late_header(rows: Sequence[Sequence[str]], notation: Notation) -> int | None:
     """Index of a later row that looks more like column names than the first one, or None.
 
     Spreadsheets with a title have blanks beside it, names below, and numbers below these.
@@ -232,18 +233,18 @@ def late_header(rows: Sequence[Sequence[str]]) -> int | None:
     filled = [sum(bool(field.strip()) for field in row) for row in rows]
     for i in range(1, len(rows) - 1):
         fields = [field for field in rows[i] if field.strip()]
-        named = len(fields) == len(rows[0]) and not any(map(reads_as_number, fields))
-        if named and filled[0] < filled[i] - 1 and any(map(reads_as_number, rows[i + 1])):
+        named = len(fields) == len(rows[0]) and not any(are_numbers(fields, notation))
+        if named and filled[0] < filled[i] - 1 and any(are_numbers(rows[i + 1], notation)):
             return i
     return None
 
 
-def _what(kind: Any, name: str, texts: Texts, notation: Notation | None) -> tuple[str, str]:
+def _what(kind: Any, name: str, remedied: Remedied) -> tuple[str, str]:
     """Description of a column that is not numbers, and the option that makes it numbers."""
     described = next((word for one, word in NOT_NUMBERS.items() if _is_a(kind, [one])), str(kind))
-    if texts is None or described != "text":
+    if remedied is None or described != "text":
         return described, ""
-    return remedy(texts(name), notation or Notation())
+    return remedied(name)
 
 
 def _not_numbers(described: dict[str, tuple[str, str]], lists: bool) -> str:

@@ -209,7 +209,7 @@ class TableSource(TableRows, common.InOrder):
         schema = self._readers[0].schema
         if columns is None:
             with reading(self.path, "its metadata"):
-                index = _index_of(schema, {id_column, label_column})
+                index = _index_of(schema, [id_column, label_column])
             exclude = [*([exclude] if isinstance(exclude, str) else exclude or ()), *index]
             id_column = index[0] if id_column is None and len(index) == 1 else id_column
         self._choose(schema, columns, [id_column, label_column], exclude, numeric_only)
@@ -337,7 +337,7 @@ def _reader(path: str) -> Any:
         return reader
 
 
-def _index_of(schema: Any, known: set[str | None]) -> list[str]:
+def _index_of(schema: Any, known: list[str | None]) -> list[str]:
     """Columns that pandas has written as the index of the rows."""
     stored = (schema.pandas_metadata or {}).get("index_columns", ())
     found = (name for name in stored if isinstance(name, str) and name in schema.names)

@@ -55,8 +55,6 @@ class Lines:
     @classmethod
     def of(cls, head: bytes, encoding: str | None, comment: str | None, delimiter: str) -> "Lines":
         """Find the encoding and the end of the lines of a file that begins with ``head``."""
-        if comment is not None and (len(comment) != 1 or comment in '"\r\n'):
-            raise ValueError(f"`comment`={comment!r} must be one character, such as '#'.")
         found, begin = _encoding(head, encoding)
         begin = begin if head[:begin] in {mark for mark, _ in MARKS} else 0
         known = cls(found, begin, "\n".encode(found), comment, delimiter)
@@ -140,12 +138,22 @@ class Lines:
         parts, last = list[bytes](), 0  # by turns outside and inside quotation marks
         for found in self._patterns[0].finditer(text):
             part, comment = text[last : found.start()], found[0][:1] != b'"'
-            parts += [part.rstrip(b" \t"), b""] if comment else [part, found[0]]
+            parts += [self._before_comment(part, last == 0), b""] if comment else [part, found[0]]
             last = found.end()
         parts.append(text[last:])
         if blanks:
             parts[::2] = map(_one_blank, parts[::2])
         return b"".join(parts).strip(b" ") if blanks else b"".join(parts)
+
+    def _before_comment(self, part: bytes, starts: bool) -> bytes:
+        """Text before a comment without blanks at its end, of which a tab may be the delimiter.
+
+        A line of blanks and a comment is blank; ``starts`` is whether the text starts a line.
+        """
+        bare = part.rstrip(b" \t")
+        if self.delimiter != "\t" or bare.endswith((b"\r", b"\n")) or (starts and not bare):
+            return bare
+        return part.rstrip(b" ")
 
     def first(self, piece: bytes, most: int) -> Iterator[tuple[int, str]]:
         """Yield the first lines, each with the byte at which it begins.
@@ -166,19 +174,39 @@ class Lines:
             place = stop
 
 
+def check_encoding(given: Any) -> str | None:
+    """Return the name of an encoding as Python writes it, or None for unknown."""
+    if given is None:
+        return None
+    try:
+        known = codecs.lookup(given).name.removesuffix("-sig")
+        end = "\n".encode(WIDE.get(known, known))
+    except (LookupError, TypeError, ValueError):
+        words = "must be the name of an encoding, such as 'utf-8', 'cp1252' or 'utf-16'"
+        raise ValueError(f"`encoding`={given!r} {words}.") from None
+    if end.strip(b"\0") != b"\n":
+        raise ValueError(f"`encoding`={given!r} is not supported. Save the file as UTF-8.")
+    return known
+
+
+def check_comment(given: Any, delimiter: str) -> str | None:
+    """Return the sign with which a comment begins, or None if there is none."""
+    if given is None:
+        return None
+    known = isinstance(given, str) and len(given) == 1 and given not in '"\r\n'
+    if not known or given == delimiter or not given.isprintable():
+        words = (
+            f"must be one printable character other than the delimiter {delimiter!r}, such as '#'"
+        )
+        raise ValueError(f"`comment`={given!r} {words}.")
+    return str(given)
+
+
 def _encoding(head: bytes, given: str | None) -> tuple[str, int]:
     """The encoding of a file, with its byte order, and the length of its byte order mark."""
     mark, name = next(((m, name) for m, name in MARKS if head.startswith(m)), (b"", "utf-8"))
     if given is not None:
-        try:
-            known = codecs.lookup(given).name.removesuffix("-sig")
-            "".encode(known)
-        except LookupError:
-            words = "must be the name of an encoding, such as 'utf-8', 'cp1252' or 'utf-16'"
-            raise ValueError(f"`encoding`={given!r} {words}.") from None
-        name = name if mark and name.startswith(known) else WIDE.get(known, known)
-        if not "\n".encode(name).strip(b"\0") == b"\n":
-            raise ValueError(f"`encoding`={given!r} is not supported. Save the file as UTF-8.")
+        name = name if mark and name.startswith(given) else WIDE.get(given, given)
     elif not mark and head[:LOOKED_AT].count(b"\0") > len(head[:LOOKED_AT]) // 4:
         first = head[: len(head) // 2 * 2]
         order = "le" if first[1::2].count(b"\0") > first[::2].count(b"\0") else "be"

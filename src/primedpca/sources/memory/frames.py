@@ -6,7 +6,7 @@ import numpy as np
 
 from primedpca._core.arrays import EXACT, check_python_numbers, check_whole_numbers
 from primedpca.sources.base import MemorySource, needed
-from primedpca.sources.column_choice import chosen_names, warn_left_out
+from primedpca.sources.column_choice import check_name, chosen_names, warn_left_out
 from primedpca.sources.memory.dense import DenseSource
 from primedpca.sources.memory.sparse import SparseSource
 from primedpca.sources.name_columns import array_of, times_of_day, with_offsets
@@ -71,7 +71,10 @@ def frame_source(
         Whether to leave out columns that are not numbers, with a warning that lists them.
     """
     x = as_table(x)
-    others = {"row_names": id_column, "labels": label_column}
+    others = {
+        "row_names": check_name(id_column, "id_column"),
+        "labels": check_name(label_column, "label_column"),
+    }
     beside = {kind: _column(x, name) for kind, name in others.items() if name is not None}
     if columns is not None or exclude is not None or beside:
         x = _taken(x, chosen_names("`X`", column_names(x), columns, [*others.values()], exclude))
@@ -80,12 +83,18 @@ def frame_source(
         warn_left_out("`X`", text)
         x = _taken(x, [name for name in column_names(x) if name not in text]) if text else x
     names = column_names(x)
+    if len(set(names)) < len(names):
+        double = next(name for name in names if names.count(name) > 1)
+        raise ValueError(
+            f"`X` has {names.count(double)} columns named {double!r}. Rename them, "
+            "or leave them out by `exclude` of `as_source`."
+        )
     sparse = [hasattr(dtype, "fill_value") for dtype in getattr(x, "dtypes", ())]
     # Only zeros can be left out; other fill values, such as the NaN of pandas, are stored.
     if sparse and all(sparse) and all(dtype.fill_value == 0 for dtype in x.dtypes):
         source: MemorySource = SparseSource(x.sparse.to_coo())
     else:
-        source = DenseSource(_values_of(x, names, any(sparse)))
+        source = DenseSource(_values_of(x, any(sparse)))
     if all(isinstance(name, str) for name in names):
         source.feature_names = names
     index = getattr(x, "index", None)
@@ -172,14 +181,8 @@ def column_names(x: Any) -> list[Any]:
     return list(getattr(x, "column_names", x.columns))  # pyarrow's `columns` are the data
 
 
-def _values_of(x: Any, names: list[Any], partly_sparse: bool) -> np.ndarray:
+def _values_of(x: Any, partly_sparse: bool) -> np.ndarray:
     nw = needed("narwhals.stable.v2", "Reading data frames", "frames")
-    if len(set(names)) < len(names):
-        double = next(name for name in names if names.count(name) > 1)
-        raise ValueError(
-            f"`X` has {names.count(double)} columns named {double!r}. Rename them, "
-            "or leave them out by `exclude` of `as_source`."
-        )
     if partly_sparse:  # pandas; the dense columns beside the sparse ones need a copy anyway
         x = x.astype({c: t.subtype for c, t in x.dtypes.items() if hasattr(t, "fill_value")})
     text = not_numbers(x)

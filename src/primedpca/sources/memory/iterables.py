@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from primedpca._core.arrays import check_unmasked, dtype_name, is_sparse, to_numpy, work_dtype
+from primedpca._core.arrays import dtype_name, is_sparse, to_numpy, work_dtype
 from primedpca._core.process import lock_of, renewed_after_fork
 from primedpca.protocols import Block, DataSource
 from primedpca.sources import base
@@ -96,7 +96,7 @@ class IteratedBlocks(BlockSource):
         rows = "it must yield 2-d arrays of rows, such as row[None] for a single one."
         if not hasattr(block, "shape") and not hasattr(block, "__array__"):
             raise TypeError(self._yields(f"a {type(block).__name__} as block {number}; {rows}"))
-        check_unmasked(block, f"block {number} of `X`")
+        base.check_entries(block, f"block {number} of `X`")
         values = np.array(to_numpy(block))
         if values.ndim != 2:
             words = f"an array of shape {values.shape} as block {number}"
@@ -229,6 +229,7 @@ def torch_source(x: Any) -> DataSource:
     if isinstance(x, data.IterableDataset):
         return IteratedBlocks(lambda: _single_rows(x), type(x).__name__)
     if type(x) is data.TensorDataset and x.tensors[0].ndim == 2:
+        base.check_entries(x.tensors[0])
         return DenseSource(x.tensors[0])
     return DatasetRows(x)
 
@@ -250,9 +251,9 @@ def _single_rows(dataset: Any) -> Iterator[np.ndarray]:
 def _numbers(item: Any, what: str) -> np.ndarray:
     """Rows of an item, without its label."""
     values = item[0] if isinstance(item, (tuple, list)) and len(item) else item
+    base.check_entries(values, f"{what} of `X`")
     if hasattr(values, "detach"):
         values = values.detach().cpu()
     if not hasattr(values, "__array__"):
         raise TypeError(f"`X` gave a {type(values).__name__} as {what}, not a row or (row, label).")
-    check_unmasked(values, f"{what} of `X`")
     return np.asarray(values)
