@@ -353,6 +353,61 @@ def test_out_is_filled():
         pca.transform(X, out=np.empty((3, 2)))
 
 
+def broken_pipe(line):
+    if "step" not in line:
+        raise BrokenPipeError("closed")
+
+
+def full_disk(row):
+    raise OSError("no space left")
+
+
+def learnt(model):
+    known = vars(model).keys() - model.get_params().keys()
+    return pickle.dumps({name: vars(model)[name] for name in sorted(known)})
+
+
+@pytest.mark.parametrize("fitted", [True, False])
+@pytest.mark.parametrize("end", ["warning", "pipe", "function", "data"])
+def test_a_fit_that_fails_leaves_the_model_as_it_was(end, fitted, monkeypatch):
+    rng = np.random.default_rng(0)
+    pca = PrimedPCA(2, random_state=0)
+    if fitted:
+        pca.fit(pd.DataFrame(rng.normal(size=(30, 5)), columns=list("abcde")))
+    before = learnt(pca)
+    wide = rng.normal(size=(400, 300))
+    if end == "warning":
+        pca.set_params(priming=BlockKrylov(), max_passes=3, tol=1e-9, certificate="none")
+    elif end == "pipe":  # the sentence at the end of the fit
+        pca.set_params(verbose=1)
+        monkeypatch.setattr("builtins.print", broken_pipe)
+    elif end == "function":
+        pca.set_params(verbose=full_disk)
+    else:
+        wide[3, 4] = np.nan
+    with pytest.raises((OSError, ValueError, ConvergenceWarning)):  # warnings are errors here
+        pca.fit(wide)
+    assert learnt(pca) == before
+    with pytest.raises(ValueError if fitted else NotFittedError):
+        pca.transform(pd.DataFrame(wide, columns=[f"x{j}" for j in range(300)]))
+
+
+def test_a_merge_that_fails_leaves_the_model_as_it_was(monkeypatch):
+    one, two = (PrimedPCA(2).partial_fit(np.eye(9, 5) + i) for i in range(2))
+    assert one.n_samples_ == 9
+    before = learnt(one)
+
+    def interrupted(model, seen):
+        vars(model).pop("components_")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(PrimedPCA, "_set_stream", interrupted)
+    for call in (lambda: one.merge(two), lambda: one.partial_fit(np.eye(9, 5))):
+        with pytest.raises(KeyboardInterrupt):
+            call()
+        assert learnt(one) == before
+
+
 def test_not_fitted_says_so():
     with pytest.raises(NotFittedError):
         PrimedPCA().transform(np.ones((3, 3)))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from copy import copy
 from functools import partial
 from operator import attrgetter
@@ -41,7 +40,12 @@ from primedpca._io.lazy_scores import Seen, lazy_scores
 from primedpca._io.model_file import read_model, write_model
 from primedpca._io.score_file import check_path, write_into, write_scores_file
 from primedpca._model import probabilistic, stream
-from primedpca._model.attributes import attributes, check_names, deviations
+from primedpca._model.attributes import (
+    attributes,
+    check_names,
+    deviations,
+    unchanged_by_errors,
+)
 from primedpca._model.callbacks import CallbackSupportMixin, watched, with_callbacks
 from primedpca._model.notebook_html import model_html
 from primedpca._model.tables import (
@@ -69,8 +73,6 @@ __all__ = ["PrimedPCA", "load"]
 
 PARAMETERS = ("n_components", *DEFAULTS)
 values_of = attrgetter(*PARAMETERS)
-#: What a fit stores before it has read the data.
-ABOUT_DATA = ("n_features_in_", "feature_names_in_", "_frames", "history_", "plan_")
 #: Arrays of new rows up to this size are transformed without the engine.
 SMALL_BYTES = 2**25
 
@@ -277,8 +279,9 @@ class PrimedPCA(
         Returns
         -------
         PrimedPCA
+            Itself.  After an error it is as it was before the call.
         """
-        with lock_of(self), together(self.engine, "a fit"), self._unchanged_by_errors():
+        with lock_of(self), together(self.engine, "a fit"), unchanged_by_errors(self):
             return self._fit(X, y, sample_weight)
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> PrimedPCA:  # noqa: N803
@@ -338,23 +341,6 @@ class PrimedPCA(
             fit = partial(solve, data, self.plan_, goal, start=start, progress=told)
             self._keep(fit() if session is None else session.solution(fit), data, guess)
         return self
-
-    @contextmanager
-    def _unchanged_by_errors(self) -> Iterator[None]:
-        """Context in which an error leaves what is known of earlier data as it was.
-
-        Otherwise a fitted model would have the columns of data that were refused.
-        """
-        fitted = self.__dict__
-        before = fitted.copy()
-        try:
-            yield
-        except BaseException:
-            for name in ABOUT_DATA:
-                fitted.pop(name, None)
-                if name in before:
-                    fitted[name] = before[name]
-            raise
 
     def _options(self) -> dict[str, Any]:
         """The parameters by name, from attributes: a subclass may have a signature of its own."""
@@ -717,7 +703,7 @@ class PrimedPCA(
             Itself.  After an error it is as it was before the call.
         """
         # Rows of two threads are added one batch after the other.
-        with lock_of(self), self._unchanged_by_errors():
+        with lock_of(self), unchanged_by_errors(self):
             options = self._options()
             check_options(options)
             stream.check_source(None, options)
@@ -752,7 +738,7 @@ class PrimedPCA(
         PrimedPCA
             Itself, as after the rows of both, with the sketch in its own size.
         """
-        with lock_of(self):
+        with lock_of(self), unchanged_by_errors(self):
             if not isinstance(other, PrimedPCA):
                 raise TypeError(f"`other` is a {type(other).__name__}. Pass a PrimedPCA.")
             mine, theirs = (vars(model).get("stream_") for model in (self, other))

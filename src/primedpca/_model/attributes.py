@@ -1,5 +1,7 @@
 """Fitted attributes of the estimator, with the names of scikit-learn's PCA."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,8 @@ from primedpca.result import Decomposition
 
 #: Maximum number of columns whose names are kept: more names would take too much memory.
 MOST_NAMES = 2**20
+#: What a fit stores besides attributes whose names end with an underscore.
+PRIVATE = ("_frames", "_stream_components", "_sketch", "_fit_svd_solver")
 
 
 def attributes(found: Decomposition, k: int, shape: tuple[int, int]) -> dict[str, Any]:
@@ -44,6 +48,29 @@ def attributes(found: Decomposition, k: int, shape: tuple[int, int]) -> dict[str
         "singular_values_": _fitting(found.singular_values[:k], dtype),
         "noise_variance_": rest / left if left else 0.0,
     }
+
+
+def _learnt(model: Any) -> dict[str, Any]:
+    """Return everything that an estimator has learnt from data, by name."""
+    known = vars(model).copy().items()
+    return {name: value for name, value in known if name.endswith("_") or name in PRIVATE}
+
+
+@contextmanager
+def unchanged_by_errors(model: Any) -> Iterator[None]:
+    """Context of a fit in which an error leaves the model as it was, fitted or not.
+
+    Otherwise a model could have the components of one fit and the columns of another.  Parameters
+    and the callbacks of scikit-learn are not restored.
+    """
+    before = _learnt(model)
+    try:
+        yield
+    except BaseException:
+        for name in _learnt(model).keys() - before.keys():
+            vars(model).pop(name, None)
+        vars(model).update(before)
+        raise
 
 
 def check_names(model: Any, source: Any, reset: bool) -> bool:
