@@ -29,6 +29,7 @@ from sklearn.utils.estimator_checks import (
 )
 
 from primedpca import PrimedPCA, svd
+from primedpca import sklearn as drop_in
 from primedpca._operator.operator import Centred
 from primedpca._planning.plan import make_plan
 from primedpca._solve.driver import Goal, solve
@@ -115,6 +116,17 @@ def test_mle_and_none_as_scikit_learn():
     ours, theirs = PrimedPCA("mle").fit(planted), PCA("mle", svd_solver="full").fit(planted)
     assert ours.n_components_ == theirs.n_components_ == 4
     assert ours.noise_variance_ == pytest.approx(theirs.noise_variance_)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_mle_bears_columns_without_variance_of_their_own_in_any_unit(seed):
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(50, 8)) * np.linspace(4, 1, 8)
+    rows = np.c_[rows, rows[:, : seed % 3], np.ones((50, seed // 3))]
+    expected = PCA("mle", svd_solver="full").fit(rows).n_components_
+    for unit in (1e-100, 1e-6, 1e-2, 1.0, 1e6, 1e100):
+        for kind in (PrimedPCA, drop_in.PCA):
+            assert kind("mle").fit(rows * unit).n_components_ == expected
 
 
 @pytest.mark.parametrize("whiten", [False, True])
