@@ -537,6 +537,15 @@ def test_transform_refuses_what_is_no_number(bad, kind, tmp_path):
         pca.inverse_transform(np.ones((3, 4)))
 
 
+@pytest.mark.parametrize("unit", [1e-25, 1e25])
+def test_covariance_in_float32_with_a_scale_whose_squares_are_out_of_range(unit):
+    X = (np.random.default_rng(0).normal(size=(200, 6)) * unit).astype(np.float32)
+    pca = PrimedPCA(3, scale="std").fit(X)
+    cov = pca.get_covariance()
+    np.testing.assert_allclose(np.diag(cov), X.var(axis=0, dtype=np.float64), rtol=0.3)
+    np.testing.assert_allclose(pca.get_precision() @ cov, np.eye(6), atol=1e-4)
+
+
 def test_no_density_without_noise_or_full_rank():
     X = np.random.default_rng(0).standard_normal((30, 2)) @ np.ones((2, 5))
     pca = PrimedPCA(2).fit(X)
