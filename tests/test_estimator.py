@@ -35,6 +35,7 @@ from primedpca._planning.plan import make_plan
 from primedpca._solve.driver import Goal, solve
 from primedpca.engines import LocalEngine
 from primedpca.metrics import angles
+from primedpca.monitoring import limits
 from primedpca.priming import REGISTRY, BlockKrylov, EigenGame, Oja, SubspaceIteration
 
 BUNDLED = {f.__name__: f for f in (load_digits, load_iris, load_breast_cancer, load_wine)}
@@ -64,6 +65,32 @@ def test_weights_are_repeated_rows(name):
     estimator = PrimedPCA(5, priming=name, tol=1e-9, max_passes=500)
     check_sample_weight_equivalence_on_dense_data("PrimedPCA", estimator)
     check_sample_weight_equivalence_on_sparse_data("PrimedPCA", estimator)
+
+
+@pytest.mark.parametrize("options", [{}, {"center": False}, {"scale": "std"}], ids=str)
+@pytest.mark.parametrize("way", ["fit", "partial_fit"])
+def test_weights_are_repeated_rows_also_of_fewer_rows_than_columns(way, options):
+    rng = np.random.default_rng(0)
+    rows, weights = rng.normal(size=(12, 40)), np.tile([1, 3, 0, 2], 3)
+    repeated = np.repeat(rows, weights, axis=0)
+    one, two = (PrimedPCA(4, random_state=0, **options) for _ in range(2))
+    getattr(one, way)(rows, sample_weight=weights)
+    getattr(two, way)(repeated)
+    assert one.n_samples_ == two.n_samples_ == 18
+    assert one.noise_variance_ == pytest.approx(two.noise_variance_, rel=1e-9)
+    np.testing.assert_allclose(one.score_samples(rows), two.score_samples(rows), rtol=1e-9)
+    for mine, theirs in zip(limits(one), limits(two), strict=True):
+        assert mine == pytest.approx(theirs, rel=1e-9)
+
+
+@pytest.mark.parametrize("total", [1.5, 12.0])
+def test_weights_that_are_no_frequencies_do_not_make_rows_fewer(total):
+    rows = np.random.default_rng(0).normal(size=(12, 40))
+    one, two = PrimedPCA(4).fit(rows), PrimedPCA(4).fit(rows, sample_weight=np.full(12, total / 12))
+    assert one.n_samples_ == two.n_samples_ == 12
+    total_variance = [m.explained_variance_.sum() + 8 * m.noise_variance_ for m in (one, two)]
+    factor = 11 / 12 * total / (total - 1)
+    assert total_variance[1] == pytest.approx(factor * total_variance[0])
 
 
 # -- against scikit-learn's full solver ------------------------------------------------------

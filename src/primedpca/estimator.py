@@ -63,7 +63,7 @@ from primedpca._solve.driver import Goal, solve
 from primedpca.engines import together
 from primedpca.priming.sketch import Stream
 from primedpca.protocols import DataSource
-from primedpca.result import Solution
+from primedpca.result import Decomposition, Solution
 from primedpca.sources import as_source
 from primedpca.sources.memory.dask_array import is_dask
 from primedpca.sources.memory.frames import as_table
@@ -168,11 +168,14 @@ class PrimedPCA(
     singular_values_ : ndarray of shape (n_components_,)
     mean_ : ndarray of shape (n_features,)
     scale_ : ndarray of shape (n_features,) or None
+    center_ : bool
+        Whether the mean was subtracted in the fit.
     fill_ : ndarray of shape (n_features,) or None
-        What replaces missing values where ``mean_`` is zero, because ``center`` is False: the
+        What replaces missing values where ``mean_`` is zero, because ``center_`` is False: the
         means of the columns.
     n_components_ : int
     n_samples_ : int
+        Number of rows without those of weight zero, or the sum of the weights if it is larger.
     noise_variance_ : float
         Mean of the variances left out.
     n_features_in_ : int
@@ -274,7 +277,10 @@ class PrimedPCA(
             Anything that :func:`primedpca.as_source` reads.  It is not modified.
         y : ignored
         sample_weight : array of shape (n_samples,), optional
-            Frequencies: a row of weight 2 counts as that row twice.
+            Frequencies: a row of weight 2 counts as that row twice, and one of weight 0 not at
+            all.  Only the number of components cannot exceed the number of rows, also for
+            ``n_components=None``: further ones have no variance.  Weights need not be integers,
+            but their sum must exceed 1.
 
         Returns
         -------
@@ -311,7 +317,7 @@ class PrimedPCA(
             # small, and the settings would cost more than they save.
             reusing_memory(self.max_memory is None and max(data.shape) > 2000),
             opened or nullcontext() as session,
-            watched(self, data.shape[0], speaks, X=X, y=y, metadata=shown) as tell,
+            watched(self, partial(_described, data=data), speaks, X=X, y=y, metadata=shown) as tell,
         ):
             data = data if session is None else data.view(engine=session.engine)
             guess = isinstance(self.n_components, str) and self.n_components == "mle"
@@ -361,7 +367,7 @@ class PrimedPCA(
         if guess:
             k = likeliest_dimension(found.explained_variance, found.n_samples)
             solution = solution.first(k)
-        self.__dict__.update(attributes(found, k, data.shape))
+        self.__dict__.update(_described(found, data, k))
         device = data.source.device
         on = "" if device in (None, "cpu") else f", on {device}"
         self.map_, self.where_ = data.traits.map_name, data.engine.traits.where + on
@@ -887,7 +893,7 @@ class PrimedPCA(
 
         Without centring, earlier versions did not keep what they filled in.
         """
-        fill = self.mean_ if self.center else getattr(self, "fill_", None)
+        fill = self.mean_ if self.center_ else getattr(self, "fill_", None)
         return self.mean_, self.scale_, self.missing, fill
 
     def _repr_html_inner(self) -> str:
@@ -918,6 +924,13 @@ class PrimedPCA(
         tags.input_tags.allow_nan = self.missing == "mean"
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def _described(found: Decomposition, data: Centred, k: int | None = None) -> dict[str, Any]:
+    """Return the fitted attributes of the first ``k`` components of the data, or of all."""
+    k = found.explained_variance.size if k is None else k
+    present = data.shape[0] if data.root is None else int((data.root > 0).sum())
+    return attributes(found, k, present, bool(data.center))
 
 
 def _check_scores(scores: Any) -> None:
@@ -958,5 +971,5 @@ def load(path: str | os.PathLike[str]) -> PrimedPCA:
     """
     params, fitted = read_model(path)
     model = PrimedPCA(**params)
-    model.__dict__.update(fitted)
+    model.__dict__.update({"center_": bool(model.center)} | fitted)  # not in files before 0.2
     return model

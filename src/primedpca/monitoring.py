@@ -320,7 +320,7 @@ def _freedom_of_t2(model: Any) -> tuple[float, int, int]:
     """Return rows, components with variance, and whether the mean was estimated; check them."""
     if model.explained_variance_.size == 0:
         raise ValueError("The model has no components yet. Add rows with `partial_fit`.")
-    n, k, mean = _rows_of_fit(model), int(_kept(model).sum()), int(bool(model.center))
+    n, k, mean = _rows_of_fit(model), int(_kept(model).sum()), int(model.center_)
     free = n - k - mean
     if k == 0:
         raise ValueError("0 components have variance, but limits need 1. Fit rows that differ.")
