@@ -39,7 +39,8 @@ def covariance(model: Model) -> np.ndarray:
     v, above = model.components, np.maximum(model.variances - model.noise, 0.0)
     dense = (v.T * above) @ v
     dense.flat[:: v.shape[1] + 1] += model.noise
-    return dense if model.scale is None else dense * _products(model.scale)
+    found: np.ndarray = dense if model.scale is None else dense * _products(model.scale)
+    return found
 
 
 def precision(model: Model) -> np.ndarray:
@@ -52,7 +53,8 @@ def precision(model: Model) -> np.ndarray:
         dense.flat[:: v.shape[1] + 1] += 1 / model.noise
     else:
         dense = (v.T / model.variances) @ v
-    return dense if model.scale is None else dense / _products(model.scale)
+    found: np.ndarray = dense if model.scale is None else dense / _products(model.scale)
+    return found
 
 
 def _products(scale: np.ndarray) -> np.ndarray:
