@@ -800,7 +800,10 @@ class PrimedPCA(
         -------
         sklearn.decomposition.PCA
             Or, if columns were scaled, a Pipeline of a StandardScaler and a PCA.  It holds
-            copies, and transforms as this model does, up to rounding, without certificates.
+            copies, and transforms as this model does, up to rounding, without certificates.  With
+            ``whiten``, components without variance have 1 in ``explained_variance_``, because
+            they are not divided here; scikit-learn divides by at least 2.2e-16, so give data with
+            smaller standard deviations in another unit.
         """
         from sklearn.decomposition import PCA
         from sklearn.pipeline import make_pipeline
@@ -815,6 +818,10 @@ class PrimedPCA(
         ):
             if hasattr(self, name):
                 setattr(pca, name, copy(getattr(self, name)))
+        if self.whiten:
+            # In float64: scikit-learn divides by no deviation below the resolution of the type.
+            variances = self.explained_variance_.astype(np.float64)
+            pca.explained_variance_ = np.where(self._stretch()[:, 0] == 1.0, 1.0, variances)
         if self.scale_ is None:
             return pca
         scaler = StandardScaler()
