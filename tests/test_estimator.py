@@ -493,6 +493,8 @@ GOOD = np.random.default_rng(0).standard_normal((20, 6))
         ({"checkpoint": 3}, r"`checkpoint`=3 must be the path"),
         ({"engine": "mpi"}, r"`engine`='mpi' is not available"),
         ({"device": "cuda:7"}, r"`device`='cuda:7'"),
+        ({"device": "meta"}, r"`device`='meta' holds shapes but no numbers\. Use 'cpu'"),
+        ({"device": torch.device("meta")}, r"`device`='meta' holds shapes"),
         ({"priming": "lanczos"}, r"Unknown `priming`='lanczos'\. Use one of block_k"),
         ({"priming": np.ones((5, 3))}, r"directions have shape \(5, 3\), but `X` has 6"),
         ({"priming": np.ones((3, 6))}, r"Transpose them"),

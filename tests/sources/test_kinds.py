@@ -577,6 +577,10 @@ class Several:
             Several(np.ones((2, 3)), np.ones((2, 3), "f4")),
             "float32 after one of 3 columns of float64",
         ),
+        (
+            Several(np.ones((2, 3)), sp.csr_array(np.ones((2, 3)))),
+            "float64 in sparse storage after one of 3 columns of float64; all must be alike",
+        ),
         (Several("text"), "a str as block 0"),
         ((block for block in [np.ones((2, 3))]), "only once.*partial_fit"),
         (iter([np.ones((2, 3))]), "only once"),
