@@ -29,11 +29,13 @@ from sklearn.utils.estimator_checks import (
 )
 
 from primedpca import PrimedPCA, svd
+from primedpca import sklearn as drop_in
 from primedpca._operator.operator import Centred
 from primedpca._planning.plan import make_plan
 from primedpca._solve.driver import Goal, solve
 from primedpca.engines import LocalEngine
 from primedpca.metrics import angles
+from primedpca.monitoring import limits
 from primedpca.priming import REGISTRY, BlockKrylov, EigenGame, Oja, SubspaceIteration
 
 BUNDLED = {f.__name__: f for f in (load_digits, load_iris, load_breast_cancer, load_wine)}
@@ -63,6 +65,32 @@ def test_weights_are_repeated_rows(name):
     estimator = PrimedPCA(5, priming=name, tol=1e-9, max_passes=500)
     check_sample_weight_equivalence_on_dense_data("PrimedPCA", estimator)
     check_sample_weight_equivalence_on_sparse_data("PrimedPCA", estimator)
+
+
+@pytest.mark.parametrize("options", [{}, {"center": False}, {"scale": "std"}], ids=str)
+@pytest.mark.parametrize("way", ["fit", "partial_fit"])
+def test_weights_are_repeated_rows_also_of_fewer_rows_than_columns(way, options):
+    rng = np.random.default_rng(0)
+    rows, weights = rng.normal(size=(12, 40)), np.tile([1, 3, 0, 2], 3)
+    repeated = np.repeat(rows, weights, axis=0)
+    one, two = (PrimedPCA(4, random_state=0, **options) for _ in range(2))
+    getattr(one, way)(rows, sample_weight=weights)
+    getattr(two, way)(repeated)
+    assert one.n_samples_ == two.n_samples_ == 18
+    assert one.noise_variance_ == pytest.approx(two.noise_variance_, rel=1e-9)
+    np.testing.assert_allclose(one.score_samples(rows), two.score_samples(rows), rtol=1e-9)
+    for mine, theirs in zip(limits(one), limits(two), strict=True):
+        assert mine == pytest.approx(theirs, rel=1e-9)
+
+
+@pytest.mark.parametrize("total", [1.5, 12.0])
+def test_weights_that_are_no_frequencies_do_not_make_rows_fewer(total):
+    rows = np.random.default_rng(0).normal(size=(12, 40))
+    one, two = PrimedPCA(4).fit(rows), PrimedPCA(4).fit(rows, sample_weight=np.full(12, total / 12))
+    assert one.n_samples_ == two.n_samples_ == 12
+    total_variance = [m.explained_variance_.sum() + 8 * m.noise_variance_ for m in (one, two)]
+    factor = 11 / 12 * total / (total - 1)
+    assert total_variance[1] == pytest.approx(factor * total_variance[0])
 
 
 # -- against scikit-learn's full solver ------------------------------------------------------
@@ -115,6 +143,17 @@ def test_mle_and_none_as_scikit_learn():
     ours, theirs = PrimedPCA("mle").fit(planted), PCA("mle", svd_solver="full").fit(planted)
     assert ours.n_components_ == theirs.n_components_ == 4
     assert ours.noise_variance_ == pytest.approx(theirs.noise_variance_)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_mle_bears_columns_without_variance_of_their_own_in_any_unit(seed):
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(50, 8)) * np.linspace(4, 1, 8)
+    rows = np.c_[rows, rows[:, : seed % 3], np.ones((50, seed // 3))]
+    expected = PCA("mle", svd_solver="full").fit(rows).n_components_
+    for unit in (1e-100, 1e-6, 1e-2, 1.0, 1e6, 1e100):
+        for kind in (PrimedPCA, drop_in.PCA):
+            assert kind("mle").fit(rows * unit).n_components_ == expected
 
 
 @pytest.mark.parametrize("whiten", [False, True])
@@ -353,6 +392,61 @@ def test_out_is_filled():
         pca.transform(X, out=np.empty((3, 2)))
 
 
+def broken_pipe(line):
+    if "step" not in line:
+        raise BrokenPipeError("closed")
+
+
+def full_disk(row):
+    raise OSError("no space left")
+
+
+def learnt(model):
+    known = vars(model).keys() - model.get_params().keys()
+    return pickle.dumps({name: vars(model)[name] for name in sorted(known)})
+
+
+@pytest.mark.parametrize("fitted", [True, False])
+@pytest.mark.parametrize("end", ["warning", "pipe", "function", "data"])
+def test_a_fit_that_fails_leaves_the_model_as_it_was(end, fitted, monkeypatch):
+    rng = np.random.default_rng(0)
+    pca = PrimedPCA(2, random_state=0)
+    if fitted:
+        pca.fit(pd.DataFrame(rng.normal(size=(30, 5)), columns=list("abcde")))
+    before = learnt(pca)
+    wide = rng.normal(size=(400, 300))
+    if end == "warning":
+        pca.set_params(priming=BlockKrylov(), max_passes=3, tol=1e-9, certificate="none")
+    elif end == "pipe":  # the sentence at the end of the fit
+        pca.set_params(verbose=1)
+        monkeypatch.setattr("builtins.print", broken_pipe)
+    elif end == "function":
+        pca.set_params(verbose=full_disk)
+    else:
+        wide[3, 4] = np.nan
+    with pytest.raises((OSError, ValueError, ConvergenceWarning)):  # warnings are errors here
+        pca.fit(wide)
+    assert learnt(pca) == before
+    with pytest.raises(ValueError if fitted else NotFittedError):
+        pca.transform(pd.DataFrame(wide, columns=[f"x{j}" for j in range(300)]))
+
+
+def test_a_merge_that_fails_leaves_the_model_as_it_was(monkeypatch):
+    one, two = (PrimedPCA(2).partial_fit(np.eye(9, 5) + i) for i in range(2))
+    assert one.n_samples_ == 9
+    before = learnt(one)
+
+    def interrupted(model, seen):
+        vars(model).pop("components_")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(PrimedPCA, "_set_stream", interrupted)
+    for call in (lambda: one.merge(two), lambda: one.partial_fit(np.eye(9, 5))):
+        with pytest.raises(KeyboardInterrupt):
+            call()
+        assert learnt(one) == before
+
+
 def test_not_fitted_says_so():
     with pytest.raises(NotFittedError):
         PrimedPCA().transform(np.ones((3, 3)))
@@ -399,6 +493,8 @@ GOOD = np.random.default_rng(0).standard_normal((20, 6))
         ({"checkpoint": 3}, r"`checkpoint`=3 must be the path"),
         ({"engine": "mpi"}, r"`engine`='mpi' is not available"),
         ({"device": "cuda:7"}, r"`device`='cuda:7'"),
+        ({"device": "meta"}, r"`device`='meta' holds shapes but no numbers\. Use 'cpu'"),
+        ({"device": torch.device("meta")}, r"`device`='meta' holds shapes"),
         ({"priming": "lanczos"}, r"Unknown `priming`='lanczos'\. Use one of block_k"),
         ({"priming": np.ones((5, 3))}, r"directions have shape \(5, 3\), but `X` has 6"),
         ({"priming": np.ones((3, 6))}, r"Transpose them"),
@@ -468,6 +564,15 @@ def test_transform_refuses_what_is_no_number(bad, kind, tmp_path):
         pca.transform(SOURCES[kind](GOOD[:, :5], tmp_path))
     with pytest.raises(ValueError, match="n_components_=2"):
         pca.inverse_transform(np.ones((3, 4)))
+
+
+@pytest.mark.parametrize("unit", [1e-25, 1e25])
+def test_covariance_in_float32_with_a_scale_whose_squares_are_out_of_range(unit):
+    X = (np.random.default_rng(0).normal(size=(200, 6)) * unit).astype(np.float32)
+    pca = PrimedPCA(3, scale="std").fit(X)
+    cov = pca.get_covariance()
+    np.testing.assert_allclose(np.diag(cov), X.var(axis=0, dtype=np.float64), rtol=0.3)
+    np.testing.assert_allclose(pca.get_precision() @ cov, np.eye(6), atol=1e-4)
 
 
 def test_no_density_without_noise_or_full_rank():

@@ -153,6 +153,17 @@ def test_the_assumed_spectrum_is_the_widest_of_those_that_fall_ever_more_slowly(
     assert rest**2 / h >= (full[6:] ** 2).sum()
 
 
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+def test_a_single_variance_that_is_left_out_raises_the_limit_in_every_unit(kind):
+    X = rows(np.random.default_rng(14), 200, np.array([4.0, 3.0, 2.0, 1.8]))
+    true = np.linalg.eigvalsh(np.cov(X.T))[::-1]
+    lost = 1 + (true[:3] / (true[:3] - true[3])).sum()  # kappa of one remaining variance, and mean
+    centre = 199 / 200 * true[3] * (200 + lost) / (200 - lost)
+    for unit in 1.0 + np.arange(12) / 7:
+        found = limits(fitted((X * unit).astype(kind), 3), 0.9)
+        assert found.spe == pytest.approx(unit**2 * centre * stats.chi2.ppf(0.9, 1), rel=0.01)
+
+
 def test_faults_are_found():
     rng = np.random.default_rng(5)
     X = rows(rng, 500, NOISE)

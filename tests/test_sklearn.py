@@ -162,6 +162,54 @@ def test_a_batch_that_is_refused_changes_nothing():
     assert pickle.dumps(pca) == before
 
 
+@pytest.mark.parametrize("bad", [1e200, np.nan])
+def test_a_batch_that_the_sketch_refuses_changes_nothing(bad):
+    pca = ours.IncrementalPCA(3).partial_fit(X[:200])
+    rows = X[200:].copy()
+    rows[-1, 7] = bad
+    before = pickle.dumps(pca)
+    with pytest.raises(ValueError, match=r"range of float64|NaN"):
+        pca.partial_fit(rows, check_input=False)
+    assert pickle.dumps(pca) == before
+    pca.partial_fit(X[200:])
+    np.testing.assert_allclose(pca.mean_, X.mean(axis=0))
+    np.testing.assert_allclose(pca.var_, X.var(axis=0))
+
+
+def test_a_batch_that_is_interrupted_after_the_sketch_changes_nothing(monkeypatch):
+    pca = ours.IncrementalPCA(3).partial_fit(X[:200])
+    before = pickle.dumps(pca)
+    with monkeypatch.context() as patched:
+        patched.setattr(ours.IncrementalPCA, "_keep", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            pca.partial_fit(X[200:])
+    assert pickle.dumps(pca) == before
+    np.testing.assert_allclose(pca.partial_fit(X[200:]).mean_, X.mean(axis=0))
+
+
+def interrupted(model, *about):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("fitted", [True, False])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_fit_that_fails_leaves_the_model_as_it_was(name, fitted, monkeypatch):
+    model = getattr(ours, name)(3)
+    if fitted:
+        model.fit(X)
+    before = pickle.dumps(model)
+    place = (ours, "_total_variance") if name == "TruncatedSVD" else (type(model), "_keep")
+    with monkeypatch.context() as patched:
+        patched.setattr(*place, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(X[:, :20])
+    assert pickle.dumps(model) == before
+    if fitted:
+        assert model.transform(X).shape == (400, 3)
+    with pytest.raises(ValueError, match="features" if fitted else "fitted"):
+        model.transform(X[:, :20])
+
+
 # -- in place of scikit-learn's ----------------------------------------------------------------
 
 

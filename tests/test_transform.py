@@ -9,7 +9,7 @@ from scipy import sparse
 from sklearn.datasets import load_wine
 
 from primedpca import PrimedPCA, estimator, load
-from primedpca.monitoring import statistics
+from primedpca.monitoring import limits, statistics
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(700, 40)) * np.arange(1, 41) + 20
@@ -250,6 +250,27 @@ def test_a_model_that_does_not_know_the_means_refuses_missing_values(tmp_path):
         assert model.transform(filled).shape == (60, 2)
         with pytest.raises(ValueError, match=r"column 1,.*Fit it again with"):
             model.transform(holes)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("center", [True, False])
+def test_centring_is_that_of_the_fit_whatever_the_parameter_says_later(center, way, tmp_path):
+    holes, _ = gaps()
+    pca = WAYS[way](PrimedPCA(2, center=center, missing="mean"), holes)
+    assert pca.center_ is center
+    scores, bounds = pca.transform(holes), limits(pca)
+    pca.set_params(center=not center)
+    np.testing.assert_array_equal(pca.transform(holes), scores)
+    assert limits(pca) == bounds
+    pca.save(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(load(tmp_path / "model.safetensors").transform(holes), scores)
+
+
+def test_without_centring_means_that_are_not_known_are_not_taken_for_zeros():
+    holes, filled = gaps()
+    pca = PrimedPCA(2, center=False).fit(filled).set_params(center=True, missing="mean")
+    with pytest.raises(ValueError, match=r"column 1,.*Fit it again with"):
+        pca.transform(holes)
 
 
 def test_a_fit_forgets_the_means_of_an_earlier_one():

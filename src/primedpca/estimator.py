@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from copy import copy
 from functools import partial
 from operator import attrgetter
@@ -41,7 +40,12 @@ from primedpca._io.lazy_scores import Seen, lazy_scores
 from primedpca._io.model_file import read_model, write_model
 from primedpca._io.score_file import check_path, write_into, write_scores_file
 from primedpca._model import probabilistic, stream
-from primedpca._model.attributes import attributes, check_names, deviations
+from primedpca._model.attributes import (
+    attributes,
+    check_names,
+    deviations,
+    unchanged_by_errors,
+)
 from primedpca._model.callbacks import CallbackSupportMixin, watched, with_callbacks
 from primedpca._model.notebook_html import model_html
 from primedpca._model.tables import (
@@ -59,7 +63,7 @@ from primedpca._solve.driver import Goal, solve
 from primedpca.engines import together
 from primedpca.priming.sketch import Stream
 from primedpca.protocols import DataSource
-from primedpca.result import Solution
+from primedpca.result import Decomposition, Solution
 from primedpca.sources import as_source
 from primedpca.sources.memory.dask_array import is_dask
 from primedpca.sources.memory.frames import as_table
@@ -69,8 +73,6 @@ __all__ = ["PrimedPCA", "load"]
 
 PARAMETERS = ("n_components", *DEFAULTS)
 values_of = attrgetter(*PARAMETERS)
-#: What a fit stores before it has read the data.
-ABOUT_DATA = ("n_features_in_", "feature_names_in_", "_frames", "history_", "plan_")
 #: Arrays of new rows up to this size are transformed without the engine.
 SMALL_BYTES = 2**25
 
@@ -166,11 +168,14 @@ class PrimedPCA(
     singular_values_ : ndarray of shape (n_components_,)
     mean_ : ndarray of shape (n_features,)
     scale_ : ndarray of shape (n_features,) or None
+    center_ : bool
+        Whether the mean was subtracted in the fit.
     fill_ : ndarray of shape (n_features,) or None
-        What replaces missing values where ``mean_`` is zero, because ``center`` is False: the
+        What replaces missing values where ``mean_`` is zero, because ``center_`` is False: the
         means of the columns.
     n_components_ : int
     n_samples_ : int
+        Number of rows without those of weight zero, or the sum of the weights if it is larger.
     noise_variance_ : float
         Mean of the variances left out.
     n_features_in_ : int
@@ -272,13 +277,17 @@ class PrimedPCA(
             Anything that :func:`primedpca.as_source` reads.  It is not modified.
         y : ignored
         sample_weight : array of shape (n_samples,), optional
-            Frequencies: a row of weight 2 counts as that row twice.
+            Frequencies: a row of weight 2 counts as that row twice, and one of weight 0 not at
+            all.  Only the number of components cannot exceed the number of rows, also for
+            ``n_components=None``: further ones have no variance.  Weights need not be integers,
+            but their sum must exceed 1.
 
         Returns
         -------
         PrimedPCA
+            Itself.  After an error it is as it was before the call.
         """
-        with lock_of(self), together(self.engine, "a fit"), self._unchanged_by_errors():
+        with lock_of(self), together(self.engine, "a fit"), unchanged_by_errors(self):
             return self._fit(X, y, sample_weight)
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> PrimedPCA:  # noqa: N803
@@ -308,7 +317,7 @@ class PrimedPCA(
             # small, and the settings would cost more than they save.
             reusing_memory(self.max_memory is None and max(data.shape) > 2000),
             opened or nullcontext() as session,
-            watched(self, data.shape[0], speaks, X=X, y=y, metadata=shown) as tell,
+            watched(self, partial(_described, data=data), speaks, X=X, y=y, metadata=shown) as tell,
         ):
             data = data if session is None else data.view(engine=session.engine)
             guess = isinstance(self.n_components, str) and self.n_components == "mle"
@@ -339,23 +348,6 @@ class PrimedPCA(
             self._keep(fit() if session is None else session.solution(fit), data, guess)
         return self
 
-    @contextmanager
-    def _unchanged_by_errors(self) -> Iterator[None]:
-        """Context in which an error leaves what is known of earlier data as it was.
-
-        Otherwise a fitted model would have the columns of data that were refused.
-        """
-        fitted = self.__dict__
-        before = fitted.copy()
-        try:
-            yield
-        except BaseException:
-            for name in ABOUT_DATA:
-                fitted.pop(name, None)
-                if name in before:
-                    fitted[name] = before[name]
-            raise
-
     def _options(self) -> dict[str, Any]:
         """The parameters by name, from attributes: a subclass may have a signature of its own."""
         return dict(zip(PARAMETERS, values_of(self), strict=True))
@@ -375,7 +367,7 @@ class PrimedPCA(
         if guess:
             k = likeliest_dimension(found.explained_variance, found.n_samples)
             solution = solution.first(k)
-        self.__dict__.update(attributes(found, k, data.shape))
+        self.__dict__.update(_described(found, data, k))
         device = data.source.device
         on = "" if device in (None, "cpu") else f", on {device}"
         self.map_, self.where_ = data.traits.map_name, data.engine.traits.where + on
@@ -717,7 +709,7 @@ class PrimedPCA(
             Itself.  After an error it is as it was before the call.
         """
         # Rows of two threads are added one batch after the other.
-        with lock_of(self), self._unchanged_by_errors():
+        with lock_of(self), unchanged_by_errors(self):
             options = self._options()
             check_options(options)
             stream.check_source(None, options)
@@ -752,7 +744,7 @@ class PrimedPCA(
         PrimedPCA
             Itself, as after the rows of both, with the sketch in its own size.
         """
-        with lock_of(self):
+        with lock_of(self), unchanged_by_errors(self):
             if not isinstance(other, PrimedPCA):
                 raise TypeError(f"`other` is a {type(other).__name__}. Pass a PrimedPCA.")
             mine, theirs = (vars(model).get("stream_") for model in (self, other))
@@ -808,7 +800,10 @@ class PrimedPCA(
         -------
         sklearn.decomposition.PCA
             Or, if columns were scaled, a Pipeline of a StandardScaler and a PCA.  It holds
-            copies, and transforms as this model does, up to rounding, without certificates.
+            copies, and transforms as this model does, up to rounding, without certificates.  With
+            ``whiten``, components without variance have 1 in ``explained_variance_``, because
+            they are not divided here; scikit-learn divides by at least 2.2e-16, so give data with
+            smaller standard deviations in another unit.
         """
         from sklearn.decomposition import PCA
         from sklearn.pipeline import make_pipeline
@@ -823,6 +818,10 @@ class PrimedPCA(
         ):
             if hasattr(self, name):
                 setattr(pca, name, copy(getattr(self, name)))
+        if self.whiten:
+            # In float64: scikit-learn divides by no deviation below the resolution of the type.
+            variances = self.explained_variance_.astype(np.float64)
+            pca.explained_variance_ = np.where(self._stretch()[:, 0] == 1.0, 1.0, variances)
         if self.scale_ is None:
             return pca
         scaler = StandardScaler()
@@ -901,7 +900,7 @@ class PrimedPCA(
 
         Without centring, earlier versions did not keep what they filled in.
         """
-        fill = self.mean_ if self.center else getattr(self, "fill_", None)
+        fill = self.mean_ if self.center_ else getattr(self, "fill_", None)
         return self.mean_, self.scale_, self.missing, fill
 
     def _repr_html_inner(self) -> str:
@@ -932,6 +931,13 @@ class PrimedPCA(
         tags.input_tags.allow_nan = self.missing == "mean"
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def _described(found: Decomposition, data: Centred, k: int | None = None) -> dict[str, Any]:
+    """Return the fitted attributes of the first ``k`` components of the data, or of all."""
+    k = found.explained_variance.size if k is None else k
+    present = data.shape[0] if data.root is None else int((data.root > 0).sum())
+    return attributes(found, k, present, bool(data.center))
 
 
 def _check_scores(scores: Any) -> None:
@@ -972,5 +978,5 @@ def load(path: str | os.PathLike[str]) -> PrimedPCA:
     """
     params, fitted = read_model(path)
     model = PrimedPCA(**params)
-    model.__dict__.update(fitted)
+    model.__dict__.update({"center_": bool(model.center)} | fitted)  # not in files before 0.2
     return model

@@ -74,7 +74,7 @@ def pca_anndata(
     loadings = np.zeros((adata.n_vars, pca.n_components_), pca.components_.dtype)
     loadings[slice(None) if mask is None else mask] = pca.components_.T
     highly = isinstance(named, str) and named == "highly_variable"
-    params = {"zero_center": bool(pca.center), "use_highly_variable": highly, "mask_var": named}
+    params = {"zero_center": pca.center_, "use_highly_variable": highly, "mask_var": named}
     if layer is not None:
         params["layer"] = layer
     variance, ratio = pca.explained_variance_, pca.explained_variance_ratio_

@@ -320,7 +320,7 @@ def _freedom_of_t2(model: Any) -> tuple[float, int, int]:
     """Return rows, components with variance, and whether the mean was estimated; check them."""
     if model.explained_variance_.size == 0:
         raise ValueError("The model has no components yet. Add rows with `partial_fit`.")
-    n, k, mean = _rows_of_fit(model), int(_kept(model).sum()), int(bool(model.center))
+    n, k, mean = _rows_of_fit(model), int(_kept(model).sum()), int(model.center_)
     free = n - k - mean
     if k == 0:
         raise ValueError("0 components have variance, but limits need 1. Fit rows that differ.")
@@ -385,9 +385,10 @@ def _freedoms(model: Any, k: int, n: float, centre: float, h: float) -> float:
     Only the mean and the mean square of the remaining variances are known; a geometric decay
     with the same two values stands for them.
     """
-    if not 1 < h < np.inf or centre == 0:
+    if not h < np.inf or centre == 0:
         return float(k)
-    h = min(h, float(model.components_.shape[1]))  # not more than the number of variances
+    # From one variance, which rounding may hide, to as many as there are columns.
+    h = min(max(h, 1.0), float(model.components_.shape[1]))
     factor = (h - 1) / (h + 1)
     weights = (1 - factor) * factor ** np.arange(int(12 * h) + 1)
     others = centre * weights

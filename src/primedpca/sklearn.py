@@ -10,6 +10,7 @@ as scikit-learn's does not either; the certificate says what is proven.
 from __future__ import annotations
 
 import sys
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from sklearn.utils.validation import validate_data
 from primedpca._core.arrays import Like, dtype_name
 from primedpca._core.orthonormal import as_components, complete
 from primedpca._core.parameters import DEFAULT
+from primedpca._model.attributes import unchanged_by_errors
 from primedpca._planning.plan import likeliest_dimension
 from primedpca.estimator import PrimedPCA
 from primedpca.priming import FrequentDirections
@@ -135,7 +137,8 @@ n_components_, n_samples_, noise_variance_, n_features_in_, feature_names_in_
         -------
         PCA
         """
-        self._fit_by_engine(X)
+        with unchanged_by_errors(self):
+            self._fit_by_engine(X)
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
@@ -151,7 +154,8 @@ n_components_, n_samples_, noise_variance_, n_features_in_, feature_names_in_
         -------
         array of shape (n_samples, n_components_)
         """
-        model, X = self._fit_by_engine(X)  # noqa: N806
+        with unchanged_by_errors(self):
+            model, X = self._fit_by_engine(X)  # noqa: N806
         # Not by `transform`, which centres after the product: with a large mean that cancels.
         scores = _in_library_of(X, model.transform(_readable(X))[:, : self.n_components_])
         if self.whiten:
@@ -319,15 +323,16 @@ noise_variance_, n_components_, n_samples_seen_, batch_size_, n_features_in_, fe
         -------
         IncrementalPCA
         """
-        self.__dict__.pop("components_", None)
         options = {"accept_sparse": ["csr", "csc", "lil"], "dtype": [np.float64, np.float32]}
-        X = validate_data(self, X, **options)  # noqa: N806
-        n, d = X.shape
-        self.batch_size_ = 5 * d if self.batch_size is None else self.batch_size
-        X = X.tocsr() if sparse.issparse(X) else X  # noqa: N806
-        for rows in gen_batches(n, self.batch_size_, min_batch_size=self.n_components or 0):
-            self._take(X[rows].toarray() if sparse.issparse(X) else X[rows])
-        self._keep()
+        with unchanged_by_errors(self):
+            X = validate_data(self, X, **options)  # noqa: N806
+            n, d = X.shape
+            self.batch_size_ = 5 * d if self.batch_size is None else self.batch_size
+            X = X.tocsr() if sparse.issparse(X) else X  # noqa: N806
+            self._begin()
+            for rows in gen_batches(n, self.batch_size_, min_batch_size=self.n_components or 0):
+                self._take(X[rows].toarray() if sparse.issparse(X) else X[rows])
+            self._keep()
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
@@ -346,36 +351,43 @@ noise_variance_, n_components_, n_samples_seen_, batch_size_, n_features_in_, fe
         -------
         IncrementalPCA
         """
-        if check_input:
-            if sparse.issparse(X):
-                raise TypeError(
-                    "IncrementalPCA.partial_fit does not support sparse input. Either convert "
-                    "data to dense or use IncrementalPCA.fit to do so in batches."
-                )
-            first = not hasattr(self, "components_")
-            X = validate_data(self, X, dtype=[np.float64, np.float32], reset=first)  # noqa: N806
-        self._take(X)
-        self._keep()
+        if check_input and sparse.issparse(X):
+            raise TypeError(
+                "IncrementalPCA.partial_fit does not support sparse input. Either convert "
+                "data to dense or use IncrementalPCA.fit to do so in batches."
+            )
+        first = not hasattr(self, "components_")
+        with unchanged_by_errors(self):
+            if check_input:
+                kinds = [np.float64, np.float32]
+                X = validate_data(self, X, dtype=kinds, reset=first)  # noqa: N806
+            if first:
+                self._begin()
+            self._take(X)
+            self._keep()
         return self
+
+    def _begin(self) -> None:
+        """Forget all rows."""
+        self._sketch: PrimedPCA | None = None
+        self.n_samples_seen_, self.mean_, self.var_ = 0, 0.0, 0.0
 
     def _take(self, X: np.ndarray) -> None:  # noqa: N803
         """Take a batch into the sketch and into the statistics of the columns."""
-        if not hasattr(self, "components_"):
-            self._sketch: PrimedPCA | None = None
-            self.n_samples_seen_, self.mean_, self.var_ = 0, 0.0, 0.0
         k = self._count(X.shape)
-        sketch = self._sketch
-        if sketch is None:
-            sketch = _Engine(k, priming=FrequentDirections(_sketch_size(k, X.shape)))
+        if self._sketch is None:
+            sketch: PrimedPCA = _Engine(k, priming=FrequentDirections(_sketch_size(k, X.shape)))
+        else:
+            sketch = copy(self._sketch)  # after an error the model has the sketch without `X`
+        # First the sketch, which refuses rows that it cannot hold.
+        self._sketch = sketch.partial_fit(X)
         self.mean_, self.var_, seen = _incremental_mean_and_var(
             X,
             last_mean=self.mean_,
             last_variance=self.var_,
             last_sample_count=np.repeat(self.n_samples_seen_, X.shape[1]),
         )
-        self._sketch = sketch.partial_fit(X)
         self.n_samples_seen_, self.n_components_ = seen[0], k
-        self.components_: Any = self.__dict__.get("components_")
 
     def _count(self, shape: tuple[int, int]) -> int:
         """Return the number of components, checked with scikit-learn's errors."""
@@ -498,6 +510,11 @@ n_features_in_, feature_names_in_
         -------
         ndarray of shape (n_samples, n_components)
         """
+        with unchanged_by_errors(self):
+            return self._fit_by_engine(X)
+
+    def _fit_by_engine(self, X: Any) -> np.ndarray:  # noqa: N803
+        """Set the fitted attributes; return the scores of the rows."""
         options = {"accept_sparse": ["csr", "csc"], "ensure_min_features": 2}
         X = validate_data(self, X, **options)  # noqa: N806
         # scikit-learn computes in float64 unless the data are float32.

@@ -6,19 +6,21 @@ repeated its eigenvectors are not unique, and the truth is the worst choice: 90 
 """
 
 import math
+import tracemalloc
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from catalogue import thinned
 
-from primedpca._certify import sketch_bounds
+from primedpca._certify import bounds, sketch_bounds
 from primedpca._certify.bounds import (
     NEGLIGIBLE,
     UNIT,
     Evidence,
     _block,
     _gap,
+    _tops,
     angle_bounds,
     carried,
     clusters,
@@ -541,3 +543,21 @@ def test_rounding_errors_are_added_to_what_refined_vectors_leave_of_the_total(mo
     left = data.total - values.sum()
     assert missed == max(0.0, left) + (math.sqrt(4) + 2) * e
     assert floor == NEGLIGIBLE * (data.total - (math.sqrt(4) + 2) * e)
+
+
+@pytest.mark.parametrize("relieved", [False, True])
+def test_the_block_bound_takes_bounded_memory_and_has_the_same_bits_in_pieces(
+    relieved, monkeypatch
+):
+    rng = np.random.default_rng(0)
+    b, weights = rng.normal(size=(60, 1200)), rng.random((300, 1200))
+    relief = np.eye(60) if relieved else None
+    tracemalloc.start()
+    whole = _tops(b, weights, relief)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 * bounds.TOPS_BYTES
+    monkeypatch.setattr(bounds, "TOPS_BYTES", 2**32)
+    np.testing.assert_array_equal(_tops(b, weights, relief), whole)
+    monkeypatch.setattr(bounds, "TOPS_BYTES", 1)
+    np.testing.assert_array_equal(_tops(b, weights, relief), whole)

@@ -218,6 +218,21 @@ def test_scikit_learns_pca_does_the_same(options):
         PrimedPCA().to_sklearn()
 
 
+@pytest.mark.parametrize("scale", [None, "std"])
+@pytest.mark.parametrize(("kind", "unit"), [("float64", 1.0), ("float32", 1.0), ("float32", 1e-9)])
+def test_a_whitened_model_without_full_rank_transforms_alike_in_scikit_learn(kind, unit, scale):
+    rows = np.random.default_rng(0).normal(size=(40, 3)) * unit
+    rows = np.c_[rows, rows[:, :2]].astype(kind)
+    pca = PrimedPCA(5, whiten=True, scale=scale).fit(rows)
+    other = pca.to_sklearn()
+    new = rows[::-1] * 3
+    scores = pca.transform(new)
+    # Rounding errors of columns that cancel are divided by small deviations.
+    np.testing.assert_allclose(other.transform(new), scores, rtol=1e-3, atol=1e-3)
+    back = pca.inverse_transform(scores)
+    np.testing.assert_allclose(other.inverse_transform(scores), back, rtol=1e-3, atol=1e-3 * unit)
+
+
 def test_a_zero_byte_in_a_path_is_named():
     with pytest.raises(ValueError, match=r"'a\\x00b' is not a path"):
         load("a\0b")

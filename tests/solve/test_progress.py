@@ -175,6 +175,24 @@ def test_a_failing_fit_is_torn_down():
 
 
 @callbacks
+def test_a_callback_that_fails_at_the_end_leaves_the_model_as_it_was():
+    class Failing(Log):
+        def on_fit_task_end(self, estimator, context, **about):
+            if context.task_name == "fit":
+                raise OSError("no space left")
+
+    pca = PrimedPCA(4, **OPTIONS).fit(X)
+    before = vars(pca).copy()
+    with pytest.raises(OSError, match="no space"):
+        pca.set_callbacks(Failing()).fit(X[:, :50])
+    pca.set_callbacks()
+    assert vars(pca) == before
+    assert pca.transform(X).shape == (500, 4)
+    with pytest.raises(ValueError, match="200 features"):
+        pca.transform(X[:, :50])
+
+
+@callbacks
 def test_callbacks_of_scikit_learn_work(capsys):
     from sklearn.callback import ProgressBar, ScoringMonitor
 

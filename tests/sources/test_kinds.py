@@ -580,6 +580,10 @@ class Several:
             Several(np.ones((2, 3)), np.ones((2, 3), "f4")),
             "float32 after one of 3 columns of float64",
         ),
+        (
+            Several(np.ones((2, 3)), sp.csr_array(np.ones((2, 3)))),
+            "float64 in sparse storage after one of 3 columns of float64; all must be alike",
+        ),
         (Several("text"), "a str as block 0"),
         (Several(np.ma.masked_equal(np.eye(3), 1)), "masked array, whose masked entries would be"),
         ((block for block in [np.ones((2, 3))]), "only once.*partial_fit"),

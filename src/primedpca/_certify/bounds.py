@@ -42,6 +42,8 @@ UNIT = 2.0**-53
 NEGLIGIBLE = 1e-9
 #: Explained variance ratios that differ by less than this count as equal.
 LITTLE = 1e-7
+#: Bytes of weighted matrices that are made at a time.
+TOPS_BYTES = 2**25
 
 
 @dataclass(frozen=True)
@@ -236,12 +238,16 @@ def _tops(b: np.ndarray, weights: np.ndarray, relief: np.ndarray | None = None) 
     """Bounds on the top eigenvalue of ``B diag(w) B^T - S``, or 0, for each row ``w``."""
     if not b.size:
         return np.zeros(weights.shape[0])
-    square = b @ (weights[:, :, None] * b.T)
-    if relief is None:
-        return tops_of(square)
-    blur = 1e-9 * np.trace(square, axis1=1, axis2=2)
-    grown: np.ndarray = np.maximum(np.linalg.eigvalsh(square - relief)[:, -1] + blur, 0.0)
-    return grown
+    rows, found = max(1, TOPS_BYTES // (8 * len(b) * max(b.shape))), np.empty(weights.shape[0])
+    for start in range(0, found.size, rows):
+        square = b @ (weights[start : start + rows, :, None] * b.T)
+        if relief is None:
+            found[start : start + rows] = tops_of(square)
+        else:
+            blur = 1e-9 * np.trace(square, axis1=1, axis2=2)
+            top = np.linalg.eigvalsh(square - relief)[:, -1]
+            found[start : start + rows] = np.maximum(top + blur, 0.0)
+    return found
 
 
 def tops_of(squares: np.ndarray) -> np.ndarray:

@@ -1,5 +1,7 @@
 """Fitted attributes of the estimator, with the names of scikit-learn's PCA."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -9,18 +11,24 @@ from primedpca.result import Decomposition
 
 #: Maximum number of columns whose names are kept: more names would take too much memory.
 MOST_NAMES = 2**20
+#: Largest sum of weights that counts as a number of rows.
+MOST_ROWS = 2**62
+#: What a fit stores besides attributes whose names end with an underscore.
+PRIVATE = ("_frames", "_stream_components", "_sketch", "_fit_svd_solver")
 
 
-def attributes(found: Decomposition, k: int, shape: tuple[int, int]) -> dict[str, Any]:
-    """Return the fitted attributes that scikit-learn's PCA also has, as a dict.
+def attributes(found: Decomposition, k: int, present: int, center: bool) -> dict[str, Any]:
+    """Return the fitted attributes that describe the data, as a dict.
 
     Parameters
     ----------
     found : Decomposition
     k : int
         Number of components to keep.
-    shape : tuple of int
-        ``(n_samples, n_features)`` of the data.
+    present : int
+        Number of rows whose weight is not zero.
+    center : bool
+        Whether the mean was subtracted.
     """
     components = np.ascontiguousarray(to_numpy(found.components)[:k])
     dtype, total = components.dtype, found.total_variance
@@ -28,7 +36,10 @@ def attributes(found: Decomposition, k: int, shape: tuple[int, int]) -> dict[str
     # Rounding may leave less in the total than in its parts.
     whole = max(total, float(variances.sum()))
     ratio = variances / whole if whole > 0 else np.zeros_like(variances)
-    left = min(shape) - k
+    # A row of weight 2 counts as two.  Weights that are no frequencies, such as fractions that add
+    # up to little more than 1, do not make rows fewer.
+    rows = max(present, int(min(found.n_samples, MOST_ROWS)))
+    left = min(rows, components.shape[1]) - k
     rest = max(0.0, total - float(variances.sum()))
     # A remainder this small is the rounding error of the sum, not noise.
     rest = 0.0 if rest <= 10 * float(np.finfo(dtype).eps) * total else rest
@@ -36,14 +47,38 @@ def attributes(found: Decomposition, k: int, shape: tuple[int, int]) -> dict[str
         "components_": components,
         "mean_": to_numpy(found.mean),
         "scale_": None if found.scale is None else to_numpy(found.scale),
+        "center_": center,
         "fill_": None if found.fill is None else to_numpy(found.fill),
         "n_components_": k,
-        "n_samples_": shape[0],
+        "n_samples_": rows,
         "explained_variance_": _fitting(variances, dtype),
         "explained_variance_ratio_": ratio.astype(dtype),
         "singular_values_": _fitting(found.singular_values[:k], dtype),
-        "noise_variance_": rest / left if left else 0.0,
+        "noise_variance_": rest / left if left > 0 else 0.0,
     }
+
+
+def _learnt(model: Any) -> dict[str, Any]:
+    """Return everything that an estimator has learnt from data, by name."""
+    known = vars(model).copy().items()
+    return {name: value for name, value in known if name.endswith("_") or name in PRIVATE}
+
+
+@contextmanager
+def unchanged_by_errors(model: Any) -> Iterator[None]:
+    """Context of a fit in which an error leaves the model as it was, fitted or not.
+
+    Otherwise a model could have the components of one fit and the columns of another.  Parameters
+    and the callbacks of scikit-learn are not restored.
+    """
+    before = _learnt(model)
+    try:
+        yield
+    except BaseException:
+        for name in _learnt(model).keys() - before.keys():
+            vars(model).pop(name, None)
+        vars(model).update(before)
+        raise
 
 
 def check_names(model: Any, source: Any, reset: bool) -> bool:

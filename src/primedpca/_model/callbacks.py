@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from primedpca._core.notebook import InPlace, in_notebook
-from primedpca._model.attributes import attributes
 from primedpca._model.notebook_html import progress_html
 from primedpca._solve.history import Find, line
 from primedpca._solve.history import Row as Record
+from primedpca.result import Decomposition
 
 try:
     from sklearn.callback import CallbackSupportMixin, with_callbacks
@@ -43,15 +43,15 @@ __all__ = ["CallbackSupportMixin", "watched", "with_callbacks"]
 
 @contextmanager
 def watched(
-    model: Any, rows: int, speaks: bool, **about: Any
+    model: Any, describe: Callable[[Decomposition], dict[str, Any]], speaks: bool, **about: Any
 ) -> Iterator[Callable[[list[Record], Find], bool]]:
     """Context of a fit that notifies its callbacks; yields the listener for its passes.
 
     Parameters
     ----------
     model : PrimedPCA
-    rows : int
-        Number of rows of the data.
+    describe : callable
+        Returns the fitted attributes for a decomposition of the data.
     speaks : bool
         Whether this process prints; of several ranks, only one does.
     **about
@@ -81,10 +81,7 @@ def watched(
         def reconstruct() -> dict[str, Any] | None:
             """Return the fitted attributes as if the fit had ended with this pass, or None."""
             found = find()
-            if found is None:
-                return None
-            shape = (rows, model.n_features_in_)
-            return attributes(found, found.explained_variance.size, shape)
+            return None if found is None else describe(found)
 
         return bool(
             passed.call_on_fit_task_end(

@@ -39,7 +39,7 @@ def covariance(model: Model) -> np.ndarray:
     v, above = model.components, np.maximum(model.variances - model.noise, 0.0)
     dense = (v.T * above) @ v
     dense.flat[:: v.shape[1] + 1] += model.noise
-    found: np.ndarray = dense if model.scale is None else dense * np.outer(model.scale, model.scale)
+    found: np.ndarray = dense if model.scale is None else dense * _products(model.scale)
     return found
 
 
@@ -53,8 +53,14 @@ def precision(model: Model) -> np.ndarray:
         dense.flat[:: v.shape[1] + 1] += 1 / model.noise
     else:
         dense = (v.T / model.variances) @ v
-    found: np.ndarray = dense if model.scale is None else dense / np.outer(model.scale, model.scale)
+    found: np.ndarray = dense if model.scale is None else dense / _products(model.scale)
     return found
+
+
+def _products(scale: np.ndarray) -> np.ndarray:
+    """Return the product of every two divisors, ``(d, d)``; in float32 it could overflow."""
+    wide = scale.astype(np.float64)
+    return np.outer(wide, wide)
 
 
 def log_likelihood(model: Model, data: Any) -> np.ndarray:

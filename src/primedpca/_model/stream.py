@@ -57,6 +57,7 @@ LEARNT = (
         "components_",
         "mean_",
         "scale_",
+        "center_",
         "fill_",
         "n_components_",
         "n_samples_",
@@ -257,7 +258,7 @@ def fitted_by(
     proven = k == wanted and bool(proof.met(tol).all())
     reason = "rows come in batches and are seen once"
     return {
-        **attributes(found, max(k, 0), (known.rows, d)),
+        **attributes(found, max(k, 0), known.counted, bool(sketch.center)),
         "status_": Status.CERTIFIED if proven else Status.STREAMED,
         "converged_": proven,
         "certificate_": proof if certified else None,

@@ -428,23 +428,28 @@ def likeliest_dimension(spectrum: np.ndarray, n_samples: float) -> int:
 def _evidence(spectrum: np.ndarray, q: int, n: float) -> float:
     """Return the logarithm of the evidence for ``q`` components; -inf where it is undefined."""
     d = spectrum.size
-    # Below this ratio an eigenvalue is rounding, and its logarithm means nothing.
-    if spectrum[q - 1] < d * np.finfo(np.float64).eps * max(spectrum[0], 1e-300):
+    # An eigenvalue below this one is rounding, and its logarithm means nothing.  It also stands for
+    # a noise of zero: relative to the largest, so that the unit of the data does not matter.
+    info = np.finfo(np.float64)
+    least = float(max(d * info.eps * spectrum[0], info.tiny))
+    if not spectrum[q - 1] > least:
         return -math.inf
-    noise = max(float(spectrum[q:].sum()) / (d - q), np.finfo(np.float64).tiny)
+    noise = max(float(spectrum[q:].sum()) / (d - q), least)
     halves = (d - np.arange(q)) / 2
     prior = -q * math.log(2) + sum(math.lgamma(h) - h * math.log(math.pi) for h in halves)
     count = d * q - q * (q + 1) / 2
     flat = np.concatenate([spectrum[:q], np.full(d - q, noise)])
-    curvature = 0.0
+    logs, curvature = np.log(flat), 0.0
     for i in range(q):
-        gaps = (spectrum[i] - spectrum[i + 1 :]) * (1 / flat[i + 1 :] - 1 / flat[i])
-        if (gaps <= 0).any():  # equal eigenvalues make Laplace's approximation singular
-            return -math.inf
-        curvature += float(np.log(gaps).sum()) + math.log(n) * gaps.size
+        gaps, flats = spectrum[i] - spectrum[i + 1 :], flat[i] - flat[i + 1 :]
+        if not (gaps > 0).all() or not (flats > 0).all():
+            return -math.inf  # equal eigenvalues make Laplace's approximation singular
+        # Apart, because a gap divided by two small eigenvalues may overflow.
+        parts = np.log(gaps) + np.log(flats) - logs[i] - logs[i + 1 :]
+        curvature += float(parts.sum()) + math.log(n) * gaps.size
     found: float = (
         prior
-        - n / 2 * float(np.log(spectrum[:q]).sum())
+        - n / 2 * float(logs[:q].sum())
         - n * (d - q) / 2 * math.log(noise)
         + (count + q) / 2 * math.log(2 * math.pi)
         - curvature / 2

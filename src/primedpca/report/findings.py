@@ -142,7 +142,7 @@ def _size(model: Any, known: Inputs) -> str:
 
 def _scaling(model: Any) -> str:
     if model.scale_ is None:
-        return "Not scaled" if model.center else "Neither centred nor scaled"
+        return "Not scaled" if model.center_ else "Neither centred nor scaled"
     if isinstance(model.scale, str):
         return "Each column divided by its standard deviation"
     return "Columns divided by given numbers"
@@ -342,7 +342,7 @@ def _how_many(model: Any) -> tuple[list[tuple[str, str, str]], list[str]]:
         reached = f"all {k} explain" if enough > k > 1 else reached
         why = f"{reached} {100 * sums[min(enough, k) - 1]:.3g} %"
         rules.append((f"{100 * share:g} % of the variance", number, why))
-    width = max(k, int(min(model.n_samples_ - bool(model.center), model.n_features_in_)))
+    width = max(k, int(min(model.n_samples_ - model.center_, model.n_features_in_)))
     if width > 1:
         # Expected lengths of the pieces of a stick that breaks at random places.
         sticks = np.cumsum(1.0 / np.arange(width, 0, -1))[::-1][:k] / width

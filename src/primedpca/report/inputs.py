@@ -167,7 +167,7 @@ def _is_foreign(model: Any, rows: int, scores: np.ndarray | None) -> bool:
     if model.certificate_ is not None:  # the variances of a sketch are too small, within bounds
         bounds = model.certificate_.eigenvalue_bounds[:k].T
         low, high = np.minimum(low, bounds[0]), np.maximum(high, bounds[1])
-    means = scores.mean(axis=0) * bool(model.center)
+    means = scores.mean(axis=0) * model.center_
     variances = ((scores - means) ** 2).sum(axis=0) / (rows - 1)
     off = (variances < (1 - SAME) * low) | (variances > (1 + SAME) * high)
     off |= np.abs(means) > SAME * np.sqrt(high)

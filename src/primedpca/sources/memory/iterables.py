@@ -68,8 +68,12 @@ class IteratedBlocks(BlockSource):
         return f"`X` ({self._name}) yields {words}"
 
     def _compare(self, block: Block, first: Block) -> None:
-        if block.shape[1] != first.shape[1] or block.dtype != first.dtype:
-            now, then = (f"{x.shape[1]} columns of {dtype_name(x.dtype)}" for x in (block, first))
+        kinds = [(x.shape[1], x.dtype, is_sparse(x)) for x in (block, first)]
+        if kinds[0] != kinds[1]:
+            now, then = (
+                f"{columns} columns of {dtype_name(dtype)}{' in sparse storage' * sparse}"
+                for columns, dtype, sparse in kinds
+            )
             raise ValueError(self._yields(f"{now} after one of {then}; all must be alike."))
 
     def _pieces(self) -> Iterator[Block]:
