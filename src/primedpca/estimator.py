@@ -63,7 +63,7 @@ from primedpca._solve.driver import Goal, solve
 from primedpca.engines import together
 from primedpca.priming.sketch import Stream
 from primedpca.protocols import DataSource
-from primedpca.result import Decomposition, Solution
+from primedpca.result import Solution
 from primedpca.sources import as_source
 from primedpca.sources.memory.dask_array import is_dask
 from primedpca.sources.memory.frames import as_table
@@ -311,13 +311,15 @@ class PrimedPCA(
         shown = None if sample_weight is None else {"sample_weight": sample_weight}
         proven, traits = is_proven(options), data.engine.traits
         alone, speaks = traits.ranks == 1 and self.checkpoint is None, traits.rank == 0
+        present = data.shape[0] if data.root is None else int((data.root > 0).sum())
+        describe = partial(attributes, present=present, center=bool(data.center))
         opened = None if alone else fit_session(data, options, sample_weight, start)
         with (
             # With `max_memory` set, freed memory is not kept for reuse; vectors of short data are
             # small, and the settings would cost more than they save.
             reusing_memory(self.max_memory is None and max(data.shape) > 2000),
             opened or nullcontext() as session,
-            watched(self, partial(_described, data=data), speaks, X=X, y=y, metadata=shown) as tell,
+            watched(self, describe, speaks, X=X, y=y, metadata=shown) as tell,
         ):
             data = data if session is None else data.view(engine=session.engine)
             guess = isinstance(self.n_components, str) and self.n_components == "mle"
@@ -345,7 +347,7 @@ class PrimedPCA(
             )
             told = tell if session is None else session.agreed(tell)
             fit = partial(solve, data, self.plan_, goal, start=start, progress=told)
-            self._keep(fit() if session is None else session.solution(fit), data, guess)
+            self._keep(fit() if session is None else session.solution(fit), data, describe, guess)
         return self
 
     def _options(self) -> dict[str, Any]:
@@ -359,7 +361,7 @@ class PrimedPCA(
             return None
         return np.ascontiguousarray(known.T)
 
-    def _keep(self, solution: Solution, data: Centred, guess: bool) -> None:
+    def _keep(self, solution: Solution, data: Centred, describe: Any, guess: bool) -> None:
         """Set the fitted attributes."""
         self.__dict__.pop("stream_", None)  # of rows that this fit knows nothing of
         found = solution.decomposition
@@ -367,7 +369,7 @@ class PrimedPCA(
         if guess:
             k = likeliest_dimension(found.explained_variance, found.n_samples)
             solution = solution.first(k)
-        self.__dict__.update(_described(found, data, k))
+        self.__dict__.update(describe(found, k))
         device = data.source.device
         on = "" if device in (None, "cpu") else f", on {device}"
         self.map_, self.where_ = data.traits.map_name, data.engine.traits.where + on
@@ -931,13 +933,6 @@ class PrimedPCA(
         tags.input_tags.allow_nan = self.missing == "mean"
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-def _described(found: Decomposition, data: Centred, k: int | None = None) -> dict[str, Any]:
-    """Return the fitted attributes of the first ``k`` components of the data, or of all."""
-    k = found.explained_variance.size if k is None else k
-    present = data.shape[0] if data.root is None else int((data.root > 0).sum())
-    return attributes(found, k, present, bool(data.center))
 
 
 def _check_scores(scores: Any) -> None:

@@ -17,19 +17,22 @@ MOST_ROWS = 2**62
 PRIVATE = ("_frames", "_stream_components", "_sketch", "_fit_svd_solver")
 
 
-def attributes(found: Decomposition, k: int, present: int, center: bool) -> dict[str, Any]:
+def attributes(
+    found: Decomposition, k: int | None = None, *, present: int, center: bool
+) -> dict[str, Any]:
     """Return the fitted attributes that describe the data, as a dict.
 
     Parameters
     ----------
     found : Decomposition
-    k : int
-        Number of components to keep.
+    k : int, optional
+        Number of components to keep, by default all.
     present : int
         Number of rows whose weight is not zero.
     center : bool
         Whether the mean was subtracted.
     """
+    k = found.explained_variance.size if k is None else k
     components = np.ascontiguousarray(to_numpy(found.components)[:k])
     dtype, total = components.dtype, found.total_variance
     variances = found.explained_variance[:k]
@@ -58,12 +61,6 @@ def attributes(found: Decomposition, k: int, present: int, center: bool) -> dict
     }
 
 
-def _learnt(model: Any) -> dict[str, Any]:
-    """Return everything that an estimator has learnt from data, by name."""
-    known = vars(model).copy().items()
-    return {name: value for name, value in known if name.endswith("_") or name in PRIVATE}
-
-
 @contextmanager
 def unchanged_by_errors(model: Any) -> Iterator[None]:
     """Context of a fit in which an error leaves the model as it was, fitted or not.
@@ -71,13 +68,16 @@ def unchanged_by_errors(model: Any) -> Iterator[None]:
     Otherwise a model could have the components of one fit and the columns of another.  Parameters
     and the callbacks of scikit-learn are not restored.
     """
-    before = _learnt(model)
+    before = vars(model).copy()
     try:
         yield
     except BaseException:
-        for name in _learnt(model).keys() - before.keys():
-            vars(model).pop(name, None)
-        vars(model).update(before)
+        names = before.keys() | vars(model).keys()
+        for name in (name for name in names if name.endswith("_") or name in PRIVATE):
+            if name in before:
+                vars(model)[name] = before[name]
+            else:
+                del vars(model)[name]
         raise
 
 

@@ -258,7 +258,7 @@ def fitted_by(
     proven = k == wanted and bool(proof.met(tol).all())
     reason = "rows come in batches and are seen once"
     return {
-        **attributes(found, max(k, 0), known.counted, bool(sketch.center)),
+        **attributes(found, max(k, 0), present=known.counted, center=bool(sketch.center)),
         "status_": Status.CERTIFIED if proven else Status.STREAMED,
         "converged_": proven,
         "certificate_": proof if certified else None,
