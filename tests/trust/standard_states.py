@@ -495,9 +495,10 @@ def angles_between() -> list:
         np.array([False, False, False, True, True]),
     )
     base = np.linalg.qr(c)[0]
+    data = Centred(rng.standard_normal((30, 6)) * [5, 4, 3, 2, 1e-5, 1])
     for tol in (None, 1e-3, 1.5):
-        found += audit._compared(base, theirs, proof, tol)
-        found += audit._compared(theirs[:, :3], theirs[:, :3], _first(proof, 3), tol)
+        found += audit._compared(data, base, theirs, proof, tol)
+        found += audit._compared(data, theirs[:, :3], theirs[:, :3], _first(proof, 3), tol)
     factors = np.array([2.0, 1.0, 0.5, 1e-3, 1e-4, 1e-4, 0.0])
     for e in (0.0, 1e-3, 0.1):
         found.append(certifiers._on_the_right(proof, factors, e))
