@@ -312,7 +312,7 @@ def check_explicit(seed: int) -> Result:
             p.X = (p.X + far * rng.normal(size=p.X.shape[1])).astype("f4")
     if rng.random() < 0.2 and not sp.issparse(p.X):
         p.X, p.liar = p.X.astype("f8"), None if p.liar is None else p.liar.astype("f8")
-    p.priming = replace(p.priming, explicit=True, max_basis=None)
+    p.priming = replace(p.priming, explicit=True)
     faults = {
         # A basis of up to a third of the dimensions, or of all.
         "PART": mock.patch.object(block_krylov, "PART", int(rng.choice([1, 1, 3]))),

@@ -213,3 +213,21 @@ def test_subspace_error_refuses_what_is_not_orthonormal():
         subspace_error(np.eye(2, 3), skew)
     with pytest.raises(ValueError, match=r"`components` have shape .*`reference`"):
         subspace_error(np.eye(2, 3), np.eye(3))
+
+
+def test_columns_of_frames_are_found_by_name():
+    pandas = pytest.importorskip("pandas")
+    X = np.random.default_rng(0).normal(size=(50, 4)) * [4, 3, 2, 1]
+    truth = np.linalg.svd(X - X.mean(axis=0))[2][:2]
+    rows = pandas.DataFrame(X, columns=list("abcd"))
+    given = pandas.DataFrame(truth, columns=list("abcd"))
+    wanted = captured_variance(X, truth)
+    np.testing.assert_allclose(captured_variance(rows[list("dbca")], given), wanted)
+    turned = given[list("dcba")]
+    assert angles(given, turned).max() == 0
+    assert subspace_error(given, turned) < 1e-30
+    assert longest_correct_streak(given, turned, 1e-6) == 2
+    with pytest.raises(ValueError, match="'a' in column 1, where `reference` has 'z'"):
+        angles(given, given.rename(columns={"a": "z"}))
+    with pytest.raises(ValueError, match="'z' in column 1, where `X` has 'a'"):
+        captured_variance(rows, given.rename(columns={"a": "z"}))

@@ -297,3 +297,12 @@ def test_the_noise_of_few_rows_is_that_of_scikit_learn(count, solver):
     one, two = (kind.PCA(count, svd_solver=solver).fit(rows) for kind in (ours, original))
     noise = float(two.noise_variance_)
     assert one.noise_variance_ == pytest.approx(noise, rel=1e-9, abs=1e-12 * np.var(rows))
+
+
+@pytest.mark.parametrize("kind", [ours.PCA, ours.IncrementalPCA, ours.TruncatedSVD])
+def test_masked_entries_are_not_read(kind):
+    X = np.random.default_rng(0).normal(size=(30, 4))
+    masked = np.ma.masked_array(X, mask=np.arange(120).reshape(30, 4) == 15)
+    with pytest.raises(TypeError, match="masked entries would be read"):
+        kind(2).fit(masked)
+    kind(2).fit(np.ma.masked_array(X))  # nothing is masked

@@ -278,3 +278,14 @@ def test_a_fit_forgets_the_means_of_an_earlier_one():
     pca = PrimedPCA(2, center=False, missing="mean").fit(holes)
     assert pca.set_params(center=True).fit(holes).fill_ is None
     np.testing.assert_allclose(pca.transform(holes), pca.transform(filled), atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["scores.csv", "scores.npy"])
+def test_scores_that_are_written_are_no_frame(tmp_path, name):
+    X = np.random.default_rng(0).normal(size=(20, 4))
+    pca = PrimedPCA(2).fit(X).set_output(transform="pandas")
+    with pytest.raises(ValueError, match="`out` returns what was written, not the data frame"):
+        pca.transform(X, out=tmp_path / name)
+    assert not list(tmp_path.iterdir())
+    pca.set_output(transform="default").transform(X, out=tmp_path / name)
+    assert (tmp_path / name).exists()

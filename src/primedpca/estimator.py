@@ -15,6 +15,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import validation
+from sklearn.utils._set_output import _get_output_config
 
 from primedpca import rotation as rotations
 from primedpca._core.arrays import (
@@ -415,6 +416,11 @@ class PrimedPCA(
             self._source(X, reset=False)  # checks names and number of columns
             weights = self.components_ / self._stretch()
             return lazy_scores(X, Seen(weights, *self._preparation()))
+        if out is not None and _get_output_config("transform", self)["dense"] != "default":
+            raise ValueError(
+                "`out` returns what was written, not the data frame that `set_output` asks for. "
+                "Call `set_output`(transform='default'), or omit `out`."
+            )
         path = check_path(out) if isinstance(out, (str, os.PathLike)) else None
         data = self._seen(X)
         vectors = data.like.asarray((self.components_ / self._stretch()).T)

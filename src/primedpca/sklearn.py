@@ -24,7 +24,7 @@ from sklearn.utils.extmath import _incremental_mean_and_var, safe_sparse_dot
 from sklearn.utils.sparsefuncs import mean_variance_axis
 from sklearn.utils.validation import validate_data
 
-from primedpca._core.arrays import Like, dtype_name
+from primedpca._core.arrays import Like, check_unmasked, dtype_name
 from primedpca._core.orthonormal import as_components, complete
 from primedpca._core.parameters import DEFAULT
 from primedpca._model.attributes import unchanged_by_errors
@@ -189,6 +189,7 @@ n_components_, n_samples_, noise_variance_, n_features_in_, feature_names_in_
         if self.svd_solver == "arpack" and is_array_api:
             raise ValueError("PCA with svd_solver='arpack' is not supported for Array API inputs.")
         options = {"accept_sparse": ("csr", "csc"), "dtype": [xp.float64, xp.float32]}
+        check_unmasked(X, "`X`")
         return validate_data(self, X, **options)
 
     def _solver(self, X: Any) -> str:  # noqa: N803
@@ -324,6 +325,7 @@ noise_variance_, n_components_, n_samples_seen_, batch_size_, n_features_in_, fe
         IncrementalPCA
         """
         options = {"accept_sparse": ["csr", "csc", "lil"], "dtype": [np.float64, np.float32]}
+        check_unmasked(X, "`X`")
         with unchanged_by_errors(self):
             X = validate_data(self, X, **options)  # noqa: N806
             n, d = X.shape
@@ -359,6 +361,7 @@ noise_variance_, n_components_, n_samples_seen_, batch_size_, n_features_in_, fe
         first = not hasattr(self, "components_")
         with unchanged_by_errors(self):
             if check_input:
+                check_unmasked(X, "`X`")
                 kinds = [np.float64, np.float32]
                 X = validate_data(self, X, dtype=kinds, reset=first)  # noqa: N806
             if first:
@@ -516,6 +519,7 @@ n_features_in_, feature_names_in_
     def _fit_by_engine(self, X: Any) -> np.ndarray:  # noqa: N803
         """Set the fitted attributes; return the scores of the rows."""
         options = {"accept_sparse": ["csr", "csc"], "ensure_min_features": 2}
+        check_unmasked(X, "`X`")
         X = validate_data(self, X, **options)  # noqa: N806
         # scikit-learn computes in float64 unless the data are float32.
         X = X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)  # noqa: N806

@@ -6,6 +6,7 @@ import inspect
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from command import on_a_terminal, primedpca
 from sklearn.datasets import load_iris
@@ -219,3 +220,51 @@ def test_options_have_the_defaults_of_the_estimator():
         for field in dataclasses.fields(group):
             default = as_angle(field.default) if field.name == "tol" else field.default
             assert default == known[field.name].default, field.name
+
+
+def test_components_in_tables_as_others_write_them(tmp_path):
+    X = np.random.default_rng(0).normal(size=(50, 4)) * [4, 3, 2, 1]
+    truth = np.linalg.svd(X - X.mean(axis=0))[2][:2]
+    years, letters = [2019, 2020, 2021, 2022], list("abcd")
+    pd.DataFrame(X, columns=years).to_csv(tmp_path / "years.csv", index=False)
+    pd.DataFrame(truth, columns=years).to_csv(tmp_path / "of_years.csv", index=False)
+    pd.DataFrame(X, columns=letters).to_csv(tmp_path / "rows.csv", index=False)
+    pd.DataFrame(truth, columns=letters).to_csv(tmp_path / "counted.csv")
+    pd.DataFrame(truth, columns=letters, index=["PC1", "PC2"]).to_csv(tmp_path / "named.csv")
+    np.save(tmp_path / "x.npy", X)
+    for words in (
+        ("years.csv", "of_years.csv", "--header"),
+        ("x.npy", "of_years.csv", "--header"),
+        ("rows.csv", "counted.csv"),
+        ("rows.csv", "named.csv"),
+        ("x.npy", "named.csv"),
+    ):
+        done = primedpca("certify", *words, "--tol", "1e-6", "--json", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["met"]
+
+
+@pytest.mark.parametrize("ids", [(), ("--id", "a")])
+def test_a_name_too_few_does_not_shift_the_columns_of_a_model(tmp_path, ids):
+    table = "5,1,9\n6,3,8\n7,2,5\n4,8,1\n"
+    (tmp_path / "good.csv").write_text("a,b,c\n" + table)
+    words = ("fit", "good.csv", "-k", "2", "--missing", "mean", "-o", "m.safetensors")
+    assert primedpca(*words, cwd=tmp_path).returncode == 0
+    rows = [f"{i},{line}" for i, line in enumerate(table.split(), 1)]
+    for text in ("\n".join(rows), "\n".join([rows[0][:-1], *rows[1:]])):  # the second with a gap
+        (tmp_path / "short.csv").write_text(f"a,b,c\n{text}\n")
+        words = ("transform", "short.csv", "m.safetensors", "-o", "s.csv", *ids)
+        done = primedpca(*words, cwd=tmp_path)
+        assert done.returncode == 1
+        assert "3 names in its first line for 4 columns" in done.stderr
+        assert not (tmp_path / "s.csv").exists()
+    (tmp_path / "ended.csv").write_text("a,b,c\n" + table.replace("\n", ",\n"))
+    words = ("transform", "ended.csv", "m.safetensors", "-o", "s.csv")
+    assert primedpca(*words, cwd=tmp_path).returncode == 0
+
+
+def test_a_link_to_nowhere_is_found_before_a_fit(tmp_path):
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(30, 4)))
+    (tmp_path / "m.safetensors").symlink_to("nowhere")
+    done = primedpca("plan", "x.npy", "-k", "2", "-o", "m.safetensors", cwd=tmp_path)
+    assert "m.safetensors already exists" in done.stderr

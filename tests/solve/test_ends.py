@@ -53,6 +53,32 @@ def test_a_fit_goes_on_while_small_variances_grow(tail):
     assert ((low <= truth) & (truth <= high)).all()
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("max_basis", [4, 20, None])
+def test_an_explicit_matrix_with_a_small_basis_is_decomposed(side, max_basis):
+    """Restarts would keep the basis from ever growing to where that is done."""
+    turn = np.linalg.qr(np.random.default_rng(0).normal(size=(187, 43)))[0]
+    X = turn * np.repeat([4.0, 3.0, 2.0, 1.0], [12, 11, 10, 10])
+    priming = BlockKrylov(explicit=True, side=side, max_basis=max_basis)
+    for certificate in ("auto", "none"):
+        found = PrimedPCA(1, center=False, priming=priming, certificate=certificate, random_state=0)
+        found.fit(X)
+        assert found.explained_variance_[0] == pytest.approx(16 / 186)
+        assert found.history_[-1]["step"] < 60
+
+
+def test_a_basis_too_small_for_a_share_of_the_variance_is_not_proven():
+    rng = np.random.default_rng(0)
+    for side in ("left", "right"):
+        X = rng.normal(size=(4, 100)) * np.array([4, 2, 1, 0.5])[:, None]
+        priming = BlockKrylov(side=side, block_size=1)
+        found = PrimedPCA(0.99, priming=priming, tol=0.1, max_passes=1, random_state=0)
+        with pytest.warns(ConvergenceWarning):
+            found.fit(X)
+        assert found.explained_variance_ratio_.sum() < 0.99
+        assert not found.converged_
+
+
 def test_the_rounding_of_an_angle_grows_with_the_vectors():
     assert audit._slip(1000, 5) > audit._slip(100, 5) >= 100 * 2.0**-52
     assert audit._slip(100, 50) > audit._slip(100, 5)

@@ -21,11 +21,11 @@ from primedpca._planning.plan import make_plan
 from primedpca._solve.driver import Goal, Stage, Step, follow, may_check, solve
 from primedpca.metrics import angles_of_units
 from primedpca.priming import BlockKrylov
-from primedpca.protocols import Array, DataSource
+from primedpca.protocols import Array
 from primedpca.result import USEFUL, Certificate, Cluster, Snapshot
-from primedpca.sources.memory.frames import column_names, is_frame
+from primedpca.sources.memory.frames import aligned, column_names, is_frame
 
-__all__ = ["aligned", "audit", "certify"]
+__all__ = ["audit", "certify"]
 
 #: Part of the angle to which data are decomposed: the rest is for the components to be audited.
 PART = 0.75
@@ -314,7 +314,8 @@ def _check_components(components: Any, data: Centred) -> tuple[Array, np.ndarray
     if not values.size:
         raise ValueError("`components` has no rows. Pass one row for each component.")
     if is_frame(components):
-        values = aligned(values, column_names(components), data.source)
+        names = data.source.traits.feature_names()
+        values = aligned(values, column_names(components), names)
     own = values @ values.T
     off = float(np.abs(own - np.eye(values.shape[0])).max())
     if not off <= 1e-4:
@@ -326,45 +327,3 @@ def _check_components(components: Any, data: Centred) -> tuple[Array, np.ndarray
     lengths = np.sqrt(np.diag(own))
     values /= lengths[:, None]
     return data.like.asarray(np.ascontiguousarray(values.T)), own / lengths / lengths[:, None]
-
-
-def aligned(values: np.ndarray, names: Any, source: DataSource) -> np.ndarray:
-    """Return components with their columns in the order of the data, found by name.
-
-    Without names on both sides, or if one side has only numbered its columns and the other has
-    names, the columns are in order already.
-
-    Parameters
-    ----------
-    values : ndarray of shape (k, d)
-    names : sequence of length d, or None
-        Names of the columns of ``values``; only texts are names.
-    source : DataSource
-        The data.
-    """
-    known = None if names is None else source.traits.feature_names()
-    if known is None or not all(isinstance(name, str) for name in names):
-        return values
-    given, known = [str(name) for name in names], [str(name) for name in known]
-    if given == known or len(given) != len(known):  # another length is refused as a shape
-        return values
-    if sorted(given) == sorted(known) and len(set(given)) == len(given):
-        place = {name: j for j, name in enumerate(given)}
-        return values[:, [place[name] for name in known]]
-    if _is_numbered(given) or _is_numbered(known):
-        return values
-    j = next(j for j, pair in enumerate(zip(given, known, strict=True)) if pair[0] != pair[1])
-    raise ValueError(
-        f"`components` have the name {given[j]!r} in column {j + 1}, where `X` has {known[j]!r}, "
-        "and not all names are the same. Rename the columns, or remove the names from "
-        "`components` if the order is that of `X`."
-    )
-
-
-def _is_numbered(names: list[str]) -> bool:
-    """Whether names only count the columns, as libraries write frames without names."""
-    return any(
-        names == [f"{word}{j}" for j in range(first, first + len(names))]
-        for word in ("", "column_")
-        for first in (0, 1)
-    )

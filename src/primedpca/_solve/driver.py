@@ -539,11 +539,13 @@ class _Fit:
         # A span that nothing more comes out of has tied variances, which no pass resolves.
         self.floor |= self.met and self.reach > self.goal.tol
         self.floor |= priming.finished(step.snapshot.state)
-        k = certificate.angle_bounds.size
+        k, counted = certificate.angle_bounds.size, proof.counted
         if isinstance(self.plan.n_components, float):  # never pad a fractional `n_components`
+            # The basis may be too small for the number that is proven to be needed.
+            counted &= k <= proof.evidence.values.size
             k = min(k, proof.evidence.values.size)
         found = refined(self.wide, priming, step.snapshot, k)
-        return found, certificate.first(k), proof.counted
+        return found, certificate.first(k), counted
 
     def _refined(self, step: Step) -> Decomposition:
         k, share = int(self.plan.n_components), self.goal.refine_share

@@ -125,7 +125,7 @@ def check_outputs(named: Mapping[str, Path | None], force: bool, *inputs: str | 
         for part in _files_of(*inputs):
             if path.exists() and part.exists() and os.path.samefile(path, part):
                 raise FileExistsError(f"`{option}` {path} is an input. Name another file.")
-        if path.exists() and not force:
+        if os.path.lexists(path) and not force:
             raise FileExistsError(f"{path} already exists. Name another file, or add `--force`.")
         # Permissions do not tell everything (a read-only file system, a full disk): try it.
         try:

@@ -9,7 +9,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -200,12 +200,12 @@ def certify(
         reading = replace(reading, delimiter=None, header=None)
     source = files.open_like(data, model, reading)
     from primedpca._model.attributes import check_names
-    from primedpca._solve.audit import aligned
     from primedpca._solve.audit import certify as audited
+    from primedpca.sources.memory.frames import aligned
 
     if model is not None:  # its scale, too, has the order of its columns
         check_names(model, source, reset=False)
-    vectors = aligned(vectors, names, source)
+    vectors = aligned(vectors, names, source.traits.feature_names())
     with nullcontext() if model is None else _rules_of_the_model():
         options = {"tol": tol, "max_passes": max_passes, "random_state": seed}
         proof = audited(source, vectors, **options, **prepared)
@@ -230,10 +230,23 @@ def _components(path: str, reading: opt.Reading) -> tuple[Any, Any, Any]:
         return model.components_, None, model
     from primedpca.sources.base import whole
     from primedpca.sources.files.csv_text import NoNamesError
+    from primedpca.sources.files.table_columns import UNNAMED
 
-    own = opt.Reading(delimiter=reading.delimiter) if files.is_csv(path) else opt.Reading()
+    own = opt.Reading()
+    if files.is_csv(path):
+        own = opt.Reading(delimiter=reading.delimiter, header=reading.header)
     try:
-        source = files.open_data(path, own)
+        try:
+            source = files.open_data(path, own)
+        except NoNamesError:
+            raise
+        except ValueError:
+            if not files.is_csv(path):
+                raise
+            with suppress(OSError, ValueError):  # an index, as pandas writes it
+                source = files.open_data(path, replace(own, id_column=UNNAMED.format(0)))
+                return whole(source), source.traits.feature_names(), None
+            raise
         return whole(source), source.traits.feature_names(), None
     except NoNamesError:
         # Read the first line as a component: if it held names, the rows would not be orthonormal.

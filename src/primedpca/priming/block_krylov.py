@@ -149,7 +149,8 @@ class BlockKrylov(BasePriming):
         Whether to form the matrix of ``side``, the covariance or the Gram matrix, in the first
         step, and to multiply this matrix instead of the data: one pass in all, and one more from
         the left.  A step then makes several products while few directions are known or the basis
-        is large, and a basis of a third of the dimensions is replaced by a full decomposition.
+        is large.  A basis of a third of the dimensions, or of ``max_basis`` vectors, is replaced
+        by a full decomposition.
 
     References
     ----------
@@ -194,7 +195,8 @@ class BlockKrylov(BasePriming):
         far = 2 * int((state.change < ROUGH).sum()) < state.n_directions
         for _ in range((1 + state.step // LOOKS) * (2 if far else 1)):
             length, used = state.newest.shape[0], state.projected.shape[0]
-            if used * PART > length > state.n_directions:
+            full = used + state.newest.shape[1] > self._limit(state, _like(data, self.side))
+            if (full or used * PART > length) and length > state.n_directions:
                 return _decomposed(state)
             state = self._extended(state, data)
             if self.finished(state):
@@ -324,7 +326,8 @@ class BlockKrylov(BasePriming):
                 np.pad(x[:narrow], more) for x in (state.coupling, state.residual)
             )
             state = state._replace(coupling=coupling, residual=residual)
-        if used + newest.shape[1] > self._limit(state, like) and newest.shape[1]:
+        full = used + newest.shape[1] > self._limit(state, like)
+        if full and newest.shape[1] and not self.explicit:
             # One block more than wanted: the extra Ritz vectors preserve some of the convergence.
             state = _cut_back(looked(state), like, state.n_directions + wanted)
         return state._replace(newest=newest)

@@ -140,8 +140,16 @@ class CSVSource(table_columns.TableRows):
             return self._remedy(name, texts(name))
 
         self._choose(schema, columns, others, exclude, numeric_only, remedied)
+        chosen, nameless = list(self.column_names), self._nameless
         if columns is None:
             self._check_index(self._names[0], lambda: texts(self._names[0]), numeric_only)
+        elif nameless is not None and nameless not in (*chosen, *others):
+            kind = schema.field(nameless).type
+            if table_columns.is_number(kind):  # read as well, to see whether it is empty
+                self._columns = table_columns.TableColumns(
+                    (*chosen, nameless), (*self._columns.types, kind)
+                )
+                self.column_names = self._columns.names
         while True:
             try:
                 present = self._count(skip)
@@ -151,6 +159,12 @@ class CSVSource(table_columns.TableRows):
                     raise
                 self._leave_out({error.column: error.what})
                 self._use([name for name in self.column_names if name != error.column])
+        if columns is not None and chosen != list(self.column_names):
+            if present[-1]:
+                self._refuse_short_header()
+            self._use(chosen)
+            if self._first is not None:
+                self._first = base.read_only(np.ascontiguousarray(self._first[:, :-1]))
         if columns is None and not present.all() and present.any() and self._first is not None:
             names = np.array(self.column_names, dtype=object)
             self._leave_out(dict.fromkeys(names[~present], "no values"))
@@ -257,7 +271,8 @@ class CSVSource(table_columns.TableRows):
         self._nameless: str | None = None
         if named and len(names) == usual - 1 and any(are_numbers(below, self._notation)):
             # R writes row names without a name for them; others end every row with a delimiter.
-            place = 0 if below[-1].strip() else usual - 1
+            ended = not any(row[-1].strip() for row in rows[1:] if len(row) == usual)
+            place = usual - 1 if ended else 0
             names.insert(place, "")
             self._nameless = table_columns.UNNAMED.format(place)
         late = table_columns.late_header(rows, self._notation) if named else None

@@ -212,3 +212,44 @@ def _values_of(x: Any, partly_sparse: bool) -> np.ndarray:
             elif kind == nw.Decimal and (far := np.flatnonzero(np.abs(values[:, j]) > EXACT)).size:
                 check_python_numbers(frame.get_column(name)[far].to_list(), f"column {name!r}")
     return values
+
+
+def aligned(values: np.ndarray, names: Any, known: Any, other: str = "`X`") -> np.ndarray:
+    """Return components with their columns in the order of others, found by name.
+
+    Without names on both sides, or if one side has only numbered its columns and the other has
+    names, the columns are in order already.
+
+    Parameters
+    ----------
+    values : ndarray of shape (k, d)
+    names, known : sequence of length d, or None
+        Names of the columns of ``values``, and of the others; only texts are names.
+    other : str, default="`X`"
+        What the others are, for messages.
+    """
+    if known is None or names is None or not all(isinstance(name, str) for name in names):
+        return values
+    given, known = [str(name) for name in names], [str(name) for name in known]
+    if given == known or len(given) != len(known):  # another length is refused as a shape
+        return values
+    if sorted(given) == sorted(known) and len(set(given)) == len(given):
+        place = {name: j for j, name in enumerate(given)}
+        return values[:, [place[name] for name in known]]
+    if _is_numbered(given) or _is_numbered(known):
+        return values
+    j = next(j for j, pair in enumerate(zip(given, known, strict=True)) if pair[0] != pair[1])
+    raise ValueError(
+        f"`components` have the name {given[j]!r} in column {j + 1}, where {other} has "
+        f"{known[j]!r}, and not all names are the same. Rename the columns, or remove the names "
+        f"from `components` if the order is that of {other}."
+    )
+
+
+def _is_numbered(names: list[str]) -> bool:
+    """Whether names only count the columns, as libraries write frames without names."""
+    return any(
+        names == [f"{word}{j}" for j in range(first, first + len(names))]
+        for word in ("", "column_")
+        for first in (0, 1)
+    )
