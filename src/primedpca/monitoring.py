@@ -64,6 +64,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from primedpca._core.arrays import to_numpy
+from primedpca._model.attributes import LEAST_VARIANCE, with_variance
 
 __all__ = ["Limits", "Outliers", "Statistics", "limits", "outliers", "statistics"]
 
@@ -400,9 +401,14 @@ def _freedoms(model: Any, k: int, n: float, centre: float, h: float) -> float:
 
 def _kept(model: Any) -> np.ndarray:
     """Return the mask of components with a variance to divide by, ``(k,)``."""
-    variances = np.asarray(model.explained_variance_, dtype=np.float64)
-    floor = np.finfo(model.components_.dtype).eps ** 2 * variances.max(initial=0.0)
-    return np.asarray(variances > floor)
+    variances, proof = model.explained_variance_, model.certificate_
+    # A fit in float32 leaves about eps / 2, unless a certificate proves smaller variances.
+    least = max(LEAST_VARIANCE, 10 * float(np.finfo(model.components_.dtype).eps))
+    found = with_variance(variances, least)
+    if proof is not None:
+        # `zero` includes variances of 1e-12 of the largest, which float64 computes well.
+        found |= with_variance(variances) & (proof.eigenvalue_bounds[:, 0] > 0)
+    return found
 
 
 def _rows_of_fit(model: Any) -> float:
