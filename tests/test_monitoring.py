@@ -213,6 +213,14 @@ def test_components_with_small_variances_are_counted(small, certificate):
     assert limits(pca).t2 == pytest.approx(four)
 
 
+@pytest.mark.parametrize("unit", [2.0**300, 2.0**450, 2.0**-300, 2.0**-450])
+def test_the_unit_does_not_change_a_calibrated_limit(unit):
+    X = rows(np.random.default_rng(2), 100, np.arange(9.0, 0, -1))
+    one, other = (limits(fitted(x, 3), LEVEL, x) for x in (X, X * unit))
+    assert other.t2 == pytest.approx(one.t2)
+    assert other.spe / unit**2 == pytest.approx(one.spe)
+
+
 def test_weights_count_as_rows():
     rng = np.random.default_rng(7)
     X, weights = rows(rng, 40, np.arange(5.0, 0, -1)), np.tile([1.0, 3.0], 20)

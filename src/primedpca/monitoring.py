@@ -304,7 +304,10 @@ def limits(
     if calibration is not None:
         if calibration.spe.size < 2:
             raise ValueError(f"`calibration` has {calibration.spe.size} rows. Pass at least 2.")
-        centre, spread = float(calibration.spe.mean()), float(calibration.spe.std(ddof=1))
+        # In a power of two as the unit, squares and sums stay in range and no bit changes.
+        unit = math.ldexp(1.0, math.frexp(float(calibration.spe.max()))[1] - 1)
+        spe = calibration.spe / unit
+        centre, spread = float(spe.mean()) * unit, float(spe.std(ddof=1)) * unit
         ratio = centre / spread if spread > 0 else np.inf
         h = 2 * ratio * ratio
     if calibration is None or seen:
