@@ -23,8 +23,9 @@ p are computed, and the total variance T:
 - **Cross-validation** minimises the error of entries that are predicted without having been seen,
   approximated as by Josse & Husson (2012): :math:`\mathrm{GCV}(k) = n\,d\,\mathrm{RSS}_k /
   ((n-1)d - k(n+d-k-1))^2` with :math:`\mathrm{RSS}_k=(n-1)(T-\lambda_1-\dots-\lambda_k)`.
-  (Leaving out whole *rows* would not do: their reconstruction improves with every component,
-  noise or not.)
+  Constant columns do not count in d.  k stays below the rank, unless the rank is at most half of
+  min(n - 1, d).  (Leaving out whole *rows* would not do: their reconstruction improves
+  with every component, noise or not.)
 
 **Bootstrap.**  Rows get independent Poisson(1) weights, which stands for drawing n rows with
 replacement.  Rows are projected once onto the p directions at hand, and a replicate is the PCA of
