@@ -146,6 +146,30 @@ def test_cross_validation_is_that_of_entries_left_out():
     assert found["cross-validation"].n_components == int(np.argmin(wanted)) == 2
 
 
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+def test_copied_and_constant_columns_do_not_change_cross_validation(kind):
+    noise = np.random.default_rng(0).normal(size=(100, 11))
+    two = factors(100, 11, 2)
+    constant = np.full((100, 2), 0.1)
+    for rows, k in (
+        (noise, 0),
+        (np.hstack([noise, constant]), 0),
+        (two, 2),
+        (np.hstack([two, constant]), 2),
+        (np.hstack([two, two[:, :1]]), 2),
+        (np.vstack([two.T, two.T[:1]]), 2),
+    ):
+        found = choose_k(rows.astype(kind), random_state=0)["cross-validation"]
+        assert found.n_components == k
+        assert not found.at_least
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+def test_cross_validation_of_data_without_noise_finds_the_rank(kind):
+    rows = factors(100, 20, 3, 0.0).astype(kind)
+    assert choose_k(rows, random_state=0)["cross-validation"].n_components == 3
+
+
 def test_reconstruction_of_rows_left_out_would_not_do():
     # It improves with every component: the reason to leave out entries instead.
     train, test = X[:200], X[200:]

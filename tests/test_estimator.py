@@ -173,6 +173,23 @@ def test_whitening_does_not_blow_up_what_has_no_variance():
     assert np.abs(scores).max() < 10
 
 
+@pytest.mark.parametrize("certificate", ["none", "auto"])
+def test_whitening_does_not_divide_by_rounding_error(certificate):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 3)) @ rng.normal(size=(3, 20))
+    pca = PrimedPCA(6, whiten=True, certificate=certificate).fit(X)
+    off = X[:1] + 1e-3 * rng.normal(size=20)  # off the plane of the rows
+    assert np.abs(pca.transform(off)[0, 3:]).max() < 0.01
+    np.testing.assert_allclose(pca.transform(X)[:, :3].std(axis=0, ddof=1), 1.0)
+    np.testing.assert_allclose(pca.inverse_transform(pca.transform(off)), off, atol=0.01)
+
+
+def test_whitening_divides_by_small_deviations():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(400, 4)) * [1.0, 0.7, 0.3, 1e-6]
+    np.testing.assert_allclose(PrimedPCA(whiten=True).fit_transform(X).std(axis=0, ddof=1), 1.0)
+
+
 def test_scale_std_is_a_standard_scaler_before():
     X = load_wine().data
     ours = PrimedPCA(4, scale="std").fit(X)

@@ -186,6 +186,41 @@ def test_all_components_leave_no_spe():
         assert not statistics(pca, X.astype(kind)).spe.any()
 
 
+@pytest.mark.parametrize("fit", ["fit", "partial_fit"])
+@pytest.mark.parametrize("certificate", ["none", "auto"])
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+def test_components_of_rounding_error_are_not_counted(kind, certificate, fit):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 5)) @ rng.normal(size=(5, 60))
+    X[7] *= 6
+    X = X.astype(kind)
+    pca = getattr(PrimedPCA(certificate=certificate), fit)(X)
+    five = PrimedPCA(5).fit(X)
+    assert pca.n_components_ > 5
+    assert limits(pca).t2 == pytest.approx(limits(five).t2, rel=1e-6)
+    np.testing.assert_allclose(statistics(pca, X).t2, statistics(five, X).t2, rtol=1e-3)
+    assert outliers(pca, X).p_value[7] < 1e-10
+
+
+@pytest.mark.parametrize("certificate", ["none", "auto"])
+@pytest.mark.parametrize("small", [1e-12, 1e-13])
+def test_components_with_small_variances_are_counted(small, certificate):
+    rng = np.random.default_rng(1)
+    turn = np.linalg.qr(rng.normal(size=(20, 20)))[0][:4]
+    X = rng.normal(size=(400, 4)) * np.sqrt([1.0, 0.5, 0.1, small]) @ turn
+    pca = PrimedPCA(certificate=certificate).fit(X)
+    four = stats.f.ppf(0.99, 4, 396) * 4 * (400**2 - 1) / (400 * 396)
+    assert limits(pca).t2 == pytest.approx(four)
+
+
+@pytest.mark.parametrize("unit", [2.0**300, 2.0**450, 2.0**-300, 2.0**-450])
+def test_the_unit_does_not_change_a_calibrated_limit(unit):
+    X = rows(np.random.default_rng(2), 100, np.arange(9.0, 0, -1))
+    one, other = (limits(fitted(x, 3), LEVEL, x) for x in (X, X * unit))
+    assert other.t2 == pytest.approx(one.t2)
+    assert other.spe / unit**2 == pytest.approx(one.spe)
+
+
 def test_weights_count_as_rows():
     rng = np.random.default_rng(7)
     X, weights = rows(rng, 40, np.arange(5.0, 0, -1)), np.tile([1.0, 3.0], 20)

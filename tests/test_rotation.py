@@ -76,6 +76,43 @@ def test_one_component_and_columns_of_zeros():
     np.testing.assert_array_equal(varimax(one).loadings, -one)
     found = promax(np.array([[1.0, 1.0], [0.0, 0.0], [1.0, -1.0]])).loadings
     assert np.isfinite(found).all()
+    for rotate in (varimax, promax):
+        assert not rotate(np.zeros((4, 2))).loadings.any()
+
+
+@pytest.mark.parametrize("rotate", [varimax, promax])
+@pytest.mark.parametrize(("kind", "rounding"), [("float64", 1e-17), ("float32", 1e-8)])
+def test_columns_of_rounding_error_do_not_count(rotate, kind, rounding):
+    given = np.random.default_rng(0).normal(size=(8, 3)).astype(kind)
+    noise = np.random.default_rng(1).normal(size=(4, 3)).astype(kind) * rounding
+    found = rotate(np.vstack([given, noise]).astype(kind)).loadings[:8]
+    close = {"atol": 1e-5 if kind == "float32" else 1e-12}
+    zeros = rotate(np.vstack([given, 0 * noise]).astype(kind)).loadings[:8]
+    np.testing.assert_allclose(found, zeros, **close)
+
+
+@pytest.mark.parametrize("rotation", ["varimax", "promax"])
+def test_components_beyond_the_rank_do_not_turn_others(rotation):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3)) @ rng.normal(size=(3, 10))
+
+    def rotated(rows, k):
+        return PrimedPCA(k, certificate="none").fit(rows).loadings(rotation=rotation)
+
+    three = np.asarray(rotated(X, 3))
+    for rows in (X, X[::-1]):
+        np.testing.assert_allclose(np.asarray(rotated(rows, 4))[:, :3], three, atol=1e-12)
+
+
+def test_small_columns_and_components_count():
+    rng = np.random.default_rng(0)
+    simple = np.kron(np.eye(3), np.ones((6, 1))) * rng.uniform(0.5, 1, (18, 1))
+    simple[:6] *= 1e-5
+    turn = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+    for rotate in (varimax, promax):
+        found = rotate(simple @ turn).loadings
+        order = np.argsort(-(simple**2).sum(axis=0))
+        np.testing.assert_allclose(found, simple[:, order], atol=1e-10)
 
 
 def test_bad_loadings_are_refused():

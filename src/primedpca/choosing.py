@@ -23,8 +23,9 @@ p are computed, and the total variance T:
 - **Cross-validation** minimises the error of entries that are predicted without having been seen,
   approximated as by Josse & Husson (2012): :math:`\mathrm{GCV}(k) = n\,d\,\mathrm{RSS}_k /
   ((n-1)d - k(n+d-k-1))^2` with :math:`\mathrm{RSS}_k=(n-1)(T-\lambda_1-\dots-\lambda_k)`.
-  (Leaving out whole *rows* would not do: their reconstruction improves with every component,
-  noise or not.)
+  Constant columns do not count in d.  k stays below the rank, unless the rank is at most half of
+  min(n - 1, d).  (Leaving out whole *rows* would not do: their reconstruction improves
+  with every component, noise or not.)
 
 **Bootstrap.**  Rows get independent Poisson(1) weights, which stands for drawing n rows with
 replacement.  Rows are projected once onto the p directions at hand, and a replicate is the PCA of
@@ -263,7 +264,8 @@ def choose_k(
     rng = np.random.default_rng((seed, 3))
     spreads, passes = column_variances(source, model)
     null, how = _without_correlations(model, source, spreads, level, rng)
-    mean = total / max(1, int((spreads > 0).sum()))  # constant columns do not count
+    varying = int((spreads > 0).sum())  # constant columns do not count
+    mean = total / max(1, varying)
     thresholds = {
         "parallel analysis": null,
         "broken stick": total * _broken_stick(parts)[: variances.size],
@@ -275,14 +277,15 @@ def choose_k(
         f"variances above the mean of a column, {mean:.4g}",
     )
     rules = zip(thresholds.items(), reasons, strict=True)
-    errors = _cross_validation_errors(variances, total, n, d)
+    rounding = max(1e-12, 10 * float(np.finfo(model.components_.dtype).eps))
+    errors, most = _cross_validation_errors(variances, total, n, varying, rounding)
     intervals, turns = _bootstrap(model, source, replicates, level, rng)
     return Choice(
         suggestions=(
             *(_above(rule, variances, least, why, parts) for (rule, least), why in rules),
             _by_ratio(ratios, variance_ratio),
             _by_likelihood(variances, n, d),
-            _by_error(errors, parts),
+            _by_error(errors, most),
         ),
         variances=variances,
         ratios=ratios,
@@ -348,14 +351,27 @@ def _by_likelihood(variances: np.ndarray, n: int, d: int) -> Suggestion:
     return Suggestion("MLE", k, False, "largest evidence of the probabilistic model")
 
 
-def _cross_validation_errors(variances: np.ndarray, total: float, n: int, d: int) -> np.ndarray:
-    """Return GCV of 0, 1, ... components, as far as degrees of freedom are left."""
-    k = np.arange(min(variances.size + 1, min(n - 1, d)))
+def _cross_validation_errors(
+    variances: np.ndarray, total: float, n: int, d: int, rounding: float
+) -> tuple[np.ndarray, int]:
+    """Return GCV of 0, 1, ... components, and how many numbers have one if all are computed.
+
+    Numbers stop where degrees of freedom end.  They also stop below the rank, where the rest is at
+    most ``rounding`` times the total: no rest says nothing about entries if, for example, only one
+    of many columns is the copy of another.  A rank of at most half of the degrees of freedom is
+    evaluated, as that of data without noise.
+    """
+    most = min(n - 1, d)
+    rest = total - np.concatenate([[0.0], np.cumsum(variances)])[:most]
+    full = np.flatnonzero(rest <= rounding * total)
+    if full.size:
+        rank = int(full[0])
+        rest[rank] = 0.0
+        most = rank + (2 * rank <= most)
+        rest = rest[:most]
+    k = np.arange(rest.size)
     left = (n - 1) * d - k * (n + d - k - 1.0)
-    rest = total - np.concatenate([[0.0], np.cumsum(variances)])[: k.size]
-    # A rest this small is the rounding error of the sums.
-    rest = np.where(rest > 1e-12 * total, rest, 0.0)
-    return np.asarray(n * d * (n - 1) * rest / left**2)
+    return np.asarray(n * d * (n - 1) * rest / left**2), most
 
 
 def _by_error(errors: np.ndarray, most: int) -> Suggestion:

@@ -700,7 +700,7 @@ class PrimedPCA(
         anew.
 
         With fewer than ``n_components + 1`` rows so far there are ``n_components_`` =
-        ``n_samples_ - 1`` components, and none after the first row.  ``certificate_`` is
+        ``n_samples_ - 1`` components, or ``n_samples_`` without centring.  ``certificate_`` is
         deterministic, and wide: one pass gives no residuals.  If the data can be read again,
         ``fit`` with ``warm_start=True`` starts from what is known.
 

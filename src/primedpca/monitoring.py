@@ -64,6 +64,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from primedpca._core.arrays import to_numpy
+from primedpca._model.attributes import LEAST_VARIANCE, with_variance
 
 __all__ = ["Limits", "Outliers", "Statistics", "limits", "outliers", "statistics"]
 
@@ -303,7 +304,10 @@ def limits(
     if calibration is not None:
         if calibration.spe.size < 2:
             raise ValueError(f"`calibration` has {calibration.spe.size} rows. Pass at least 2.")
-        centre, spread = float(calibration.spe.mean()), float(calibration.spe.std(ddof=1))
+        # In a power of two as the unit, squares and sums stay in range and no bit changes.
+        unit = math.ldexp(1.0, math.frexp(float(calibration.spe.max()))[1] - 1)
+        spe = calibration.spe / unit
+        centre, spread = float(spe.mean()) * unit, float(spe.std(ddof=1)) * unit
         ratio = centre / spread if spread > 0 else np.inf
         h = 2 * ratio * ratio
     if calibration is None or seen:
@@ -400,9 +404,14 @@ def _freedoms(model: Any, k: int, n: float, centre: float, h: float) -> float:
 
 def _kept(model: Any) -> np.ndarray:
     """Return the mask of components with a variance to divide by, ``(k,)``."""
-    variances = np.asarray(model.explained_variance_, dtype=np.float64)
-    floor = np.finfo(model.components_.dtype).eps ** 2 * variances.max(initial=0.0)
-    return np.asarray(variances > floor)
+    variances, proof = model.explained_variance_, model.certificate_
+    # A fit in float32 leaves about eps / 2, unless a certificate proves smaller variances.
+    least = max(LEAST_VARIANCE, 10 * float(np.finfo(model.components_.dtype).eps))
+    found = with_variance(variances, least)
+    if proof is not None:
+        # `zero` includes variances of 1e-12 of the largest, which float64 computes well.
+        found |= with_variance(variances) & (proof.eigenvalue_bounds[:, 0] > 0)
+    return found
 
 
 def _rows_of_fit(model: Any) -> float:

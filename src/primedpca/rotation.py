@@ -21,6 +21,11 @@ from primedpca._core.parameters import is_real
 __all__ = ["Rotation", "promax", "varimax"]
 
 SWEEPS = 200  # over all pairs; about ten suffice
+#: Lengths up to which rows are rounding error, relative to the longest, by the type of loadings.
+ROW = {"float32": 1e-5, "float64": 1e-12}
+#: The same of columns, which are roots of variances: rounding error leaves up to 64 eps of them.
+COLUMN = {"float32": 2.0**-9, "float64": 2.0**-23}
+LOW_PRECISION = "float16", "bfloat16", "float32"
 
 
 class Rotation(NamedTuple):
@@ -75,8 +80,9 @@ def varimax(loadings: Any, *, normalize: bool = True) -> Rotation:
     >>> bool(np.allclose(varimax(simple @ turn).loadings, simple))
     True
     """
-    given, unit = _checked(loadings)
-    return _sorted(given, unit, _turned(_rows(given, normalize)), np.eye(given.shape[1]))
+    given, unit, kind = _checked(loadings)
+    rows = _rows(given, normalize, kind)
+    return _sorted(given, unit, _turned(rows), np.eye(given.shape[1]))
 
 
 def promax(loadings: Any, *, power: float = 4.0, normalize: bool = True) -> Rotation:
@@ -105,38 +111,59 @@ def promax(loadings: Any, *, power: float = 4.0, normalize: bool = True) -> Rota
     """
     if not is_real(power) or not 1 <= power < math.inf:
         raise ValueError(f"`power`={power!r} must be a number of at least 1, such as 4.")
-    given, unit = _checked(loadings)
-    rows = _rows(given, normalize)
+    given, unit, kind = _checked(loadings)
+    rows = _rows(given, normalize, kind)
     first = _turned(rows)
     simple = rows @ first
+    # A target for rounding error would turn the other components by any angle.
+    kept = _counted(simple, COLUMN[kind])
+    if not kept.any():
+        return _sorted(given, unit, first, np.eye(kept.size))
+    simple = simple[:, kept]
     # The scale of a target's column is arbitrary.  Without a peak of 1, large powers underflow.
     peaks = np.abs(simple).max(axis=0)
-    scaled = simple / np.where(peaks > 0, peaks, 1.0)
+    scaled = simple / peaks
     target = scaled * np.abs(scaled) ** (power - 1)
     turn = np.linalg.lstsq(simple, target, rcond=None)[0]
     # Scores turn by the inverse transpose: this scale gives them unit variance.
     turn = turn * np.linalg.norm(np.linalg.pinv(turn), axis=1)
     inverse = np.linalg.pinv(turn)
-    return _sorted(given, unit, first @ turn, inverse @ inverse.T)
+    whole, correlations = np.eye(kept.size), np.eye(kept.size)
+    whole[np.ix_(kept, kept)] = turn
+    correlations[np.ix_(kept, kept)] = inverse @ inverse.T
+    return _sorted(given, unit, first @ whole, correlations)
 
 
-def _checked(loadings: Any) -> tuple[np.ndarray, float]:
-    """Return the loadings in a unit in which their powers stay in range, and this unit."""
+def _checked(loadings: Any) -> tuple[np.ndarray, float, str]:
+    """Return the loadings in a unit in which their powers stay in range, this unit, and the type.
+
+    The type is that of the given loadings, which determines what is rounding error.
+    """
     given = as_real(loadings, "loadings")
+    single = str(getattr(loadings, "dtype", "")).removeprefix("torch.") in LOW_PRECISION
     if given.ndim != 2 or 0 in given.shape:
         raise ValueError(f"`loadings` must have shape (d > 0, k > 0), got {given.shape}.")
     if not np.isfinite(given).all():
         raise ValueError("`loadings` has a non-finite value. Use the loadings of a fitted model.")
     unit = 2.0 ** (math.frexp(float(np.abs(given).max()))[1] - 1)  # division by it is exact
-    return given / unit, unit
+    return given / unit, unit, "float32" if single else "float64"
 
 
-def _rows(given: np.ndarray, normalize: bool) -> np.ndarray:
-    """Return the rows, with length 1 if ``normalize``; rows of zeros stay as they are."""
+def _counted(columns: np.ndarray, least: float) -> np.ndarray:
+    """Return the mask of columns longer than ``least`` times the longest."""
+    lengths = np.linalg.norm(columns, axis=0)
+    return np.asarray(lengths > least * lengths.max())
+
+
+def _rows(given: np.ndarray, normalize: bool, kind: str) -> np.ndarray:
+    """Return the rows, with length 1 if ``normalize``; those of rounding error are zeros.
+
+    Columns of rounding error are zeros as well.
+    """
+    given = np.where(_counted(given, COLUMN[kind]), given, 0.0)
     if not normalize:
         return given
-    peaks = np.abs(given).max(axis=1, keepdims=True)
-    given = given / np.where(peaks > 0, peaks, 1.0)  # squares of small rows would underflow
+    given = np.where(_counted(given.T, ROW[kind])[:, None], given, 0.0)
     lengths = np.linalg.norm(given, axis=1, keepdims=True)
     return given / np.where(lengths > 0, lengths, 1.0)
 
@@ -145,9 +172,10 @@ def _turned(rows: np.ndarray) -> np.ndarray:
     """Return the orthogonal matrix ``(k, k)`` that maximises the criterion."""
     k = rows.shape[1]
     turned, matrix = rows.copy(), np.eye(k)
+    pairs = list(combinations(np.flatnonzero(rows.any(axis=0)), 2))
     for _ in range(SWEEPS):
         widest = 0.0
-        for i, j in combinations(range(k), 2):
+        for i, j in pairs:
             angle = _best_angle(turned[:, i], turned[:, j])
             c, s = math.cos(angle), math.sin(angle)
             for part in (turned, matrix):

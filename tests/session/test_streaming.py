@@ -144,6 +144,16 @@ def test_few_rows():
         assert (model.status_ is Status.CERTIFIED) == (rows > 4)
 
 
+def test_rows_that_are_not_centred_have_as_many_components():
+    X = problem("slow", d=12)[:5] + 1.0
+    model = PrimedPCA(5, center=False).partial_fit(X)
+    assert model.n_components_ == PrimedPCA(5, center=False).fit(X).n_components_ == 5
+    values, vectors = np.linalg.eigh(X.T @ X / 4)
+    check_bounds(model, values[::-1], vectors[:, ::-1].T)
+    np.testing.assert_allclose(model.explained_variance_, values[::-1][:5], rtol=1e-9)
+    assert model.converged_
+
+
 def test_weights_are_repeated_rows_and_zeros_are_not_there():
     X, rng = problem("steep", n=120, d=10), np.random.default_rng(0)
     weights = rng.integers(0, 4, 120).astype(float)

@@ -240,7 +240,7 @@ def fitted_by(
     d = sketch.sketch.shape[1]
     # Variances are divided by the weight minus 1, which must exceed its rounding error.
     enough = sketch.weight - 1 > (sketch.depth + 16) * 2.0**-50 * sketch.weight
-    most = known.counted - 1 if enough else 0
+    most = known.counted - bool(sketch.center) if enough else 0
     wanted = d if n_components is None else int(n_components)
     k = min(wanted, known.size, d, most)
     with one_blas_thread:
