@@ -81,8 +81,12 @@ def _write_scores(pca: Any, source: Any, out: Path, force: bool) -> None:
             raise OSError(str(error).replace(str(draft), f"`-o` {out}")) from error
         if force:
             os.replace(draft, out)
-        else:  # a file may have appeared since the start
-            rename_new(draft, out)
+        else:
+            try:
+                rename_new(draft, out)
+            except FileExistsError as error:  # it has appeared since the start
+                words = "already exists. Name another file, or add `--force`."
+                raise FileExistsError(f"{out} {words}") from error
 
 
 @contextmanager
