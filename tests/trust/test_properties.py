@@ -365,6 +365,7 @@ def test_more_passes_never_loosen_an_upper_bound_of_a_variance(X, passes):
     priming = BlockKrylov(block_size=1)
     one, two = (fitted(X, priming=priming, max_passes=m) for m in (passes, passes + 3))
     before, after = (model.certificate_.eigenvalue_bounds[:, 1] for model in (one, two))
+    after = after[: before.size]  # few passes may end before there are as many components
     assert (after <= before + CLOSE[X.dtype.name] * before.max()).all()
 
 
