@@ -268,3 +268,13 @@ def test_a_decimal_sign_that_is_not_ascii_is_refused_by_name(tmp_path):
     with pytest.raises(ValueError, match="`decimal`='·' is not ASCII") as found:
         as_source(tmp_path / "a.csv", decimal="·")
     assert "damaged" not in str(found.value)
+
+
+def test_chosen_columns_of_which_one_is_left_out_late(tmp_path):
+    """Text far below leaves out a column; that is no sign of a name too few."""
+    path = tmp_path / "x.csv"
+    path.write_text("a,b\n" + "1,2\n" * 200_000 + "3,four\n")
+    with pytest.warns(UserWarning, match="'b'"):
+        source = as_source(path, columns=["a", "b"], numeric_only=True)
+    assert source.column_names == ("a",)
+    assert source.shape == (200_001, 1)

@@ -159,10 +159,10 @@ class CSVSource(table_columns.TableRows):
                     raise
                 self._leave_out({error.column: error.what})
                 self._use([name for name in self.column_names if name != error.column])
-        if columns is not None and chosen != list(self.column_names):
+        if columns is not None and nameless in self.column_names and nameless not in chosen:
             if present[-1]:
                 self._refuse_short_header()
-            self._use(chosen)
+            self._use(list(self.column_names[:-1]))
             if self._first is not None:
                 self._first = base.read_only(np.ascontiguousarray(self._first[:, :-1]))
         if columns is None and not present.all() and present.any() and self._first is not None:
