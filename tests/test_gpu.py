@@ -415,6 +415,45 @@ def test_steps_are_replayed():
                 assert torch.equal(there[i].directions, again[i].directions), (kind, size, i)
 
 
+def test_products_are_replayed():
+    """Also those of two operators that take turns, of other widths, and of another mean."""
+    made = {}
+    for mean in (0.0, 3.0):
+        X = data(4000, 60, "float32", mean=mean)
+        made[mean] = X, Centred(torch.tensor(X, device="cuda")).implicitly_centred()
+    rng = np.random.default_rng(1)
+    for i in range(6):
+        for mean, (X, there) in made.items():
+            for width in (8, 20) if i % 2 else (8,):
+                V = rng.standard_normal((60, width)).astype("float32")
+                found = there.covariance_product(torch.tensor(V, device="cuda"))
+                kept, before = found, found.clone()
+                A = X.astype("f8") - X.mean(axis=0, dtype="f8")
+                wanted = A.T @ (A @ V.astype("f8")) / len(X)
+                error = np.linalg.norm(found.cpu().numpy() - wanted) / np.linalg.norm(wanted)
+                assert error < 3e-6, (mean, width, i, error)
+                there.covariance_product(torch.zeros_like(torch.tensor(V, device="cuda")))
+                assert torch.equal(kept, before)  # the result is the caller's own
+    for _, there in made.values():
+        assert there._ledger.replays._made[8], "nothing was captured"
+        assert there.passes == 18
+
+
+def test_few_eigenpairs_of_a_large_matrix():
+    from primedpca.priming.exact import leading
+
+    rng = np.random.default_rng(0)
+    basis = np.linalg.qr(rng.standard_normal((400, 400)))[0]
+    for values in (1 / np.arange(1, 401.0), np.ones(400), np.arange(400) < 30.0):
+        square = (basis * values) @ basis.T
+        there = torch.tensor(square, device="cuda")
+        found, vectors = leading(there.clone, 20)
+        vectors = vectors.cpu().numpy()
+        wanted = np.linalg.eigvalsh(square)[::-1][:20]
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(square @ vectors, vectors * found, atol=1e-12)
+
+
 if __name__ == "__main__":
     import traceback
 

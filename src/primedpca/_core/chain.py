@@ -10,12 +10,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from primedpca._core.arrays import Array, Like, dtype_name
-from primedpca._core.graphs import side_stream
+from primedpca._core.graphs import recorded
 
 __all__ = ["Chain", "given_back", "suits"]
 
@@ -27,6 +28,9 @@ LARGEST = 2**29
 LONGEST = 2**17
 #: Largest entry of an inverse factor up to which Cholesky QR in float64 is accurate.
 WORST = 1e5
+#: Largest part of a new block, squared, that the second projection may find along the basis: what
+#: that takes from its length is put right by a series, whose error is of fourth order.
+ALONG = 1e-3
 #: Spacing of float32 numbers near 1.
 EPS = 2.0**-23
 #: Buffers that are kept for later fits, at most.
@@ -106,14 +110,21 @@ class Chain:
         be made again with care.
         """
         w, m = self.width, steps * self.width
-        found = self._buffers.found[:steps].cpu().numpy()
-        couplings, inverses, seconds = found[:, : 3 * w].reshape(steps, 3, w, w).swapaxes(0, 1)
+        low, inverses, lost = self._buffers.factors[:steps].cpu().numpy().swapaxes(0, 1)
+        sums = self._buffers.sums[:steps].cpu().numpy().astype(np.float64)
+        lengths = np.linalg.norm(low, axis=2)[:, None]
+        traces = np.trace(lost, axis1=1, axis2=2)
         # NaN fails each comparison.
-        if not (np.abs(inverses).max() <= WORST and np.diagonal(seconds, 0, 1, 2).min() > 0.5):
+        if not (np.abs(inverses * lengths).max() <= WORST and traces.max() <= ALONG):
             return None
+        # The newest block is ``rest low^-T`` and, without its part along the basis, that times
+        # ``(I - lost)^(-1/2)``: a series of which the block has the first two terms.
+        firsts = low.swapaxes(1, 2)
+        couplings = firsts - lost @ firsts / 2
         projected, sizes = np.zeros((m, m)), np.zeros(steps)
         for step, end in enumerate(range(w, m + w, w)):
-            held = found[step, 3 * w : 3 * w + end]
+            held, again, last = sums[step].reshape(3, -1, w)[:, :end]
+            held = held + again + last @ firsts[step]
             projected[:end, end - w : end] = held
             projected[end - w : end, :end] = held.T
             sizes[step] = np.linalg.norm(held)
@@ -147,9 +158,12 @@ class _Buffers:
         self.basis = torch.zeros((like.n_features, STEPS * width), **place)
         self.z = torch.zeros((like.n_features, width), **place)
         self._one = torch.eye(width, dtype=torch.float64, **place)
-        #: Of every step, one below the other: B, two that show whether it is accurate, and H.
-        shape = (STEPS, (STEPS + 3) * width, width)
-        self.found = torch.zeros(shape, dtype=torch.float64, **place)
+        #: Of every step, one after the other: a triangle and its inverse, in which the new block is
+        #: orthonormal, and the squares of what it still had along the basis.
+        shape = (STEPS, 3, width, width)
+        self.factors = torch.zeros(shape, dtype=torch.float64, **place)
+        #: The three parts of H of every step.
+        self.sums = torch.zeros((STEPS, 3, STEPS * width, width), **place)
         self.short = like.n_features <= LONGEST
         self._graphs: dict[int, Any] = {}
 
@@ -169,45 +183,29 @@ class _Buffers:
             self._split(step)
             return
         if step not in self._graphs:
-            self._graphs[step] = self._capture(step)
+            make = partial(self._split, step)
+            self._graphs[step], _ = recorded(make, self.z.device, warm=1)
         self._graphs[step].replay()
 
-    def _capture(self, step: int) -> Any:
-        import torch
-
-        stream, here = side_stream(self.z.device), torch.cuda.current_stream(self.z.device)
-        stream.wait_stream(here)
-        with torch.cuda.stream(stream):
-            self._split(step)  # libraries allocate their workspaces in the first call
-        here.wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            self._split(step)
-        return graph
-
     def _split(self, step: int) -> None:
-        m, w = (step + 1) * self.width, self.width
-        basis, found = self.basis[:, :m], self.found[step]
-        held = basis.T @ self.z
-        rest = self.z - basis @ held
-        again = basis.T @ rest
-        newest, first, inverse = self._orthonormal(rest - basis @ again)
-        last = basis.T @ newest
-        newest, second, _ = self._orthonormal(newest - basis @ last)
-        self.basis[:, m : m + w] = newest
-        found[:w] = second @ first
-        found[w : 2 * w] = inverse
-        found[2 * w : 3 * w] = second
-        found[3 * w : 3 * w + m] = held.double() + again.double() + last.double() @ first
-
-    def _orthonormal(self, a: Array) -> tuple[Array, Array, Array]:
-        """Return ``Q`` and ``R`` of a block by Cholesky QR in float64, and the inverse used."""
         import torch
 
-        wide = a.double()
-        gram = wide.T @ wide
-        size = gram.diagonal().sqrt()
-        # No look by the host: a failure leaves NaN or a large inverse, which `matrices` finds.
-        lower = torch.linalg.cholesky_ex(gram / size / size[:, None])[0]
-        inverse = torch.linalg.solve_triangular(lower, self._one, upper=False)
-        return ((wide / size) @ inverse.T).to(a.dtype), lower.T * size, inverse
+        m, basis = (step + 1) * self.width, self.basis[:, : (step + 1) * self.width]
+        newest = self.basis[:, m : m + self.width]
+        (low, inverse, lost), sums = self.factors[step], self.sums[step, :, :m]
+        held, again, last = sums
+        torch.mm(basis.T, self.z, out=held)
+        rest = torch.addmm(self.z, basis, held, alpha=-1)
+        torch.mm(basis.T, rest, out=again)
+        wide = torch.addmm(rest, basis, again, alpha=-1).double()
+        # Cholesky QR in float64.  No look by the host: a failure leaves NaN or a large inverse,
+        # which `matrices` finds.
+        low.copy_(torch.linalg.cholesky_ex(wide.T @ wide)[0])
+        inverse.copy_(torch.linalg.solve_triangular(low, self._one, upper=False))
+        block = (wide @ inverse.T).to(self.z.dtype)
+        # Only now is the rounding along the basis large enough to be measured.
+        torch.mm(basis.T, block, out=last)
+        square = last.T @ last
+        lost.copy_(square)
+        block = torch.addmm(block, block, square, alpha=0.5)
+        torch.addmm(block, basis, torch.addmm(last, last, square, alpha=0.5), alpha=-1, out=newest)

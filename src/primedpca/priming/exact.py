@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from primedpca._core.arrays import is_numpy_array, namespace, to_numpy
+from primedpca._core.arrays import is_numpy_array, is_torch_array, namespace, to_numpy
+from primedpca._core.few_eigenpairs import LEAST, few_eigenpairs
 from primedpca._core.orthonormal import complete, orthonormalise
 from primedpca.priming.base import BasePriming
 from primedpca.protocols import Array, Like, Operator, PrimingTraits
@@ -100,6 +101,10 @@ def _eigh(matrix: Array, p: int, few: bool = True) -> tuple[np.ndarray, Array]:
     """Return the ``p`` largest eigenvalues, negative ones as 0, and their eigenvectors."""
     xp = namespace(matrix)
     order = matrix.shape[0]
+    if few and is_torch_array(matrix) and matrix.is_cuda and 6 * p < order and order >= LEAST:
+        found = few_eigenpairs(matrix, p)
+        if found is not None:
+            return found
     if few and is_numpy_array(matrix) and 6 * p < order:
         from scipy.linalg import eigh
 
