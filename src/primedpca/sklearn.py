@@ -218,7 +218,8 @@ n_components_, n_samples_, noise_variance_, n_features_in_, feature_names_in_
             model.noise_variance_ * (min(X.shape) - model.n_components_)
         )
         self.n_components_, self.n_samples_ = k, X.shape[0]
-        self.noise_variance_ = rest / left if left else 0.0
+        # A number of NumPy, as scikit-learn's: its square may overflow without an error.
+        self.noise_variance_ = np.float64(rest / left if left else 0.0)
         self.certificate_ = None if proof is None else proof.first(k)
 
 
@@ -428,7 +429,7 @@ noise_variance_, n_components_, n_samples_seen_, batch_size_, n_features_in_, fe
         squares = self.singular_values_**2
         # Rounding may leave less in the total than in its parts.
         self.explained_variance_ratio_ = squares / (max(total, float(squares.sum())) or 1.0)
-        self.noise_variance_ = model.noise_variance_
+        self.noise_variance_ = np.float64(model.noise_variance_)
         self.certificate_ = _with_zeros(model.certificate_, more)
 
 

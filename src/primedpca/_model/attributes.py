@@ -13,6 +13,8 @@ from primedpca.result import Decomposition
 MOST_NAMES = 2**20
 #: Largest sum of weights that counts as a number of rows.
 MOST_ROWS = 2**62
+#: Distance from a whole number of rows that rounding may cause.
+LITTLE = 1e-6
 #: Ratio to the largest variance up to which a variance is rounding error of float64.  Data beyond
 #: their rank leave at most 4 eps, as 5,000 x 1,000 of rank 3 do; this is 64 eps.
 LEAST_VARIANCE = 2.0**-46
@@ -44,7 +46,10 @@ def attributes(
     ratio = variances / whole if whole > 0 else np.zeros_like(variances)
     # A row of weight 2 counts as two.  Weights that are no frequencies, such as fractions that add
     # up to little more than 1, do not make rows fewer.
-    rows = max(present, int(min(found.n_samples, MOST_ROWS)))
+    # Squares of the roots of whole weights add up to a whole number but for rounding.
+    near = round(min(found.n_samples, MOST_ROWS))
+    rows = near if abs(found.n_samples - near) < LITTLE else int(min(found.n_samples, MOST_ROWS))
+    rows = max(present, rows)
     left = min(rows, components.shape[1]) - k
     rest = max(0.0, total - float(variances.sum()))
     # A remainder this small is the rounding error of the sum, not noise.

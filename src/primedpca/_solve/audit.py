@@ -105,6 +105,7 @@ def certify(
             "it out."
         )
     data = Centred.of(X, sample_weight=sample_weight, **preparation)
+    data.check_rows()
     wide = data.in_float64()
     vectors, own = _check_components(components, wide)
     k = vectors.shape[1]

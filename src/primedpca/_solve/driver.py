@@ -414,12 +414,12 @@ class _Fit:
                 row["change"] = largest
             variances = priming.variances(snapshot.state)
             if proof is None and variances is not None and variances.size:
-                row["variances"] = in_unit_of_data(self.data, variances[:k])
+                row["variances"] = in_unit_of_data(self.data, np.maximum(variances[:k], 0.0))
         if proof is not None and proof.evidence is not None:
             row["angle_bounds"] = proof.certificate.angle_bounds.copy()  # rows may be changed
             row["counted_bounds"] = proof.certificate.counted_bounds()
             found = proof.evidence.values[: proof.certificate.angle_bounds.size]
-            row["variances"] = in_unit_of_data(self.wide, found)
+            row["variances"] = in_unit_of_data(self.wide, np.maximum(found, 0.0))
         return row
 
     def stop(self, step: Step) -> bool:

@@ -202,8 +202,9 @@ def _visits(
     own_end = priming.traits.own_end
     if priming.visits == "whole":
         step = position or 0
+        # A step of the user's own may read nothing, and then counts all the same.
         while own_end or (
-            step < max_passes if limit is None or step == 0 else data.passes <= limit
+            step < max_passes and (limit is None or step == 0 or data.passes <= limit)
         ):
             step += 1
             yield step, data

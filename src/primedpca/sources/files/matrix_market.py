@@ -29,6 +29,8 @@ GZIP_RATIO = 1032  # one byte of a deflated stream never becomes more
 LEAST_SIDE = 2**20  # rows or columns that may be empty whatever the length of the file
 FIELDS: dict[str, Any] = dict.fromkeys(("real", "double", "pattern"), np.float64)
 FIELDS |= {"integer": np.int64, "unsigned-integer": np.uint64}
+#: Least integer of 64 bits with a sign; its negative does not fit.
+LEAST = -(2**63)
 SYMMETRIES = ("general", "symmetric", "skew-symmetric")
 
 
@@ -91,10 +93,10 @@ def matrix_market(path: str | os.PathLike[str]) -> DataSource:
         # Even empty rows or columns would fill the memory.
         if head.coordinates and max(head.rows, head.columns) > text + LEAST_SIDE:
             raise ValueError(f"{declared}, but its {count} entries take {text} bytes")
-    columns = []
-    while held:  # one after another, so that only one is in memory twice
-        columns.append(np.concatenate(held.pop(0)))
-    return _sparse(head, columns) if head.coordinates else _dense(head, columns[0])
+        columns = []
+        while held:  # one after another, so that only one is in memory twice
+            columns.append(np.concatenate(held.pop(0)))
+        return _sparse(head, columns) if head.coordinates else _dense(head, columns[0])
 
 
 def _header(pieces: Lines) -> tuple[Header, int, bytes]:
@@ -221,10 +223,40 @@ def _sparse(head: Header, found: list[np.ndarray]) -> SparseSource:
     values = np.ones(row.size) if head.field == "pattern" else found[2]
     if head.symmetry != "general":
         other = row != column
+        values = values if head.symmetry == "symmetric" else _signed(values)
         mirrored = values[other] if head.symmetry == "symmetric" else -values[other]
         row, column = np.r_[row, column[other]], np.r_[column, row[other]]
         values = np.r_[values, mirrored]
-    return SparseSource(sp.coo_array((values, (row, column)), shape=(head.rows, head.columns)))
+    whole = sp.coo_array((values, (row, column)), shape=(head.rows, head.columns))
+    if values.dtype.kind in "iu" and values.size:
+        _check_sums(whole)
+    return SparseSource(whole)
+
+
+def _signed(values: np.ndarray) -> np.ndarray:
+    """Return the values in a type that holds their negatives, too."""
+    lost = np.flatnonzero((values == LEAST) if values.dtype.kind == "i" else (values > -(LEAST + 1)))
+    if values.dtype.kind in "iu" and lost.size:
+        raise ValueError(f"the negative of {values[lost[0]]} does not fit into 64 bits")
+    return values.astype(np.int64) if values.dtype.kind == "u" else values
+
+
+def _check_sums(whole: sp.coo_array) -> None:
+    """Raise ValueError if entries at one place add up to more than their integers hold."""
+    limits = np.iinfo(whole.data.dtype)
+    largest = max(int(whole.data.max()), -int(whole.data.min()))
+    if largest * whole.data.size <= limits.max:
+        return
+    index = np.ravel_multi_index(whole.coords, whole.shape)
+    order = np.argsort(index, kind="stable")
+    starts = np.flatnonzero(np.diff(index[order], prepend=-1))
+    sums = np.add.reduceat(whole.data[order].astype(np.float64), starts)
+    for i in np.flatnonzero(np.abs(sums) > 0.99 * limits.max):
+        some = order[starts[i] :][index[order[starts[i] :]] == index[order[starts[i]]]]
+        total = sum(map(int, whole.data[some]))  # Python's integers do not overflow
+        if not limits.min <= total <= limits.max:
+            row, column = (int(part[some[0]]) + 1 for part in whole.coords)
+            raise ValueError(f"its entries at {row}, {column} add up to {total}, beyond 64 bits")
 
 
 def _dense(head: Header, values: np.ndarray) -> DenseSource:
@@ -234,6 +266,8 @@ def _dense(head: Header, values: np.ndarray) -> DenseSource:
     skew = head.symmetry != "symmetric"
     # Columns below the diagonal are rows of the upper triangle.
     place = np.triu_indices(head.rows, 1 if skew else 0)
+    values = _signed(values) if skew else values
+    whole = whole.astype(values.dtype, copy=False)
     whole[place] = -values if skew else values
     whole.T[place] = values
     return DenseSource(whole)
