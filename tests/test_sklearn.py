@@ -306,3 +306,20 @@ def test_masked_entries_are_not_read(kind):
     with pytest.raises(TypeError, match="masked entries would be read"):
         kind(2).fit(masked)
     kind(2).fit(np.ma.masked_array(X))  # nothing is masked
+
+
+@pytest.mark.parametrize("kind", ["PCA", "IncrementalPCA"])
+def test_the_squares_of_noise_may_overflow_without_an_error(kind):
+    X = np.random.default_rng(0).normal(size=(30, 5)) * 1e80
+    with np.errstate(over="ignore"):
+        own, theirs = (getattr(module, kind)(2).fit(X) for module in (ours, original))
+        assert type(own.noise_variance_) is type(theirs.noise_variance_)
+        assert np.isfinite(own.get_precision()).all()
+
+
+@pytest.mark.parametrize("scale", [None, "std"])
+def test_to_sklearn_returns_scikit_learns_own_class_while_it_is_replaced(scale):
+    X = np.random.default_rng(0).normal(size=(50, 6))
+    with primedpca.patch_sklearn():
+        found = primedpca.PrimedPCA(2, scale=scale).fit(X).to_sklearn()
+    assert b"primedpca" not in pickle.dumps(found)

@@ -27,7 +27,7 @@ from primedpca._core.arrays import Array, Block, Like
 
 __all__ = ["Array", "Block", "DataSource", "Engine", "EngineTraits", "Journal", "Kernel", "Like"]
 __all__ += ["Operands", "Operator", "Parts", "Priming", "PrimingTraits", "SharedRows", "State"]
-__all__ += ["Traits", "is_spread", "makes_square"]
+__all__ += ["Traits", "check_block", "check_blocks", "is_spread", "makes_square"]
 
 #: A named tuple of arrays and numbers, nothing else, so that it can be saved.  Methods that take
 #: one accept ``Any``: each priming declares the named tuple that it returns, which is narrower.
@@ -209,6 +209,38 @@ def is_spread(source: DataSource) -> bool:
     Every rank gives the same answer, also where one happens to have all blocks.
     """
     return source.traits.spread or len(source.local) < len(source.blocks)
+
+
+def check_blocks(source: DataSource) -> None:
+    """Raise ValueError unless the blocks that a source declares follow one another to its end."""
+    end, length = 0, source.shape[source.axis]
+    for start, stop in source.blocks:
+        if start != end or stop < start:
+            break
+        end = stop
+    else:
+        if end == length and source.blocks:
+            return
+        start, stop = end, length
+    raise ValueError(
+        f"`blocks` of {type(source).__name__} do not cover its {length} "
+        f"{'columns' if source.axis else 'rows'} one after another: block {start}:{stop} follows "
+        f"the end {end}. Correct `blocks` or `shape`."
+    )
+
+
+def check_block(block: Any, source: DataSource, i: int) -> None:
+    """Raise ValueError if block ``i`` is not of the shape that its source declares."""
+    start, stop = source.blocks[i]
+    n, d = source.shape
+    wanted = (stop - start, d) if source.axis == 0 else (n, stop - start)
+    found = getattr(block, "shape", None)
+    if found is None or tuple(found) != wanted:
+        what = f"is a {type(block).__name__}" if found is None else f"has shape {tuple(found)}"
+        raise ValueError(
+            f"Block {i} of {type(source).__name__} {what}, but `blocks` and `shape` declare an "
+            f"array of shape {wanted}. Correct `read`."
+        )
 
 
 class Parts(NamedTuple):

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 import torch
 from operator_record import Cut
 
+from primedpca import certify
 from primedpca._operator import kernels, preparation, statistics, wide_rows
 from primedpca._operator.operator import Centred
 from primedpca._operator.preparation import Columns
@@ -775,3 +776,10 @@ def test_squares_of_a_sample_are_about_the_mean_of_all_rows():
         rows = dense[index] - dense.mean(axis=0)
         np.testing.assert_allclose(part.covariance(), rows.T @ rows / len(index), atol=1e-10)
         np.testing.assert_allclose(part.gram(), rows @ rows.T / len(index), atol=1e-10)
+
+
+@pytest.mark.parametrize("center", [True, False])
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
+def test_one_row_is_too_few_for_a_certificate(make, center):
+    with pytest.raises(ValueError, match="Found 1 sample in `X`"):
+        certify(make(np.arange(1.0, 7)[None]), np.eye(6)[:1], center=center)

@@ -769,3 +769,11 @@ def test_columns_of_tiny_numbers_alone_are_refused_and_the_stream_goes_on(option
     # A constant alone has no distances, but a zero that follows does.
     with pytest.raises(ValueError, match="Column 0"):
         PrimedPCA(2, **options).partial_fit(np.c_[np.full(60, 1e-200), X])
+
+
+@pytest.mark.parametrize("weights", [[3.0, 3.0], [1.0, 3.0], [7.0, 11.0], [2.5, 3.25]])
+def test_whole_weights_count_as_many_rows(weights):
+    X = np.random.default_rng(0).normal(size=(2, 3))
+    streamed = PrimedPCA(1).partial_fit(X, sample_weight=weights)
+    assert streamed.n_samples_ == PrimedPCA(1).fit(X, sample_weight=weights).n_samples_
+    assert streamed.n_samples_ == int(sum(weights))

@@ -37,7 +37,17 @@ from primedpca._operator.wide_rows import (
     groups,
 )
 from primedpca.engines import LocalEngine, as_engine
-from primedpca.protocols import Array, Block, DataSource, Engine, Like, Parts, Traits
+from primedpca.protocols import (
+    Array,
+    Block,
+    DataSource,
+    Engine,
+    Like,
+    Parts,
+    Traits,
+    check_block,
+    check_blocks,
+)
 from primedpca.sources import as_source
 from primedpca.sources.base import OneBlock
 
@@ -157,11 +167,13 @@ class Centred:
         traits = given.traits
         engine = as_engine(traits.client() if engine is None else engine)
         source = engine.view(given)
+        check_blocks(source)
         traits = traits if source is given else source.traits
         if missing == "error" and traits.missing == "mean":
             missing = "mean"  # the convention of this kind of data
         scale = traits.scale if scale is None else scale
-        block = next(iter(source.scan()))[1]  # for its type; the ledger keeps it for the first pass
+        first, block = next(iter(source.scan()))  # for its type; kept for the first pass
+        check_block(block, source, first)
         like = like_block(block, source.shape[1], float64)
         root, weight, unit = None, float(source.shape[0]), 1.0
         if sample_weight is not None:

@@ -564,6 +564,8 @@ class _Fit:
         priming, share = step.stage.priming, self.goal.refine_share
         if priming.traits.certifier == "exact":
             return Status.EXACT if share == 1.0 else Status.FINISHED
+        if self.stopped and not (self.settled or priming.finished(step.snapshot.state)):
+            return Status.STOPPED
         if self.whole:  # refining in the whole space is exact, if it uses all rows
             return Status.CONVERGED if share == 1.0 else Status.FINISHED
         first = priming.unsettled(step.snapshot.state)

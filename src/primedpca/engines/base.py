@@ -25,6 +25,7 @@ from primedpca.protocols import (
     Kernel,
     Operands,
     Parts,
+    check_block,
 )
 
 FAN_IN = 16  # sums that are added from left to right at each level of the tree
@@ -254,7 +255,9 @@ def read_and_apply(
 ) -> Parts:
     """Read block ``i`` and apply a kernel to it, with one BLAS thread: a task for any process."""
     with one_blas_thread:
-        return block_parts(source.read(i), source.blocks[i], kernel, whole, mine)
+        block = source.read(i)
+        check_block(block, source, i)
+        return block_parts(block, source.blocks[i], kernel, whole, mine)
 
 
 class Node(NamedTuple):

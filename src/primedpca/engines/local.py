@@ -18,7 +18,15 @@ from primedpca.engines.base import (
     is_out_of_memory,
     parts_of_halves,
 )
-from primedpca.protocols import Block, DataSource, EngineTraits, Kernel, Operands, Parts
+from primedpca.protocols import (
+    Block,
+    DataSource,
+    EngineTraits,
+    Kernel,
+    Operands,
+    Parts,
+    check_block,
+)
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,7 @@ class LocalEngine(BaseEngine):
 
         def work(i: int, block: Block | None = None) -> Parts:
             block = source.read(i) if block is None else block
+            check_block(block, source, i)
             place = source.blocks[i]
             try:
                 return block_parts(block, place, kernel, whole, mine)

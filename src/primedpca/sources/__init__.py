@@ -19,6 +19,7 @@ from primedpca._core.arrays import (
     has_kernels,
     is_dense,
     is_sparse,
+    is_torch_array,
 )
 from primedpca.protocols import DataSource
 from primedpca.sources.base import BlockSource, check_entries
@@ -198,7 +199,8 @@ def _found_source(x: Any, columns: Any, options: dict[str, Any]) -> DataSource:
         if not is_frame(x):
             raise TypeError(f"`columns` is for tables, not {describe(x)}; use X[:, numbers].")
         options = {"columns": columns} | options
-    if isinstance(x, DataSource):
+    # A nested tensor cannot be asked for the members of a source.
+    if not is_torch_array(x) and isinstance(x, DataSource):
         check_options(lambda x: x, describe(x), options)
         return x if hasattr(x, "traits") else Adapted(x)
     if isinstance(x, (list, tuple)) or (type(x) is np.ndarray and x.dtype.kind == "O"):

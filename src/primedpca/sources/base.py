@@ -22,7 +22,7 @@ from primedpca._core.arrays import (
 )
 from primedpca._core.digest import digest, written
 from primedpca._core.process import pool_of, processors
-from primedpca.protocols import Block, DataSource, Traits, is_spread
+from primedpca.protocols import Block, DataSource, Traits, check_block, is_spread
 
 #: Row numbers and rows of one mini-batch after the other.
 Batches: TypeAlias = Iterator[tuple[np.ndarray, Block]]
@@ -178,7 +178,9 @@ class BlockSource(ABC):
     def scan(self, start: int = 0) -> Iterator[tuple[int, Block]]:
         """Yield ``(i, block)`` in order."""
         for i in range(start, len(self.blocks)):
-            yield i, self.read(i)
+            block = self.read(i)
+            check_block(block, self, i)
+            yield i, block
 
     def rows(self, index: np.ndarray) -> Block:
         """Rows by number, in this order, from as few blocks as hold them."""

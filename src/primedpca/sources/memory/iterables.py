@@ -4,7 +4,7 @@ import sys
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from primedpca.protocols import Block, DataSource
 from primedpca.sources import base
 from primedpca.sources.base import BlockSource, MemorySource, join, read_only
 from primedpca.sources.memory.dense import DenseSource
+from primedpca.sources.memory.frames import column_names, is_frame
 from primedpca.sources.memory.sparse import SparseSource
 
 BLOCK_BYTES = 2**22
@@ -41,6 +42,7 @@ class IteratedBlocks(BlockSource):
     def __init__(self, start: Callable[[], Iterator[Block]], name: str) -> None:
         self._start, self._name = start, name
         edges, self._sums, self.nnz = [0], list[int](), 0
+        self._columns: list[Any] | None = None
         first: Any = None
         for block in self._pieces():
             if first is None:
@@ -54,6 +56,9 @@ class IteratedBlocks(BlockSource):
             raise ValueError(self._yields("no blocks; it must yield 2-d arrays of rows."))
         self.shape, self.dtype = (edges[-1], int(first.shape[1])), first.dtype
         self._first, self.library = first, base.library_of(first)
+        names: list[Any] = self._columns or []
+        if all(isinstance(name, str) for name in names):
+            self.feature_names = names or None
         self.blocks = tuple(pairwise(edges))
         self._renew()
         renewed_after_fork(self)
@@ -94,6 +99,14 @@ class IteratedBlocks(BlockSource):
 
     def _checked(self, block: Any, number: int) -> Block:
         """A block as rows that can be worked on."""
+        names = column_names(block) if is_frame(block) else None
+        if number == 0:
+            self._columns = names
+        if names != self._columns:
+            pairs = zip_longest(names or (), self._columns or (), fillvalue="no name")
+            here, first = next(pair for pair in pairs if pair[0] != pair[1])
+            what = f"column {here!r} in block {number} where the first block has {first!r}"
+            raise ValueError(self._yields(f"{what}; give all the same columns in one order."))
         if is_sparse(block):
             # A copy, here and below: the iterator may reuse the memory for its next block.
             return SparseSource(sp.csr_array(block, copy=True)).array

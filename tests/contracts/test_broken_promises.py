@@ -1,0 +1,169 @@
+"""Sources, iterables, primings and callbacks of the user's own that break their promise."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from primedpca import PrimedPCA
+from primedpca.engines import LocalEngine
+from primedpca.priming import BasePriming, orthonormalise, random_basis
+from primedpca.result import Status
+from primedpca.sources.base import BlockSource, cut_evenly
+
+ROWS = np.random.default_rng(0).normal(size=(300, 12)) * 0.8 ** np.arange(12)
+PRIMINGS = ["exact", "block_krylov", "subspace_iteration", "frequent_directions", "oja"]
+
+
+class Own(BlockSource):
+    """What it says, unless a subclass changes that."""
+
+    library = "numpy"
+    changed: Any = staticmethod(lambda block: block)
+
+    def __init__(self, blocks=None):
+        self.shape, self.dtype = ROWS.shape, ROWS.dtype
+        self.blocks = cut_evenly(len(ROWS), 50) if blocks is None else blocks
+
+    def read(self, i):
+        start, stop = self.blocks[i]
+        return self.changed(ROWS[start:stop])
+
+
+class Scanned(Own):
+    """Blocks that come in order, without the scan of the base class."""
+
+    sequential = True
+
+    def scan(self, start=0):
+        for i in range(start, len(self.blocks)):
+            yield i, self.read(i)
+
+
+CHANGES = {
+    "fewer rows": (lambda block: block[:-5], r"Block 0 of .* shape \(45, 12\).*\(50, 12\)"),
+    "more rows": (lambda block: np.concatenate([block, block]), r"shape \(100, 12\)"),
+    "fewer columns": (lambda block: block[:, :-1], r"shape \(50, 11\)"),
+    "a list": (lambda block: block.tolist(), "is a list"),
+    "nothing": (lambda block: None, "is a NoneType"),
+}
+
+
+@pytest.mark.parametrize("priming", PRIMINGS)
+@pytest.mark.parametrize("kind", [Own, Scanned])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_block_of_another_shape_is_refused(change, kind, priming):
+    source = kind()
+    source.changed, words = CHANGES[change]
+    with pytest.raises(ValueError, match=words):
+        PrimedPCA(2, priming=priming, engine=LocalEngine(1), random_state=0).fit(source)
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        [(0, 100), (150, 300)],
+        [(0, 200), (100, 300)],
+        [(0, 100), (100, 250)],
+        [(0, 100), (100, 350)],
+        [(100, 300), (0, 100)],
+        [],
+    ],
+)
+def test_blocks_that_do_not_cover_the_rows_are_refused(blocks):
+    with pytest.raises(ValueError, match="do not cover its 300 rows one after another"):
+        PrimedPCA(2).fit(Own(blocks))
+
+
+class Frames:
+    """Yields frames whenever it is iterated over."""
+
+    def __init__(self, *frames):
+        self.frames = frames
+
+    def __iter__(self):
+        return iter(self.frames)
+
+
+NAMES = list("abcdefghijkl")
+FRAME = pd.DataFrame(ROWS, columns=NAMES)
+
+
+@pytest.mark.parametrize(
+    ("second", "words"),
+    [
+        (FRAME[150:][NAMES[::-1]], "column 'l' in block 1 where the first block has 'a'"),
+        (FRAME[150:].rename(columns={"c": "z"}), "column 'z' in block 1 .* has 'c'"),
+        (ROWS[150:], "'no name' in block 1 where the first block has 'a'"),
+    ],
+)
+def test_frames_with_other_columns_are_refused(second, words):
+    with pytest.raises(ValueError, match=words):
+        PrimedPCA(2).fit(Frames(FRAME[:150], second))
+
+
+def test_frames_that_are_alike_keep_their_names():
+    found = PrimedPCA(2, random_state=0).fit(Frames(FRAME[:150], FRAME[150:]))
+    assert found.feature_names_in_.tolist() == NAMES
+    wanted = np.linalg.eigvalsh(np.cov(ROWS.T))[::-1][:2]
+    np.testing.assert_allclose(found.explained_variance_, wanted)
+
+
+class State(NamedTuple):
+    basis: Any
+    square: Any
+
+
+@dataclass(frozen=True)
+class Remembers(BasePriming):
+    """Reads the data in its first step only."""
+
+    visits = "whole"
+
+    def init(self, like, n_directions, seed, start=None):
+        return State(random_basis(like, n_directions, seed, start), None)
+
+    def step(self, state, data):
+        square = state.square
+        if square is None:
+            square = data.covariance_product(np.eye(len(state.basis)))
+        return State(orthonormalise(square @ state.basis)[0], square)
+
+    def directions(self, state, data):
+        return state.basis
+
+
+@pytest.mark.parametrize("certificate", ["none", "auto"])
+def test_steps_that_read_nothing_are_counted(certificate):
+    found = PrimedPCA(
+        3, priming=Remembers(), max_passes=20, certificate=certificate, random_state=0
+    ).fit(ROWS)
+    assert len(found.history_) <= 41  # 20 of its own, and those of a proof
+
+
+class Stop:
+    """A callback of scikit-learn's that ends a fit after its first pass."""
+
+    def setup(self, estimator, context): ...
+
+    def on_fit_task_begin(self, estimator, context): ...
+
+    def on_fit_task_end(self, estimator, context):
+        return context.task_name == "pass"
+
+    def teardown(self, estimator, context): ...
+
+
+@pytest.mark.skipif(not hasattr(PrimedPCA, "set_callbacks"), reason="needs scikit-learn 1.9")
+@pytest.mark.parametrize("certificate", ["none", "auto"])
+@pytest.mark.parametrize(
+    "priming", ["power_method", "oja", "eigengame", "krasulina", "subspace_iteration"]
+)
+def test_a_fit_that_a_callback_stops_has_not_converged(priming, certificate):
+    rows = np.random.default_rng(1).normal(size=(400, 30))  # a flat spectrum: nothing settles
+    model = PrimedPCA(3, priming=priming, certificate=certificate, random_state=0)
+    found = model.set_callbacks(Stop()).fit(rows)
+    assert found.status_ is Status.STOPPED
+    assert not found.converged_
