@@ -26,7 +26,7 @@ def on_a_gpu(monkeypatch):
         return priming.replays
 
     monkeypatch.setattr(replay, "suits", suits)
-    monkeypatch.setattr(replay, "AHEAD", 7)  # several sendings
+    monkeypatch.setattr(replay, "AHEAD", 16)  # several sendings
     return called
 
 
@@ -95,3 +95,12 @@ def test_what_suits():
     Data.traits.array = torch.zeros(3, 3)
     assert not replay.suits(Data, "oja")
     assert not replay.suits(Data, Oja(steps=3))
+
+
+def test_large_vectors_are_replayed_one_by_one(monkeypatch, on_a_gpu):
+    X, priming = rows(), Oja(steps=60)
+    several = list(prime(X, priming, 4, batch_size=90, random_state=5))
+    monkeypatch.setattr(replay, "SMALL", 0)
+    single = list(prime(X, priming, 4, batch_size=90, random_state=5))
+    for some, one in zip(several, single, strict=True):
+        assert torch.equal(some.directions, one.directions)

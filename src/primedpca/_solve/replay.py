@@ -23,6 +23,8 @@ __all__ = ["Replay", "captured_steps", "suits"]
 
 #: Number of steps whose row numbers are drawn and sent to the device together.
 AHEAD = 256
+#: Steps in one graph, a divisor of `AHEAD`, and the largest vectors in bytes that it has so often.
+TOGETHER, SMALL = 8, 2**20
 #: Steps from which a graph pays for its capture.
 FEWEST = 50
 
@@ -80,14 +82,16 @@ class Replay:
         self._even = all(b - a == self._width for a, b in self._cuts)
         self._x, self._columns = data.traits.array, data.learn().columns
         where: Any = {"device": like.device}
-        #: The vectors and their velocity, in one array that one operation copies.
-        self._both = xp.stack(state[:2])
+        # One launch for several steps, unless their vectors are large.
+        self._together = TOGETHER if state.vectors.nbytes <= SMALL else 1
+        #: The vectors and their velocity after each of them, in one array.
+        self._after = xp.stack([xp.stack(state[:2])] * self._together)
         self._rows = xp.zeros((AHEAD, self._width), dtype=xp.int64, **where)
         #: Of each step: 1 / rows of the batch, and the learning rate.
         self._numbers = xp.zeros((AHEAD, 2), dtype=like.dtype, **where)
         self._next = xp.zeros(1, dtype=xp.int64, **where)
         self._epoch, self._order = -1, np.empty(0, dtype=np.int64)
-        self._advance = captured(self._step, (self._both, self._next))
+        self._advance = captured(self._steps, (self._after, self._next))
 
     def steps(self, state: SGDState, position: tuple[int, int]) -> Iterator[tuple[Any, SGDState]]:
         """Yield the position in the epochs and the state after each step, without end."""
@@ -98,11 +102,13 @@ class Replay:
             if place == AHEAD:
                 self._send(state, epoch, batch)
                 place = 0
-            self._advance()
+            if place % self._together == 0:
+                self._advance()
+                after = xp.asarray(self._after, copy=True)
+            vectors, velocity = after[place % self._together]
             start, stop = self._cuts[batch]
             self.data.count((stop - start) / self.data.shape[0])
             batch, place = batch + 1, place + 1
-            vectors, velocity = xp.asarray(self._both, copy=True)
             state = SGDState(vectors, velocity, state.step + 1, state.rate)
             yield (epoch, batch), state
 
@@ -130,14 +136,16 @@ class Replay:
             self._epoch, self._order = epoch, drawn
         return self._order
 
-    def _step(self) -> None:
-        """Make one step in place; no operation waits for the host."""
-        xp, v = self.data.like.xp, self._both[0]
-        numbers = xp.take(self._numbers, self._next, axis=0)[0]
-        a = self._batch()
-        z = a.T @ (a @ v) * numbers[0]
-        self._both[...] = xp.stack(self.priming.move(v, self._both[1], z, v.T @ z, numbers[1]))
-        self._next += 1
+    def _steps(self) -> None:
+        """Make the next steps in place; no operation waits for the host."""
+        xp, (v, u) = self.data.like.xp, self._after[-1]
+        for after in self._after:
+            numbers = xp.take(self._numbers, self._next, axis=0)[0]
+            a = self._batch()
+            z = a.T @ (a @ v) * numbers[0]
+            v, u = self.priming.move(v, u, z, v.T @ z, numbers[1])
+            after[0], after[1] = v, u
+            self._next += 1
 
     def _batch(self) -> Array:
         """Return the rows of the batch, prepared; those that pad a short one are zero."""
