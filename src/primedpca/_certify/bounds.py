@@ -247,7 +247,7 @@ def _tops(
     """
     if not b.size:
         return np.zeros(weights.shape[0])
-    found = weights @ np.sum(b * b, axis=0) * (1 + 1e-12)
+    found: np.ndarray = weights @ np.sum(b * b, axis=0) * (1 + 1e-12)
     large = np.flatnonzero(~(found <= little))  # NaN is large
     rows = max(1, TOPS_BYTES // (8 * len(b) * max(b.shape)))
     for start in range(0, large.size, rows):
