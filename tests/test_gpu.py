@@ -454,6 +454,40 @@ def test_few_eigenpairs_of_a_large_matrix():
         np.testing.assert_allclose(square @ vectors, vectors * found, atol=1e-12)
 
 
+def test_a_product_that_cannot_be_captured_is_made_as_it_is():
+    from primedpca._core.graphs import Replays
+
+    def looks(v):
+        return v * float(v.sum())  # waits for the GPU, which a capture forbids
+
+    replays, v = Replays(), torch.arange(12.0, device="cuda").reshape(4, 3)
+    for _ in range(4):
+        assert torch.equal(replays.product(looks, v), 66 * v)
+    X = data(500, 30, "float32")
+    *_, last = prime(torch.tensor(X, device="cuda"), "block_krylov", 8, random_state=0)
+    *_, wanted = prime(X, "block_krylov", 8, random_state=0)
+    off = angles(last.directions.T.cpu().numpy()[:3], wanted.directions.T[:3]).max()
+    assert off < 1e-3, off
+
+
+def test_fits_in_threads_are_those_of_one():
+    from concurrent.futures import ThreadPoolExecutor
+
+    from primedpca import PrimedPCA
+
+    rows = [data(3000 + 500 * i, 300, "float32", mean=i) for i in range(4)]
+
+    def fit(X):
+        there = torch.tensor(X, device="cuda")
+        return PrimedPCA(12, priming="block_krylov", random_state=0).fit(there).components_
+
+    wanted = [fit(X) for X in rows]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(5):
+            for found, one in zip(pool.map(fit, rows), wanted, strict=True):
+                np.testing.assert_array_equal(found, one)
+
+
 if __name__ == "__main__":
     import traceback
 

@@ -201,7 +201,7 @@ def _decomposed(m: int, p: int, rates: Rates) -> float:
     """Return the seconds for ``p`` eigenvectors of a matrix of order ``m``."""
     if 6 * (p + 1) < m:
         cubic, linear = rates.few
-        return m**3 * cubic + m * (linear + rates.order)
+        return m**3 * cubic + m * linear
     return m**3 * rates.full + m * rates.order
 
 

@@ -40,7 +40,7 @@ class Rates:
     factor : dict
         For ``m^3`` of a Cholesky factorisation.
     order : float
-        For ``m`` of a large eigenproblem: launches, one after the other.
+        For ``m`` of a large eigenproblem with all vectors: launches, one after the other.
     fit, step, proof : float
         Fixed cost of a fit, of a step, and of a step with a proof.
     """
@@ -91,7 +91,7 @@ DEVICE = replace(
     basis={4: 0.1e-12, 8: 0.2e-12},
     small=1e-9,
     full=1.2e-12,
-    few=(1.2e-12, 0.0),
+    few=(0.5e-12, 4.5e-6),
     order=8e-6,
     fit=0.4e-3,
     step=0.4e-3,
