@@ -299,9 +299,6 @@ class EngineTraits(NamedTuple):
         Number of this process among those that run the same fit together, from 0.
     ranks : int, default=1
         How many such processes there are.
-    direct : bool, default=False
-        Whether a pass does nothing but apply the kernel to the blocks in this thread if they are
-        on a GPU, so that passes can be captured and replayed.
     """
 
     where: str
@@ -309,7 +306,6 @@ class EngineTraits(NamedTuple):
     remote: bool = False
     rank: int = 0
     ranks: int = 1
-    direct: bool = False
 
 
 @runtime_checkable

@@ -184,7 +184,7 @@ class _Buffers:
             return
         if step not in self._graphs:
             make = partial(self._split, step)
-            self._graphs[step], _ = recorded(make, self.z.device, warm=1)
+            self._graphs[step] = recorded(make, self.z.device, warm=1)
         self._graphs[step].replay()
 
     def _split(self, step: int) -> None:

@@ -17,14 +17,12 @@ import numpy as np
 from primedpca._core.arrays import (
     dtype_name,
     is_sparse,
-    is_torch_array,
     like_block,
     subtract_outer,
     to_numpy,
     wide_dot,
     work_dtype,
 )
-from primedpca._core.graphs import Replays
 from primedpca._operator import kernels, statistics
 from primedpca._operator.preparation import Columns, prepare
 from primedpca._operator.statistics import Frame
@@ -53,9 +51,6 @@ from primedpca.sources.base import OneBlock
 
 __all__ = ["Centred"]
 
-#: Most blocks and rows of data on a GPU whose products are replayed: products of more take longer
-#: than their launches, and what a graph computes on the way it keeps.
-REPLAYED_BLOCKS, REPLAYED_ROWS = 8, 2**20
 OPTIONS = ("center", "engine", "float64", "missing", "sample_weight", "scale")
 
 
@@ -81,14 +76,11 @@ class Ledger:
     first : block or None
         The first block.  It is read once to find its type, and kept until the first pass has
         guessed the mean from it.
-    replays : Replays or None
-        Products that were captured on a GPU, with the mean as it is known.
     """
 
     frame: Frame
     meter: Meter
     first: Block | None = None
-    replays: Replays | None = None
 
 
 class Centred:
@@ -271,19 +263,8 @@ class Centred:
         plain = self.center and not (self.sparse or self.standardise or self.missing == "mean")
         if not plain or self.source.device in (None, "cpu"):
             return self
-        held, replays = self._ledger, Replays() if self._stays_there else None
-        ledger = Ledger(held.frame, held.meter, held.first, replays)
-        return self.view(implicit=True, _ledger=ledger)
-
-    @property
-    def _stays_there(self) -> bool:
-        """Whether the rows are one tensor on a GPU, and a pass over them a few launches."""
-        source, array = self.source, self.traits.array
-        if not is_torch_array(array) or source.axis == 1 or self.sparse:
-            return False
-        few = len(source.blocks) <= REPLAYED_BLOCKS and self.shape[0] <= REPLAYED_ROWS
-        own = source.device == str(array.device) and str(array.device).startswith("cuda")
-        return few and own and self.engine.traits.direct
+        ledger = self._ledger
+        return self.view(implicit=True, _ledger=Ledger(ledger.frame, ledger.meter, ledger.first))
 
     def share(self, wide: Centred) -> bool:
         """Use the mean and scale that the float64 operator has found, if float32 can hold them."""
@@ -309,12 +290,9 @@ class Centred:
 
     def learned(self, frame: Frame) -> None:
         """Store the frame that a first pass, or a checkpoint of one, has found."""
-        ledger = self._ledger
-        if ledger.replays is not None and frame is not ledger.frame:
-            ledger.replays = Replays()
-        ledger.frame = frame
+        self._ledger.frame = frame
         if frame.mean is not None:
-            ledger.first = None
+            self._ledger.first = None
 
     def resume(self, frame: Frame, passes: float) -> None:
         """Restore the frame and the number of passes from a checkpoint of the same operator."""
@@ -332,15 +310,6 @@ class Centred:
         """Return ``M^T M V / weight``, ``(d, p)``: one pass over rows, two over columns."""
         if self.source.axis == 1:
             return self.adjoint(self.forward(vectors) / self.weight)
-        replays, passes = self._ledger.replays, self.passes
-        if replays is None or self.frame.mean is None:
-            return self._covariance_product(vectors)
-        product = replays.product(self._covariance_product, vectors)
-        self.count(1.0, since=passes)
-        return product
-
-    def _covariance_product(self, vectors: Array) -> Array:
-        """Return the product by one pass over rows."""
         parts, away = self._pass(kernels.product, vectors=vectors)
         z, t = parts.sums
         # M = A - a away^T, so M^T Y = A^T Y - away (a^T Y).  In the first pass Y is A V instead

@@ -103,8 +103,8 @@ class EngineWrapper(BaseEngine):
 
     @property
     def traits(self) -> EngineTraits:
-        """Traits of the engine inside, but that something is done beside its passes."""
-        return self.engine.traits._replace(direct=False)
+        """Traits of the engine inside."""
+        return self.engine.traits
 
     def once(self, name: str, operands: Operands, make: Callable[[], Any]) -> Any:
         """Call ``make`` through the engine inside."""

@@ -51,7 +51,7 @@ class LocalEngine(BaseEngine):
     @property
     def traits(self) -> EngineTraits:
         """Facts for plans and reports."""
-        return EngineTraits("this machine", self.workers, direct=True)
+        return EngineTraits("this machine", self.workers)
 
     def sweep(self, source: DataSource, kernel: Kernel, whole: Operands, mine: Operands) -> Parts:
         """Make one pass over all blocks; see :class:`primedpca.protocols.Engine`."""
