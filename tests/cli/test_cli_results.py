@@ -149,3 +149,12 @@ def test_rules_for_k(folder):
     done = primedpca(*line, cwd=folder)
     assert done.stdout.splitlines()[1].split()[:3] == ["parallel", "analysis", "3"]
     assert "fit DATA -k 3" in done.stdout
+
+
+def test_noise_is_not_advised_to_be_fitted(folder):
+    np.save(folder / "noise.npy", np.random.default_rng(1).normal(size=(200, 20)))
+    line = ("choose", "noise.npy", "--seed", "0")
+    assert answer(*line, cwd=folder)["rules"]["parallel analysis"]["n_components"] == 0
+    said = primedpca(*line, cwd=folder).stdout
+    assert said.endswith("Parallel analysis finds no more than noise in any component.\n")
+    assert "-k" not in said

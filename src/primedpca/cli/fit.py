@@ -168,8 +168,11 @@ def choose(
     for one in found.suggestions:
         table.add_row(one.rule, one.words, one.why)
     console.print(table)
-    advice = f"Parallel analysis: primedpca fit DATA -k {found.n_components}"
-    if found["parallel analysis"].at_least:
+    parallel = found["parallel analysis"]
+    advice = f"Parallel analysis: primedpca fit DATA -k {parallel.n_components}"
+    if not parallel.n_components:
+        advice = "Parallel analysis finds no more than noise in any component."
+    elif parallel.at_least:
         advice = "Parallel analysis asks for more components: raise --max-components."
     console.print(f"\n{advice}", style="dim")
 

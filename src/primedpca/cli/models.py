@@ -9,7 +9,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -103,17 +103,10 @@ def _terminated_by_exit() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-@contextmanager
-def _rules_of_the_model() -> Iterator[None]:
+def _rules_of_the_model() -> AbstractContextManager[None]:
     """Name the right remedy for missing values: the rule is the model's, set in its fit."""
     rule = "`missing`='mean'"
-    try:
-        yield
-    except ValueError as error:
-        text, words = str(error), f"Use {rule}"
-        if words not in text:
-            raise
-        raise ValueError(text.replace(words, f"Fit the model with {rule}")) from error
+    return printing.other_remedy(f"Use {rule}", f"Fit the model with {rule}")
 
 
 _SCALED = "Multiply the loadings of each component by its standard deviation."
