@@ -92,6 +92,33 @@ def test_components_in_csv_are_all_audited(folder):
     assert len(found["certificate"]["angle_bounds"]) == 2
 
 
+@pytest.mark.parametrize(
+    ("words", "ours", "theirs", "named"),
+    [
+        (("--delimiter", ";"), ";", ",", True),
+        (("--delimiter", ";"), ";", ",", False),
+        ((), ",", ";", True),
+        ((), ",", "\t", False),
+        (("--no-header",), ",", ",", True),
+        (("--no-header",), ",", ",", "0123"),
+        (("--no-header", "--delimiter", ";"), ";", ",", True),
+    ],
+)
+def test_options_of_the_data_need_not_describe_the_components(words, ours, theirs, named, folder):
+    if "--no-header" in words:
+        np.savetxt(folder / "d.csv", X, delimiter=ours)
+    else:
+        write_csv(folder / "d.csv", "abcd", delimiter=ours)
+    head = theirs.join(named if isinstance(named, str) else "abcd") if named else ""
+    right = PCA(2).fit(X).components_
+    np.savetxt(folder / "e.csv", right, delimiter=theirs, header=head, comments="")
+    if not named:
+        (folder / "e.csv").write_text((folder / "e.csv").read_text().lstrip())
+    found = answer("certify", "d.csv", "e.csv", *words, "--tol", "1deg", cwd=folder)
+    assert found["met"] is True
+    assert len(found["certificate"]["angle_bounds"]) == 2
+
+
 def test_gzipped_tabs_are_a_table_to_every_command(folder):
     write_csv(folder / "x.tsv", "abcd", delimiter="\t")
     (folder / "x.tsv.gz").write_bytes(gzip.compress((folder / "x.tsv").read_bytes()))
