@@ -205,6 +205,28 @@ def test_a_line_of_fit_is_planned_by_changing_the_word(folder):
     assert "already exists" in error("plan", "x.npy", "-k", "2", "-o", "m.safetensors", cwd=folder)
 
 
+def test_a_plan_is_refused_where_its_fit_would_be(folder):
+    words = ("x.npy", "-k", "2", "--seed", "0", "--checkpoint", "kept")
+    answer("fit", *words, cwd=folder)
+    before = {path: path.stat().st_mtime_ns for path in (folder / "kept").iterdir()}
+    answer("plan", *words, cwd=folder)
+    for more in (("--scale", "std"), ("--seed", "1"), ("-k", "3")):
+        said = error("plan", *words, *more, cwd=folder)
+        assert "belongs to other parameters" in said
+        assert said == error("fit", *words, *more, cwd=folder)
+    assert "'x.npy' is a file" in error("plan", *words, "--checkpoint", "x.npy", cwd=folder)
+    np.save(folder / "narrow.npy", X[:, :3])
+    answer("fit", "narrow.npy", "-k", "2", "-o", "narrow.safetensors", cwd=folder)
+    start = ("--warm-start", "narrow.safetensors")
+    assert "narrow.safetensors has 3 columns" in error("plan", *words, *start, cwd=folder)
+    PrimedPCA(2).fit(X).save(folder / "start.safetensors")
+    new = ("plan", "x.npy", "-k", "2", "--warm-start", "start.safetensors", "--checkpoint")
+    answer(*new, "none", cwd=folder)
+    assert not (folder / "none").exists()
+    assert "start was None" in error(*new, "kept", "--seed", "0", cwd=folder)
+    assert {path: path.stat().st_mtime_ns for path in (folder / "kept").iterdir()} == before
+
+
 def test_bench_reads_as_fit_does(folder):
     write_csv(folder / "x.csv", "abcd", delimiter=";")
     words = ("bench", "x.csv", "-k", "2", "--repeats", "1", "--delimiter", ";", "--map", "log1p")
