@@ -138,6 +138,14 @@ def test_a_mask_and_labels_of_cells(folder):
     answer(*["report", "a.safetensors", "a.h5ad", "--label", "kind", "-o", "a.html"], cwd=folder)
 
 
+def test_a_full_decomposition_ends_with_0_unless_tol_is_below_the_default(folder):
+    np.save(folder / "ties.npy", np.eye(100)[np.arange(1000) % 100])
+    words = ("fit", "ties.npy", "-k", "8", "--priming", "exact", "--tol")
+    assert answer(*words, "pi/1024", cwd=folder)["status"] == "exact"
+    answer(*words, "1e-9", cwd=folder, code=3)
+    answer("fit", "wine.npy", "-k", "2", "--tol", "1e-30", cwd=folder, code=3)
+
+
 def test_rules_for_k(folder):
     line = ("choose", "wine.csv", "--exclude", "kind", "--scale", "std", "--seed", "0")
     found = answer(*line, cwd=folder)
