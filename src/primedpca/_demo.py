@@ -193,6 +193,9 @@ def race(name: str, data: Any, k: int, repeats: int) -> list[Race]:
         Number of timed fits of each solver.
     """
     source = as_source(data)
+    if min(source.shape) < 2:
+        size = "{} x {}".format(*source.shape)
+        raise ValueError(f"`X` is {size}; ARPACK needs at least 2 rows and 2 columns.")
     if not 1 <= k < min(source.shape):
         raise ValueError(f"`n_components`={k} must be less than {min(source.shape)} for ARPACK.")
     from sklearn.decomposition import PCA
@@ -207,6 +210,8 @@ def race(name: str, data: Any, k: int, repeats: int) -> list[Race]:
     rows = []
     for solver, model in models.items():
         seconds = _median_time(partial(model.fit, x), repeats)
+        if not model.explained_variance_.any():  # ARPACK refuses to begin with zero
+            raise ValueError("All columns of `X` are constant. Compare solvers on data that vary.")
         proof = certify(x, model.components_, random_state=1)
         # Components of equal variance have no single direction, so that their span is compared.
         worst = float(proof.counted_bounds().max())

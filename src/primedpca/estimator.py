@@ -164,7 +164,8 @@ class PrimedPCA(
     components_ : ndarray of shape (n_components_, n_features)
         Orthonormal rows, sorted by variance; the largest entry of each is positive.
     explained_variance_ : ndarray of shape (n_components_,)
-        Divided by ``n_samples - 1``; of the scaled data if ``scale`` is given.
+        Sums of squares divided by the sum of the weights minus 1, which is ``n_samples - 1``
+        without ``sample_weight``; of the scaled data if ``scale`` is given.
     explained_variance_ratio_ : ndarray of shape (n_components_,)
     singular_values_ : ndarray of shape (n_components_,)
     mean_ : ndarray of shape (n_features,)

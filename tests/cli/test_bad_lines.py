@@ -17,6 +17,8 @@ def folder(tmp_path_factory):
     np.save(folder / "x.npy", x)
     np.save(folder / "wide.npy", np.ones((5, 9)))
     np.save(folder / "row.npy", x[0])
+    np.save(folder / "column.npy", x[:, :1])
+    np.save(folder / "constant.npy", np.ones((30, 4)))
     np.save(folder / "objects.npy", np.array([{}], dtype=object))
     np.save(folder / "oblique.npy", np.ones((2, 8)))
     x[3, 4] = np.nan
@@ -136,6 +138,9 @@ LINES = [
     ((*FIT, "--device", "warp"), 1, "`--device`='warp'"),
     ((*FIT, "--checkpoint", "x.npy"), 1, "`--checkpoint`='x.npy' is a file"),
     (("bench", "x.npy", "-k", "8"), 1, "`-k`=8 must be less than"),
+    (("bench", "column.npy", "-k", "1"), 1, "DATA is 60 x 1; ARPACK needs at least 2 rows and 2"),
+    (("bench", "constant.npy", "-k", "1"), 1, "All columns of DATA are constant."),
+    (("bench", "nan.npy", "-k", "2"), 1, "column 4 (rows and columns counted from 0). Drop or re"),
     (("certify", "x.npy", "wide.npy"), 1, "COMPONENTS have shape (5, 9), but DATA has 8"),
     (("certify", "x.npy", "oblique.npy"), 1, "orthonormal"),
     (("certify", "x.npy", "words.xyz"), 1, "COMPONENTS='words.xyz' has an unsupported suffix"),

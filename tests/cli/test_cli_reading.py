@@ -92,6 +92,33 @@ def test_components_in_csv_are_all_audited(folder):
     assert len(found["certificate"]["angle_bounds"]) == 2
 
 
+@pytest.mark.parametrize(
+    ("words", "ours", "theirs", "named"),
+    [
+        (("--delimiter", ";"), ";", ",", True),
+        (("--delimiter", ";"), ";", ",", False),
+        ((), ",", ";", True),
+        ((), ",", "\t", False),
+        (("--no-header",), ",", ",", True),
+        (("--no-header",), ",", ",", "0123"),
+        (("--no-header", "--delimiter", ";"), ";", ",", True),
+    ],
+)
+def test_options_of_the_data_need_not_describe_the_components(words, ours, theirs, named, folder):
+    if "--no-header" in words:
+        np.savetxt(folder / "d.csv", X, delimiter=ours)
+    else:
+        write_csv(folder / "d.csv", "abcd", delimiter=ours)
+    head = theirs.join(named if isinstance(named, str) else "abcd") if named else ""
+    right = PCA(2).fit(X).components_
+    np.savetxt(folder / "e.csv", right, delimiter=theirs, header=head, comments="")
+    if not named:
+        (folder / "e.csv").write_text((folder / "e.csv").read_text().lstrip())
+    found = answer("certify", "d.csv", "e.csv", *words, "--tol", "1deg", cwd=folder)
+    assert found["met"] is True
+    assert len(found["certificate"]["angle_bounds"]) == 2
+
+
 def test_gzipped_tabs_are_a_table_to_every_command(folder):
     write_csv(folder / "x.tsv", "abcd", delimiter="\t")
     (folder / "x.tsv.gz").write_bytes(gzip.compress((folder / "x.tsv").read_bytes()))
@@ -176,6 +203,28 @@ def test_a_line_of_fit_is_planned_by_changing_the_word(folder):
     found = answer("plan", "x.npy", "-k", "2", "--device", "cpu:0", cwd=folder)
     assert found["shape"] == [150, 4]
     assert "already exists" in error("plan", "x.npy", "-k", "2", "-o", "m.safetensors", cwd=folder)
+
+
+def test_a_plan_is_refused_where_its_fit_would_be(folder):
+    words = ("x.npy", "-k", "2", "--seed", "0", "--checkpoint", "kept")
+    answer("fit", *words, cwd=folder)
+    before = {path: path.stat().st_mtime_ns for path in (folder / "kept").iterdir()}
+    answer("plan", *words, cwd=folder)
+    for more in (("--scale", "std"), ("--seed", "1"), ("-k", "3")):
+        said = error("plan", *words, *more, cwd=folder)
+        assert "belongs to other parameters" in said
+        assert said == error("fit", *words, *more, cwd=folder)
+    assert "'x.npy' is a file" in error("plan", *words, "--checkpoint", "x.npy", cwd=folder)
+    np.save(folder / "narrow.npy", X[:, :3])
+    answer("fit", "narrow.npy", "-k", "2", "-o", "narrow.safetensors", cwd=folder)
+    start = ("--warm-start", "narrow.safetensors")
+    assert "narrow.safetensors has 3 columns" in error("plan", *words, *start, cwd=folder)
+    PrimedPCA(2).fit(X).save(folder / "start.safetensors")
+    new = ("plan", "x.npy", "-k", "2", "--warm-start", "start.safetensors", "--checkpoint")
+    answer(*new, "none", cwd=folder)
+    assert not (folder / "none").exists()
+    assert "start was None" in error(*new, "kept", "--seed", "0", cwd=folder)
+    assert {path: path.stat().st_mtime_ns for path in (folder / "kept").iterdir()} == before
 
 
 def test_bench_reads_as_fit_does(folder):

@@ -138,6 +138,14 @@ def test_a_mask_and_labels_of_cells(folder):
     answer(*["report", "a.safetensors", "a.h5ad", "--label", "kind", "-o", "a.html"], cwd=folder)
 
 
+def test_a_full_decomposition_ends_with_0_unless_tol_is_below_the_default(folder):
+    np.save(folder / "ties.npy", np.eye(100)[np.arange(1000) % 100])
+    words = ("fit", "ties.npy", "-k", "8", "--priming", "exact", "--tol")
+    assert answer(*words, "pi/1024", cwd=folder)["status"] == "exact"
+    answer(*words, "1e-9", cwd=folder, code=3)
+    answer("fit", "wine.npy", "-k", "2", "--tol", "1e-30", cwd=folder, code=3)
+
+
 def test_rules_for_k(folder):
     line = ("choose", "wine.csv", "--exclude", "kind", "--scale", "std", "--seed", "0")
     found = answer(*line, cwd=folder)
@@ -149,3 +157,12 @@ def test_rules_for_k(folder):
     done = primedpca(*line, cwd=folder)
     assert done.stdout.splitlines()[1].split()[:3] == ["parallel", "analysis", "3"]
     assert "fit DATA -k 3" in done.stdout
+
+
+def test_noise_is_not_advised_to_be_fitted(folder):
+    np.save(folder / "noise.npy", np.random.default_rng(1).normal(size=(200, 20)))
+    line = ("choose", "noise.npy", "--seed", "0")
+    assert answer(*line, cwd=folder)["rules"]["parallel analysis"]["n_components"] == 0
+    said = primedpca(*line, cwd=folder).stdout
+    assert said.endswith("Parallel analysis finds no more than noise in any component.\n")
+    assert "-k" not in said

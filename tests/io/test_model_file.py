@@ -54,6 +54,17 @@ def test_a_model_comes_back_as_it_was(tmp_path, options):
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
+def test_data_below_full_rank_save_and_load(tmp_path):
+    # Rounding left the constant column negative variances, of -1e-15, in `history_`.
+    for seed in range(8):
+        x = np.random.default_rng(seed).normal(size=(300, 8)) * 5 + 100
+        x[:, -1] = 2.5
+        model = PrimedPCA(8, priming="block_krylov", random_state=0).fit(x.astype(np.float32))
+        assert all((row.get("variances", np.zeros(1)) >= 0).all() for row in model.history_)
+        model.save(tmp_path / f"{seed}")
+        assert same(load(tmp_path / f"{seed}").history_, model.history_)
+
+
 def test_names_of_columns_come_along(tmp_path):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(X, columns=[f"gene {i}" for i in range(12)])

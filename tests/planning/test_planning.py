@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import math
+import re
 
 import numpy as np
 import pytest
@@ -227,6 +228,24 @@ def test_a_budget_is_kept_by_primings_that_were_asked_for():
             plan(big, 10, priming=name, max_memory="1MB")
     with pytest.raises(ValueError, match=r"`max_memory` .*`n_components`="):
         plan(big, 0.9, max_memory="1GB")
+
+
+@pytest.mark.parametrize("certificate", ["auto", "none"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("oja", "power_method", "subspace_iteration"),
+        *("frequent_directions", "exact", "block_krylov"),
+    ],
+)
+def test_the_memory_that_a_message_states_is_enough(name, certificate):
+    for X in (blank(400, 150), blank(1500, 1500), empty(400, 150, 0.3)):
+        for k in (1, 100):
+            options = {"n_components": k, "priming": name, "certificate": certificate}
+            with pytest.raises(ValueError, match=r"^`max_memory`=10 kB is less than") as refused:
+                plan(X, **options, max_memory="10KB")
+            stated = re.search(r"less than the (\d+ [kM]B) that", str(refused.value))[1]
+            assert plan(X, **options, max_memory=stated.replace(" ", "")).n_components == k
 
 
 def test_reading_is_probed_for_data_on_disk_only(tmp_path):

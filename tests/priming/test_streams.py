@@ -6,6 +6,7 @@ as they are stored.  Its own error is far below the rounding that the certificat
 
 import math
 import os
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -733,7 +734,7 @@ def test_infinity_is_not_filled():
     X[2, 1] = np.inf
     with pytest.raises(ValueError, match="contains infinity"):
         PrimedPCA(1, missing="mean").partial_fit(X)
-    with pytest.raises(ValueError, match="squares beyond the range of float64"):
+    with pytest.raises(ValueError, match="may be beyond the range of float64"):
         _ = streamed(np.eye(4) * 1e200, 4, scale="std").components_
 
 
@@ -745,13 +746,25 @@ def test_a_row_that_would_end_the_stream_is_refused(options, value):
     pca = PrimedPCA(2, **options).partial_fit(X[:20])
     wild = X[20:22].copy()
     wild[1, 3] = value
-    with pytest.raises(ValueError, match=r"in column 3 .* squares beyond the range of float64"):
+    with pytest.raises(ValueError, match=r"in column 3 .* may be beyond the range of float64"):
         pca.partial_fit(wild)
-    with pytest.raises(ValueError, match="squares beyond the range"):
+    with pytest.raises(ValueError, match="may be beyond the range"):
         PrimedPCA(2, **options).partial_fit(wild[1:])
     pca.partial_fit(wild, sample_weight=[1, 0]).partial_fit(X[21:])
     whole = PrimedPCA(2, **options).partial_fit(X)
     np.testing.assert_allclose(pca.explained_variance_, whole.explained_variance_)
+
+
+@pytest.mark.parametrize(
+    ("options", "limit"),
+    [({}, 2.0**512), ({"scale": "std"}, 2.0**448), ({"missing": "mean"}, 2.0**448)],
+)
+def test_the_limit_that_a_message_states_is_the_one_that_holds(options, limit):
+    X = np.random.default_rng(0).normal(size=(20, 3))
+    X /= np.abs(X).max()
+    with pytest.raises(ValueError, match=re.escape(f"numbers above {limit:.1e} may be beyond")):
+        PrimedPCA(2, **options).partial_fit(X * limit)
+    PrimedPCA(2, **options).partial_fit(X * limit / 2)
 
 
 @pytest.mark.parametrize("options", [{"scale": "std"}, {"missing": "mean"}])

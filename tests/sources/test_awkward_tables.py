@@ -237,10 +237,33 @@ def test_row_names_without_a_name_beside_decimal_commas(tmp_path):
 
 
 def test_a_comment_behind_an_empty_last_field(tmp_path):
-    rows = b"a\tb\tc\n1\t2\t3\n4\t5\t# no c\n\t# a line of its own\n7\t8\t9\n"
+    rows = b"a\tb\tc\n1\t2\t3\n4\t5\t# no c\n  # a line of its own\n7\t8\t9\n"
     (tmp_path / "t.tsv").write_bytes(rows)
     block = as_source(tmp_path / "t.tsv", comment="#").read(0)
     np.testing.assert_array_equal(block, [[1, 2, 3], [4, 5, np.nan], [7, 8, 9]])
+
+
+@pytest.mark.parametrize(("suffix", "sign"), [(".csv", ","), (".tsv", "\t")])
+@pytest.mark.parametrize("comment", ["", "# x", " # x"])
+def test_a_row_of_empty_fields_before_a_comment_is_a_row(comment, suffix, sign, tmp_path):
+    path = tmp_path / f"t{suffix}"
+    path.write_text(f"a,b\n1,2\n,{comment}\n3,4\n".replace(",", sign))
+    block = as_source(path, comment="#").read(0)
+    np.testing.assert_array_equal(block, [[1, 2], [np.nan, np.nan], [3, 4]])
+    path.write_text(f"a,b,c\n1,2,3\n,{comment}\n".replace(",", sign))
+    with pytest.raises(ValueError, match="a line with 2 fields instead of 3"):
+        as_source(path, comment="#")
+
+
+def test_one_column_whose_name_holds_the_decimal_sign(tmp_path):
+    path, options = tmp_path / "t.csv", {"delimiter": ";", "decimal": ","}
+    path.write_text("a,b\n1,5\n2,5\n")
+    with pytest.raises(ValueError, match="`delimiter`=',', or put the name in quotation marks"):
+        as_source(path, **options)
+    path.write_text('"a,b"\n1,5\n2,5\n')
+    source = as_source(path, **options)
+    assert source.feature_names.tolist() == ["a,b"]
+    np.testing.assert_array_equal(source.read(0), [[1.5], [2.5]])
 
 
 NO_ENCODINGS = {"x": "must be", "hex": "must be", "a\0": "must be", "undefined": "must be"}

@@ -244,6 +244,12 @@ def test_raw_binary_is_compared_with_the_file(tmp_path):
         as_source(path, shape=(-60, -9), dtype="float32")
     with pytest.raises(ValueError, match="two dimensions"):
         as_source(path, shape=(540,), dtype="float32")
+    for bad in (-1, 48.0, "48", True, None):
+        with pytest.raises(ValueError, match=f"`offset`={bad!r} must be a whole number of bytes"):
+            as_source(path, shape=(60, 9), dtype="float32", offset=bad)
+    for bad in ("nope", "(1,", [1]):
+        with pytest.raises(TypeError, match=re.escape(f"`dtype`={bad!r} must be a type of NumPy")):
+            as_source(path, shape=(60, 9), dtype=bad)
 
 
 def edit_json(path, **changes):

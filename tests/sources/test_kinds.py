@@ -452,6 +452,13 @@ def test_missing_genotypes_can_be_refused(tmp_path):
         PrimedPCA(2).fit(as_source(bed_file(tmp_path), missing="error"))
 
 
+def test_a_variant_that_nobody_has_is_to_be_removed(tmp_path):
+    X = genotypes()
+    X[:, 3] = np.nan
+    with pytest.raises(ValueError, match=r"first: column 3 \(.*Remove them from the data\.$"):
+        PrimedPCA(2).fit(bed_file(tmp_path, X))
+
+
 def test_streams_of_genotypes_need_what_is_known_of_all(tmp_path):
     with pytest.raises(ValueError, match="means of all rows"):
         PrimedPCA(2).partial_fit(bed_file(tmp_path))

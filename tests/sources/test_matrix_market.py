@@ -139,6 +139,38 @@ WRONG = {
     "beyond 64 bits": (ARRAY.format("integer", "general", f"1\n{2**63}\n3\n4"), "fit into 64 bits"),
     "far beyond": (ARRAY.format("integer", "general", f"1\n{10**30}\n3\n4"), "fit into 64 bits"),
     "negative": (ARRAY.format("unsigned-integer", "general", "1\n-2\n3\n4"), "'-2' instead of"),
+    "a sum beyond 64 bits": (
+        COORDINATES.format("integer", "general", f"1 2 {2**62}\n1 2 {2**62}"),
+        f"entries at 1, 2 add up to {2**63}, beyond 64 bits",
+    ),
+    "a negative sum": (
+        COORDINATES.format("integer", "general", f"3 3 {-(2**63)}\n3 3 -1"),
+        f"entries at 3, 3 add up to {-(2**63) - 1}",
+    ),
+    "a sum of unsigned ones": (
+        COORDINATES.format("unsigned-integer", "general", f"1 1 {2**64 - 1}\n1 1 1"),
+        f"add up to {2**64}",
+    ),
+    "a mirrored sum": (
+        COORDINATES.format("integer", "symmetric", f"2 1 {2**62}\n2 1 {2**62}"),
+        f"add up to {2**63}",
+    ),
+    "the negative of the least": (
+        COORDINATES.format("integer", "skew-symmetric", f"2 1 1\n3 1 {-(2**63)}"),
+        f"the negative of {-(2**63)} does not fit into 64 bits",
+    ),
+    "the same in an array": (
+        ARRAY.format("integer", "skew-symmetric", -(2**63)),
+        f"the negative of {-(2**63)} does not fit",
+    ),
+    "the negative of an unsigned one": (
+        COORDINATES.format("unsigned-integer", "skew-symmetric", f"2 1 1\n3 1 {2**63}"),
+        f"the negative of {2**63} does not fit",
+    ),
+    "the same in an unsigned array": (
+        ARRAY.format("unsigned-integer", "skew-symmetric", 2**63),
+        f"the negative of {2**63} does not fit",
+    ),
     "complex": (ARRAY.format("complex", "general", "1 0\n2 0\n3 0\n4 0"), "complex numbers, which"),
     "Hermitian": (ARRAY.format("real", "hermitian", "1\n2\n3\n4"), "complex numbers"),
     "no such field": (ARRAY.format("quaternion", "general", "1"), "field 'quaternion' is not one"),
@@ -185,6 +217,25 @@ def test_what_is_refused(tmp_path, text, message, suffix):
     with pytest.raises(ValueError, match=message) as refused:
         read(tmp_path, text, suffix)
     assert path in str(refused.value)
+
+
+@pytest.mark.parametrize("symmetry", ["symmetric", "skew-symmetric"])
+@pytest.mark.parametrize("field", ["integer", "unsigned-integer"])
+@pytest.mark.parametrize("layout", ["coordinate", "array"])
+def test_mirrored_integers_keep_their_values(tmp_path, layout, field, symmetry):
+    head = f"%%MatrixMarket matrix {layout} {field} {symmetry}\n"
+    sign = 1 if symmetry == "symmetric" else -1
+    text = f"2 2 1\n2 1 {2**63 - 1}\n" if layout == "coordinate" else f"2 2\n{2**63 - 1}\n"
+    if layout == "array" and symmetry == "symmetric":  # the diagonal is stored, too
+        text = f"2 2\n0\n{2**63 - 1}\n0\n"
+    found = dense_of(read(tmp_path, head + text)).tolist()
+    assert found == [[0, sign * (2**63 - 1)], [2**63 - 1, 0]]
+
+
+def test_large_integers_at_one_place_are_added(tmp_path):
+    text = f"1 2 {2**63 - 1}\n1 2 {-(2**63)}\n1 2 {2**62}\n"
+    head = "%%MatrixMarket matrix coordinate integer general\n2 2 3\n"
+    assert dense_of(read(tmp_path, head + text)).tolist() == [[0, 2**62 - 1], [0, 0]]
 
 
 @pytest.mark.integration

@@ -222,6 +222,30 @@ def test_a_row_of_a_sheet_is_not_taken_for_names(column, options, tmp_path):
     assert as_source(tmp_path / "a.xlsx", header=False, **options).shape == (3, 2)
 
 
+@pytest.mark.parametrize("blank", [0, 2])
+@pytest.mark.parametrize("suffix", [".xlsx", ".ods"])
+def test_skip_rows_counts_from_the_top_of_the_sheet(blank, suffix, tmp_path):
+    path = tmp_path / f"a{suffix}"
+    title, table = ["Sales"], [["a", "b", "c"], [1, 2.5, 9], [3, 4, 8], [5, 6, 6]]
+
+    def write(*rows):
+        if suffix == ".xlsx":
+            book(*[[]] * blank, *rows)(path)
+        else:
+            empty = '<table:table-row table:number-rows-repeated="1"/>' * blank
+            open_document(empty + ods_rows(*rows))(path)
+
+    write(*table)
+    for skipped in range(blank + 1):
+        assert whole(as_source(path, skip_rows=skipped)).tolist() == table[1:]
+    assert whole(as_source(path, skip_rows=blank + 1, header=False)).tolist() == table[1:]
+    write(title, *table)
+    begins = rf"`skip_rows`={blank + 1} if the table begins in row {blank + 2}\."
+    with pytest.raises(ValueError, match=begins):
+        as_source(path)
+    assert whole(as_source(path, skip_rows=blank + 1)).tolist() == table[1:]
+
+
 @pytest.mark.parametrize(
     ("cell", "options"),
     [

@@ -114,8 +114,9 @@ def test_comments_and_blanks():
     assert lines.decoded(b'"a\n#b" # "c\n#"\n"d') == b'"a\n#b"\n\n"d'
     tabs = Lines("utf-8", 0, b"\n", "#", "\t")
     assert tabs.decoded(b"4\t5\t# c\n7\t8 # c\n") == b"4\t5\t\n7\t8\n"
-    assert tabs.decoded(b'"4"\t# c\n \t# c\n7') == b'"4"\t\n\n7'
-    assert tabs.decoded(b"\t# c\r\t# c") == b"\r"
+    assert tabs.decoded(b'"4"\t# c\n \t# c\n7') == b'"4"\t\n \t\n7'
+    assert tabs.decoded(b"\t# c\n # c\n7 # c") == b"\t\n\n7"
+    assert tabs.decoded(b"\t# c\r\t# c") == b"\t\r\t"
     blanks = Lines("utf-8", 0, b"\n", None, " ")
     assert blanks.decoded(b' 1\t 2  3 \n"a  b"   4') == b'1 2 3\n"a  b" 4'
     assert text_lines.check_comment("#", ",") == "#"

@@ -333,8 +333,9 @@ def _refuse_tiny(waiting: tuple[np.ndarray, ...]) -> None:
     if below.size:
         j = below[0]
         raise ValueError(
-            f"Column {j} of `X` (counted from 0) holds nothing larger than {peak[j]:g}, which has "
-            "squares below the range of float64. Give the column in another unit."
+            f"Column {j} of `X` (counted from 0) holds nothing larger than {peak[j]:g}. In a "
+            f"stream, sums of squares of numbers below {TINY:.1e} may be below the range of "
+            "float64. Give the column in another unit."
         )
 
 
@@ -359,8 +360,9 @@ def _refuse_huge(rows: np.ndarray, weights: np.ndarray, scaled: bool) -> None:
     if beyond.size:
         i, j = beyond[0]
         raise ValueError(
-            f"`X` holds {rows[i, j]:g} in column {j} (counted from 0), which has squares beyond "
-            "the range of float64. Remove the row, or give the column in another unit."
+            f"`X` holds {rows[i, j]:g} in column {j} (counted from 0). In a stream, sums of "
+            f"squares of numbers above {high:.1e} may be beyond the range of float64. Remove the "
+            "row, or give the column in another unit."
         )
 
 

@@ -31,8 +31,9 @@ def check_present(source: Any, there: Array) -> None:
     empty = np.flatnonzero(to_numpy(there) <= 0)
     if empty.size:
         names = source.traits.feature_names()
-        remedy = "Drop them"
-        if names is not None:
+        remedy = "Remove them from the data"
+        # A `map` takes whole rows.
+        if names is not None and source.axis == 0:
             remedy = f"Use `exclude`={[str(names[j]) for j in empty[:SHOWN]]!r} of `as_source` if "
             remedy += "`X` is a table, or a `map` that returns the other columns"
         raise ValueError(

@@ -59,14 +59,18 @@ def within_budget(
         return replace(plan, priming=replace(priming, max_basis=min(most, default=None)))
     name = type(priming).__name__
     memory = _memory(priming, load, p, batch_size)
-    _check(memory, budget, name, "Raise it, or lower `batch_size` or `n_components`")
+    smaller = "Raise it, or lower `batch_size` or `n_components`"
     if not proven:
+        _check(memory, budget, name, smaller)
         return plan
     # The certificate is made by block Krylov, started from the directions found.
     start = 8.0 * load.d * p
     way = krylov_way(load, p, p, "right", tol, proven, budget - start)
-    remedy = "Raise it, or set `certificate`='none'"
-    _check(way.memory + start, budget, f"the certificate after {name}", remedy)
+    # The larger of the two, so that the number stated is enough for both.
+    needed = max(memory, way.memory + start)
+    what = name if needed == memory else f"the certificate after {name}"
+    remedy = "Raise it, or set `certificate`='none'" if memory <= budget else smaller
+    _check(needed, budget, what, remedy)
     return replace(plan, max_basis=way.priming.max_basis)
 
 

@@ -90,6 +90,13 @@ class Checkpoint:
 
     # -- start and end -----------------------------------------------------------------------
 
+    def check(self, about: Mapping[str, Any]) -> None:
+        """Check that the folder is free or belongs to this fit, and write nothing."""
+        if self.folder.exists():
+            self._check_folder()
+        if (self.folder / MANIFEST).exists():
+            self._compare(self._read(MANIFEST, "about")["about"], about)
+
     @contextmanager
     def opened(self, about: Mapping[str, Any], like: Like) -> Iterator[None]:
         """Check that the folder is free or belongs to this fit, and lock it."""
@@ -209,12 +216,16 @@ class Checkpoint:
     # -- the folder --------------------------------------------------------------------------
 
     def _prepare_folder(self) -> None:
-        if self.folder.exists() and not self.folder.is_dir():
-            raise NotADirectoryError(f"{self._name} is a file. Use a folder.")
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            if not self.folder.exists():
+                self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise OSError(f"{self._name} cannot be created: {error.strerror}.") from error
+        self._check_folder()
+
+    def _check_folder(self) -> None:
+        if not self.folder.is_dir():
+            raise NotADirectoryError(f"{self._name} is a file. Use a folder.")
         names = sorted(os.listdir(self.folder))
         foreign = [name for name in names if not OURS.fullmatch(name)]
         if any(name[0] == "." and OURS.fullmatch(name) for name in names):  # a draft of a crash

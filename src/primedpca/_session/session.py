@@ -12,7 +12,7 @@ from primedpca._session.agreement import agreement
 from primedpca._session.checkpoint import TYPES, Checkpoint
 from primedpca._solve.history import Find, Listener, Row
 from primedpca.engines.base import RecordedEngine
-from primedpca.protocols import Engine, Like
+from primedpca.protocols import DataSource, Engine, Like
 from primedpca.result import Plan, Solution
 
 #: Facts that may differ between ranks, each of which may have its own copy of a file.
@@ -145,6 +145,20 @@ def fit_session(
     kept = Checkpoint(folder, engine)
     with kept.opened(about, data.like):
         yield kept if alone else SharedFit(engine, data.like, kept, keeping)
+
+
+def check_resumable(source: DataSource, options: Mapping[str, Any], start: Any = None) -> None:
+    """Raise ValueError if the folder of a checkpoint is another fit's; nothing is written.
+
+    Parameters
+    ----------
+    source : DataSource
+    options : mapping
+        Parameters of the estimator.
+    start : array of shape (d, q) or None, default=None
+        Directions of a warm start.
+    """
+    Checkpoint(options["checkpoint"]).check(agreement(source, options, None, start))
 
 
 def _compare(engine: Engine, about: Mapping[str, Mapping[str, Any]], options: Any) -> None:

@@ -115,7 +115,10 @@ def bench(
             raise ValueError("Options on how to read DATA need DATA. Name a file, or omit them.")
         rows = [row for name, x in races() for row in race(name, x, k, repeats)]
     else:
-        rows = race(data, files.open_data(data, reading), k, repeats)
+        source = files.open_data(data, reading)
+        # The solvers of scikit-learn have no rule for missing values.
+        with printing.other_remedy("Use `missing`='mean', or drop", "Drop"):
+            rows = race(data, source, k, repeats)
     if as_json:
         printing.print_json({"rows": [asdict(row) for row in rows]})
     else:

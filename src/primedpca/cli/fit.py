@@ -74,6 +74,20 @@ def _checked_source(data: str, options: opt.FitOptions, warned: list[str] | None
     return files.open_data(data, options, warned)
 
 
+def _check_start(k: Any, source: Any, options: opt.FitOptions) -> None:
+    """Check the model and the checkpoint that a fit would start from."""
+    from primedpca._session.session import check_resumable
+    from primedpca.estimator import PrimedPCA
+
+    model = PrimedPCA(k, **options.parameters())
+    if options.warm_start is not None:
+        _start_from(model, options.warm_start, source.shape[1])
+    if options.checkpoint is not None:
+        source = model._source(source, reset=True)
+        start = model._warm_directions() if model.warm_start else None
+        check_resumable(source, model._options(), start)
+
+
 def _fitted(model: Any, source: Any, verbose: bool) -> list[str]:
     """Fit, show progress, and return the warnings."""
     from primedpca.cli.progress import watched
@@ -168,8 +182,11 @@ def choose(
     for one in found.suggestions:
         table.add_row(one.rule, one.words, one.why)
     console.print(table)
-    advice = f"Parallel analysis: primedpca fit DATA -k {found.n_components}"
-    if found["parallel analysis"].at_least:
+    parallel = found["parallel analysis"]
+    advice = f"Parallel analysis: primedpca fit DATA -k {parallel.n_components}"
+    if not parallel.n_components:
+        advice = "Parallel analysis finds no more than noise in any component."
+    elif parallel.at_least:
         advice = "Parallel analysis asks for more components: raise --max-components."
     console.print(f"\n{advice}", style="dim")
 
@@ -187,6 +204,8 @@ def plan(
     source = _checked_source(data, options)
     from primedpca._planning.plan import plan as planned
 
+    if options.checkpoint is not None or options.warm_start is not None:
+        _check_start(k, source, options)
     found = planned(source, k, **options.parameters())
     if as_json:
         names = ("name", "steps", "passes", "flops", "bytes", "memory", "seconds")

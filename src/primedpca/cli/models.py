@@ -9,7 +9,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -103,17 +103,10 @@ def _terminated_by_exit() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-@contextmanager
-def _rules_of_the_model() -> Iterator[None]:
+def _rules_of_the_model() -> AbstractContextManager[None]:
     """Name the right remedy for missing values: the rule is the model's, set in its fit."""
     rule = "`missing`='mean'"
-    try:
-        yield
-    except ValueError as error:
-        text, words = str(error), f"Use {rule}"
-        if words not in text:
-            raise
-        raise ValueError(text.replace(words, f"Fit the model with {rule}")) from error
+    return printing.other_remedy(f"Use {rule}", f"Fit the model with {rule}")
 
 
 _SCALED = "Multiply the loadings of each component by its standard deviation."
@@ -232,33 +225,46 @@ def _components(path: str, reading: opt.Reading) -> tuple[Any, Any, Any]:
     if path.endswith(files.MODEL):
         model = files.load_model(path)
         return model.components_, None, model
-    from primedpca.sources.base import whole
-    from primedpca.sources.files.csv_text import NoNamesError
-    from primedpca.sources.files.table_columns import UNNAMED
-
-    own = opt.Reading()
+    ways = [opt.Reading()]
     if files.is_csv(path):
-        own = opt.Reading(delimiter=reading.delimiter, header=reading.header)
+        # The options may describe DATA only.  A file that is read in a wrong way has text, or rows
+        # that are not orthonormal.  Rows without names need no option, see `_vectors`.
+        signs = dict.fromkeys((reading.delimiter, None, ";", "\t"))
+        ways = [
+            opt.Reading(delimiter=sign, header=header)
+            for header in dict.fromkeys((reading.header or None, None))
+            for sign in signs
+        ]
     try:
-        try:
-            source = files.open_data(path, own)
-        except NoNamesError:
-            raise
-        except ValueError:
-            if not files.is_csv(path):
-                raise
-            with suppress(OSError, ValueError):  # an index, as pandas writes it
-                source = files.open_data(path, replace(own, id_column=UNNAMED.format(0)))
-                return whole(source), source.traits.feature_names(), None
-            raise
-        return whole(source), source.traits.feature_names(), None
-    except NoNamesError:
-        # Read the first line as a component: if it held names, the rows would not be orthonormal.
-        return whole(files.open_data(path, replace(own, header=False))), None, None
+        for way in ways:
+            with suppress(ValueError):
+                return *_vectors(path, way), None
+        return *_vectors(path, ways[0]), None  # its error is about the options that were given
     except (OSError, ValueError) as error:
         # Subclasses of ValueError may take other arguments than a message.
         kind = type(error) if isinstance(error, OSError) else ValueError
         raise kind(str(error).replace("`X`", "`components`")) from error
+
+
+def _vectors(path: str, own: opt.Reading) -> tuple[Any, Any]:
+    """Return the rows of a file of components, and the names of its columns."""
+    from primedpca.sources.base import whole
+    from primedpca.sources.files.csv_text import NoNamesError
+    from primedpca.sources.files.table_columns import UNNAMED
+
+    try:
+        source = files.open_data(path, own)
+    except NoNamesError:
+        # Read the first line as a component: if it held names, the rows would not be orthonormal.
+        return whole(files.open_data(path, replace(own, header=False))), None
+    except ValueError:
+        if not files.is_csv(path):
+            raise
+        with suppress(OSError, ValueError):  # an index, as pandas writes it
+            source = files.open_data(path, replace(own, id_column=UNNAMED.format(0)))
+            return whole(source), source.traits.feature_names()
+        raise
+    return whole(source), source.traits.feature_names()
 
 
 def inspect(model: opt.Model, as_json: opt.AsJson = False) -> None:

@@ -265,6 +265,10 @@ _PRIMING = (
     "Algorithm that finds the initial directions, which are then refined; auto takes the cheapest: "
     f"{', '.join(PRIMINGS)}."
 )
+_PASSES = (
+    "Maximum number of passes over the data; for power_method, of steps per component. The "
+    "stochastic primings have a number of steps of their own."
+)
 _MEMORY = "Memory limit besides the data, such as 2GB."
 _CHECKPOINT = "Save every pass there, to resume after a crash."
 _CERTIFICATES = ("auto", "none", "deterministic", "probabilistic")
@@ -296,7 +300,7 @@ class Search:
     # Defaults are those of the estimator, which a test compares: importing it would take a second.
     tol: Any = _own("ANGLE", as_angle, _TOL, default="pi/1024")
     priming: str = _own("NAME", _one_of("priming", *PRIMINGS), _PRIMING, default="auto")
-    max_passes: MaxPasses = 100
+    max_passes: int = _own("N", whole(), _PASSES, default=100)
     max_memory: str | None = _own("SIZE", as_memory, _MEMORY)
     checkpoint: Path | None = _own("FOLDER", None, _CHECKPOINT)
     certificate: str = _more(

@@ -5,6 +5,8 @@ import json
 import re
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, fields
 from itertools import accumulate
 from typing import Any
@@ -73,6 +75,17 @@ def in_words_of_the_command_line(text: str) -> str:
     for name, word in (*WORDS.items(), *SAME.items()):
         text = text.replace(name, word)
     return text
+
+
+@contextmanager
+def other_remedy(words: str, remedy: str) -> Iterator[None]:
+    """Replace some words of a library's message, whose remedy a command does not have."""
+    try:
+        yield
+    except ValueError as error:
+        if words not in str(error):
+            raise
+        raise ValueError(str(error).replace(words, remedy)) from error
 
 
 def printable(text: object, keep: str = "") -> str:

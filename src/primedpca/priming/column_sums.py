@@ -92,7 +92,8 @@ class ColumnSums(NamedTuple):
         beyond = np.flatnonzero(~((size == 0) | ((size > LEAST) & (size < 1 / LEAST))))
         if beyond.size:
             raise ValueError(
-                f"Column {beyond[0]} of `X` (counted from 0) has squares beyond the range of "
+                f"Column {beyond[0]} of `X` (counted from 0) has distances from its mean, times "
+                f"roots of weights, of {size[beyond[0]]:.1e}, whose squares may leave the range of "
                 "float64. Give the column in another unit, or other weights."
             )
 

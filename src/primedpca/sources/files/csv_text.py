@@ -322,16 +322,20 @@ class CSVSource(table_columns.TableRows):
             raise ValueError(f"{self.path} has {count} columns, over {MOST_COLUMNS}. Use Parquet.")
         if count > 1:
             return
-        other = next((mark for mark in ";\t|," if mark in line), None)
+
+        def parts(text: str, mark: str) -> bool:
+            return len(text_lines.fields(text, mark)) > 1
+
+        other = next((mark for mark in ";\t|," if parts(line, mark)), None)
         if other is None:
             rows = [line.split() for *_, line in lines[:LINES]]
             numbers = rows[1:] and all(all(map(reads_as_number, row)) for row in rows[1:])
             other = " " if numbers and len({len(row) for row in rows} | {1}) == 2 else None
-        if other is not None and all(other in line for *_, line in lines[:2]):
-            number = lines[0][0] + 1
-            raise ValueError(
-                f"{self.path} has no {sign!r} in line {number}; pass `delimiter`={other!r}."
-            )
+        if other is not None and all(parts(line, other) for *_, line in lines[:2]):
+            number, remedy = lines[0][0] + 1, f"pass `delimiter`={other!r}"
+            if other == self._notation.decimal:
+                remedy += ", or put the name in quotation marks if there is one column"
+            raise ValueError(f"{self.path} has no {sign!r} in line {number}; {remedy}.")
 
     # -- rows ----------------------------------------------------------------------------------
 

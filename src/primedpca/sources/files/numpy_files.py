@@ -19,6 +19,7 @@ import scipy.sparse as sp
 from numpy.lib import format as npy_format
 
 from primedpca._core.arrays import work_dtype
+from primedpca._core.parameters import is_whole
 from primedpca._core.units import as_bytes
 from primedpca.protocols import Block, DataSource
 from primedpca.sources import base
@@ -131,7 +132,12 @@ def raw_source(
     exact : bool, default=True
         Refuse a file with more bytes after the last number: the shape or type may be wrong.
     """
-    name, kind = os.fspath(path), np.dtype(dtype)
+    name = os.fspath(path)
+    try:
+        kind = np.dtype(dtype)
+    except (TypeError, ValueError, SyntaxError):
+        words = "must be a type of NumPy, such as 'float32' or '>f4'."
+        raise TypeError(f"{name}: `dtype`={dtype!r} {words}") from None
     try:
         sides = tuple(operator.index(side) for side in shape)
     except TypeError:
@@ -139,8 +145,8 @@ def raw_source(
     n, d = common.check_matrix(name, sides, kind)
     if order not in ("C", "F"):
         raise ValueError(f"`order`={order!r} must be 'C' or 'F'.")
-    if offset < 0:
-        raise ValueError(f"{name}: `offset`={offset} must not be negative.")
+    if not is_whole(offset) or offset < 0:
+        raise ValueError(f"{name}: `offset`={offset!r} must be a whole number of bytes, 0 or more.")
     stamp, size = stamp_of(name), kind.itemsize
     end = offset + n * d * size
     if stamp.size < end or (exact and stamp.size != end):

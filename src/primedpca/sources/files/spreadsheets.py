@@ -81,7 +81,7 @@ class SheetSource(table_columns.TableRows):
     decimal, thousands, strip, na_values
         Notation of numbers in cells of text, as for CSV files.
     skip_rows : int, default=0
-        Number of rows above the table, counted from the first one that is not empty.
+        Number of rows of the sheet above the table, empty ones included.
 
     Attributes
     ----------
@@ -113,9 +113,12 @@ class SheetSource(table_columns.TableRows):
         self._notation = Notation.of(decimal, thousands, strip, na_values)
         self._absent = frozenset(self._notation.absent)
         self._stamp = common.stamp_of(self.path)
-        rows = self._rows(sheet)[table_columns.check_skip_rows(skip_rows) :]
-        rows = rows[next((i for i, row in enumerate(rows) if any(map(_text, row))), 0) :]
-        names, raw = self._header(rows, header is not False)
+        above, rows = self._rows(sheet)
+        skipped = max(0, table_columns.check_skip_rows(skip_rows) - above)
+        filled = (i for i, row in enumerate(rows) if i >= skipped and any(map(_text, row)))
+        first = next(filled, len(rows))
+        rows = rows[first:]
+        names, raw = self._header(rows, header is not False, above + first)
         sign = self._notation.decimal
         with reading(self.path, "its cells"):
             below = zip(*rows[header is not False :], strict=True)
@@ -150,14 +153,14 @@ class SheetSource(table_columns.TableRows):
         if header is not False:
             self.feature_names = np.array(self.column_names, dtype=object)
 
-    def _rows(self, sheet: str | None) -> list[list[Any]]:
-        """All cells of a sheet."""
+    def _rows(self, sheet: str | None) -> tuple[int, list[list[Any]]]:
+        """Number of empty rows above the cells of a sheet, and all these cells."""
         with reading(self.path, "its sheets"), _opened(self.path, self._absent) as book:
             if sheet is not None:
                 if sheet not in book.sheet_names:
                     shown = ", ".join(map(repr, book.sheet_names[:9]))
                     raise common.UnfitError(f"there is no `sheet`={sheet!r}; there are {shown}.")
-                return list(book.get_sheet_by_name(sheet).to_python())
+                return _cells(book.get_sheet_by_name(sheet))
             known = (one.name for one in book.sheets_metadata if _is_shown(one))
             filled = [name for name in known if book.get_sheet_by_name(name).start is not None]
             if len(filled) > 1:
@@ -166,10 +169,15 @@ class SheetSource(table_columns.TableRows):
                 raise common.UnfitError(f"it has {len(filled)} sheets, {shown}; {words}.")
             if not filled:
                 raise common.UnfitError("it has no filled sheet.")
-            return list(book.get_sheet_by_name(filled[0]).to_python())
+            return _cells(book.get_sheet_by_name(filled[0]))
 
-    def _header(self, rows: list[list[Any]], named: bool) -> tuple[list[str], list[str]]:
-        """Names of the columns, unique and not empty, and as they stand in the first row."""
+    def _header(
+        self, rows: list[list[Any]], named: bool, above: int
+    ) -> tuple[list[str], list[str]]:
+        """Names of the columns, unique and not empty, and as they stand in the first row.
+
+        ``above`` is the number of rows of the sheet above these, for messages.
+        """
         if not rows:
             raise ValueError(f"{self.path} is empty.")
         raw = [_text(cell).strip() for cell in rows[0]]
@@ -179,10 +187,10 @@ class SheetSource(table_columns.TableRows):
         late = table_columns.late_header(texts, self._notation)
         if late is not None:
             title = next(text for text in (*raw, "a blank row") if text)
-            before = "one filled row comes" if late == 1 else f"{late} filled rows come"
+            place = above + late
             raise ValueError(
-                f"{self.path} has {title!r} above its column names; pass `skip_rows`={late} if "
-                f"{before} before them."
+                f"{self.path} has {title!r} above its column names; pass `skip_rows`={place} if "
+                f"the table begins in row {place + 1}."
             )
         return table_columns.unique_names(raw), raw
 
@@ -237,6 +245,11 @@ class SheetSource(table_columns.TableRows):
 
     def _column(self, name: str) -> np.ndarray:
         return self._texts[name]
+
+
+def _cells(sheet: Any) -> tuple[int, list[list[Any]]]:
+    """Number of empty rows above the cells of a sheet, and its cells, without empty ones around."""
+    return (sheet.start or (0,))[0], list(sheet.to_python())
 
 
 def _is_shown(sheet: Any) -> bool:

@@ -135,25 +135,17 @@ class Lines:
                 return text
             if b'"' not in text:
                 return b"\n".join(b" ".join(line.split()) for line in text.splitlines())
+        # A tab that separates fields is not a blank: a row of empty fields is a row.
+        blank = b" " if self.delimiter == "\t" else b" \t"
         parts, last = list[bytes](), 0  # by turns outside and inside quotation marks
         for found in self._patterns[0].finditer(text):
             part, comment = text[last : found.start()], found[0][:1] != b'"'
-            parts += [self._before_comment(part, last == 0), b""] if comment else [part, found[0]]
+            parts += [part.rstrip(blank), b""] if comment else [part, found[0]]
             last = found.end()
         parts.append(text[last:])
         if blanks:
             parts[::2] = map(_one_blank, parts[::2])
         return b"".join(parts).strip(b" ") if blanks else b"".join(parts)
-
-    def _before_comment(self, part: bytes, starts: bool) -> bytes:
-        """Text before a comment without blanks at its end, of which a tab may be the delimiter.
-
-        A line of blanks and a comment is blank; ``starts`` is whether the text starts a line.
-        """
-        bare = part.rstrip(b" \t")
-        if self.delimiter != "\t" or bare.endswith((b"\r", b"\n")) or (starts and not bare):
-            return bare
-        return part.rstrip(b" ")
 
     def first(self, piece: bytes, most: int) -> Iterator[tuple[int, str]]:
         """Yield the first lines, each with the byte at which it begins.
