@@ -75,12 +75,14 @@ def few_eigenpairs(square: Array, count: int) -> tuple[np.ndarray, Array] | None
         if wanted:
             beside = float(np.linalg.norm(lengths[wanted:]))
             limit = float(theta[wanted - 1]) - beside
-            blur = 4 * (q + 4) * UNIT * float(theta.sum())
+            blur = 4 * (q + 4 + math.sqrt(m)) * UNIT * float(theta.sum())
             if not _is_below(square - (x * values) @ x.T, limit - blur):
                 return None
             return theta[:count], x[:, :count]
         low, before, left = float(theta[-1]), left, float(lengths[:count].max())
-        if not 0 < low < theta[count - 1] or left > FALL * before:
+        # The last rounds gain little: what is left is nearly rounding.
+        slow = left > max(FALL * before, 100 * m * UNIT * theta[0])
+        if slow or not 0 < low < theta[count - 1]:
             return None
         degree = _degree(theta[:count], lengths[:count], low)
         # T_1 and T_0 of 2 C / low - 1; each column is divided by its growth at the end.
@@ -154,6 +156,7 @@ def _is_below(rest: Array, limit: float) -> bool:
             sizes.append(torch.linalg.vector_norm(rest))
         done = most
         *before, bound = to_numpy(torch.stack(sizes)).tolist()
+        bound *= 1 + 1e-9  # of the sum of all squares
         for size in reversed(before):
             bound = size * math.sqrt(bound + error) * (1 + error)
         if bound < limit:
