@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from primedpca import PrimedPCA
-from primedpca.engines import LocalEngine
+from primedpca.engines import FixedTree, LocalEngine, read_and_apply
 from primedpca.priming import BasePriming, orthonormalise, random_basis
 from primedpca.result import Status
 from primedpca.sources.base import BlockSource, cut_evenly
@@ -109,6 +109,32 @@ def test_frames_that_are_alike_keep_their_names():
     assert found.feature_names_in_.tolist() == NAMES
     wanted = np.linalg.eigvalsh(np.cov(ROWS.T))[::-1][:2]
     np.testing.assert_allclose(found.explained_variance_, wanted)
+
+
+class Chooses:
+    """An engine that applies the kernel to some of the blocks."""
+
+    def __init__(self, choose):
+        self.choose = choose
+
+    def sweep(self, source, kernel, whole, mine):
+        tree = FixedTree(source.blocks)
+        for i in self.choose(len(source.blocks)):
+            tree.add(read_and_apply(source, kernel, whole, mine, i))
+        return tree.total()
+
+
+@pytest.mark.parametrize(
+    ("choose", "words"),
+    [
+        (lambda count: range(count - 1), "only 5 of 6 blocks. An engine must add every block"),
+        (lambda count: [], "only 0 of 6 blocks"),
+        (lambda count: [0, *range(count)], "has all 6 blocks already. An engine must add every"),
+    ],
+)
+def test_an_engine_that_skips_or_repeats_a_block_is_refused(choose, words):
+    with pytest.raises(ValueError, match=words):
+        PrimedPCA(2, engine=Chooses(choose)).fit(Own())
 
 
 class State(NamedTuple):
