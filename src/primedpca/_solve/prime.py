@@ -15,7 +15,7 @@ from primedpca._core.process import one_blas_thread
 from primedpca._operator.one_pass import stream
 from primedpca._operator.operator import Centred
 from primedpca._solve import replay
-from primedpca.priming import BlockKrylov, as_priming, check_directions
+from primedpca.priming import BlockKrylov, as_priming, check_directions, is_own
 from primedpca.protocols import Array, Journal, Priming, State
 from primedpca.result import DivergenceError, Snapshot
 
@@ -130,7 +130,8 @@ def steps(
     def snapshot(state: State) -> Snapshot:
         def find() -> Array:
             with one_blas_thread:
-                return priming.directions(state, data)
+                found = priming.directions(state, data)
+            return found if is_own(priming) else check_directions(found, data.like)
 
         return Snapshot(step, data.passes, seconds, state, find)
 
