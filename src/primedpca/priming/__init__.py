@@ -29,6 +29,7 @@ from primedpca.priming.user_directions import (
 from primedpca.protocols import Priming
 
 __all__ = [
+    "OWN",
     "REGISTRY",
     "BasePriming",
     "BlockKrylov",
@@ -45,7 +46,6 @@ __all__ = [
     "best_extra",
     "check_change",
     "check_directions",
-    "is_own",
     "orthonormalise",
     "random_basis",
 ]
@@ -63,13 +63,10 @@ REGISTRY: dict[str, type[Any]] = {
     "subspace_iteration": SubspaceIteration,
 }
 
+#: The library's own algorithms, whose results need no checks.
+OWN = frozenset(REGISTRY.values())
 #: The values of ``visits`` of a priming.
 VISITS = ("whole", "batches", "rows")
-
-
-def is_own(priming: Any) -> bool:
-    """Whether an algorithm is the library's own, so that its results need no checks."""
-    return type(priming) in REGISTRY.values()
 
 
 def as_priming(priming: Any) -> Priming:
