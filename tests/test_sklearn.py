@@ -9,7 +9,9 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import sklearn
 import sklearn.decomposition as original
+import torch
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
@@ -306,6 +308,16 @@ def test_masked_entries_are_not_read(kind):
     with pytest.raises(TypeError, match="masked entries would be read"):
         kind(2).fit(masked)
     kind(2).fit(np.ma.masked_array(X))  # nothing is masked
+
+
+def test_dates_and_tensors_are_refused_as_by_scikit_learn(monkeypatch):
+    monkeypatch.setenv("SCIPY_ARRAY_API", "1")
+    dates = np.arange(60).reshape(15, 4).astype("datetime64[s]")
+    for module in (ours, original):
+        with pytest.raises(TypeError):
+            module.TruncatedSVD(2).fit(dates)
+        with sklearn.config_context(array_api_dispatch=True), pytest.raises(TypeError):
+            module.TruncatedSVD(2, power_iteration_normalizer="QR").fit(torch.ones(15, 4))
 
 
 @pytest.mark.parametrize("kind", ["PCA", "IncrementalPCA"])

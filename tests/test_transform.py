@@ -109,15 +109,22 @@ def test_rows_that_are_seen_in_batches_are_transformed():
     np.testing.assert_allclose(pca.transform(X[:2]), true[:2], rtol=1e-9)
 
 
+@pytest.mark.parametrize("dtype", [object, "U9", "datetime64[s]"])
+def test_out_of_no_numbers_is_refused(dtype):
+    rows = np.random.default_rng(0).normal(size=(20, 4))
+    with pytest.raises(TypeError, match="does not hold floats"):
+        PrimedPCA(2).fit(rows).transform(rows, out=np.empty((20, 2), dtype))
+
+
 @pytest.mark.parametrize("dtype", ["int64", "uint8", "bool"])
 def test_out_of_whole_numbers_is_refused(dtype):
     rows = np.random.default_rng(0).normal(size=(20, 4))
     out = np.zeros((20, 2), dtype)
-    with pytest.raises(TypeError, match="truncate"):
+    with pytest.raises(TypeError, match="does not hold floats"):
         PrimedPCA(2).fit(rows).transform(rows, out=out)
     assert not out.any()
     tensor = torch.zeros((20, 2), dtype=getattr(torch, dtype))
-    with pytest.raises(TypeError, match="truncate"):
+    with pytest.raises(TypeError, match="does not hold floats"):
         PrimedPCA(2).fit(rows).transform(rows, out=tensor)
     assert not tensor.any()
 

@@ -61,7 +61,7 @@ from primedpca._operator.operator import Centred
 from primedpca._planning.plan import all_for_mle, likeliest_dimension, make_plan
 from primedpca._session.session import fit_session
 from primedpca._solve.driver import Goal, solve
-from primedpca.engines import together
+from primedpca.engines import storable, together
 from primedpca.priming.sketch import Stream
 from primedpca.protocols import DataSource
 from primedpca.result import Solution
@@ -927,6 +927,11 @@ class PrimedPCA(
 
     def _fitted_html(self) -> str:
         return model_html(self) if hasattr(self, "n_components_") else ""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All attributes, for a pickle or a copy; of the client of a cluster its address."""
+        state: dict[str, Any] = super().__getstate__()
+        return state | {"engine": storable(self.engine)}
 
     def __sklearn_clone__(self) -> PrimedPCA:
         """A fresh estimator on the same engine: a client of a cluster is not copied."""

@@ -488,6 +488,9 @@ class PrimingTraits:
         Whether the number of directions may be changed after two steps, by ``variances``.
     user_directions : bool, default=False
         Whether the directions were given by the user, so that their rank is checked.
+    tolerance : float, default=0.0
+        Angle in radians by which a step may still change the components where ``unsettled`` is 0.
+        A fit with a smaller ``tol`` has not converged then.
     """
 
     certifier: Literal["exact", "probes", "sketch"] | None = None
@@ -495,6 +498,7 @@ class PrimingTraits:
     replayed: bool = False
     adaptive: bool = False
     user_directions: bool = False
+    tolerance: float = 0.0
 
 
 class Priming(Protocol):

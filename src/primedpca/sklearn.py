@@ -24,7 +24,7 @@ from sklearn.utils.extmath import _incremental_mean_and_var, safe_sparse_dot
 from sklearn.utils.sparsefuncs import mean_variance_axis
 from sklearn.utils.validation import validate_data
 
-from primedpca._core.arrays import Like, check_unmasked, dtype_name
+from primedpca._core.arrays import Like, check_unmasked, describe, dtype_name, work_dtype
 from primedpca._core.orthonormal import as_components, complete
 from primedpca._core.parameters import DEFAULT
 from primedpca._model.attributes import unchanged_by_errors
@@ -522,6 +522,10 @@ n_features_in_, feature_names_in_
         options = {"accept_sparse": ["csr", "csc"], "ensure_min_features": 2}
         check_unmasked(X, "`X`")
         X = validate_data(self, X, **options)  # noqa: N806
+        if not (isinstance(X, np.ndarray) or sparse.issparse(X)):
+            # `array_api_dispatch` keeps tensors as they are.
+            raise TypeError(f"TruncatedSVD does not support {describe(X)}. Pass a NumPy array.")
+        work_dtype(X.dtype)  # refuses dates
         # scikit-learn computes in float64 unless the data are float32.
         X = X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)  # noqa: N806
         k = self._count(X.shape)

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from primedpca import PrimedPCA
-from primedpca.engines import LocalEngine
-from primedpca.priming import BasePriming, orthonormalise, random_basis
+from primedpca.engines import FixedTree, LocalEngine, read_and_apply
+from primedpca.priming import BasePriming, Given, Krasulina, orthonormalise, random_basis
 from primedpca.result import Status
 from primedpca.sources.base import BlockSource, cut_evenly
 
@@ -111,6 +111,32 @@ def test_frames_that_are_alike_keep_their_names():
     np.testing.assert_allclose(found.explained_variance_, wanted)
 
 
+class Chooses:
+    """An engine that applies the kernel to some of the blocks."""
+
+    def __init__(self, choose):
+        self.choose = choose
+
+    def sweep(self, source, kernel, whole, mine):
+        tree = FixedTree(source.blocks)
+        for i in self.choose(len(source.blocks)):
+            tree.add(read_and_apply(source, kernel, whole, mine, i))
+        return tree.total()
+
+
+@pytest.mark.parametrize(
+    ("choose", "words"),
+    [
+        (lambda count: range(count - 1), "only 5 of 6 blocks. An engine must add every block"),
+        (lambda count: [], "only 0 of 6 blocks"),
+        (lambda count: [0, *range(count)], "has all 6 blocks already. An engine must add every"),
+    ],
+)
+def test_an_engine_that_skips_or_repeats_a_block_is_refused(choose, words):
+    with pytest.raises(ValueError, match=words):
+        PrimedPCA(2, engine=Chooses(choose)).fit(Own())
+
+
 class State(NamedTuple):
     basis: Any
     square: Any
@@ -133,6 +159,65 @@ class Remembers(BasePriming):
 
     def directions(self, state, data):
         return state.basis
+
+
+def answers(name, answer):
+    """A priming whose method ``name`` returns ``answer`` of the right directions."""
+    changed = {name: lambda self, state, data=None: answer(state.basis)}
+    return type("Mine", (Remembers,), changed)()
+
+
+ANSWERS = [
+    ("directions", lambda basis: basis * np.nan, "contain nan at index"),
+    ("directions", lambda basis: basis.T, r"shape \(5, 12\), but `X` has 12 features. Transpose"),
+    ("directions", lambda basis: basis[:, 0], r"must be an array .* got \(12,\)"),
+    ("directions", lambda basis: basis.tolist(), "must be an array .* got list"),
+    ("directions", lambda basis: None, "must be an array .* got NoneType"),
+    ("change", lambda basis: np.zeros(2), r"`change` .* array of shape \(2,\). Return one angle"),
+    ("change", lambda basis: 0.0, r"`change` .* array of shape \(\)"),
+    ("change", lambda basis: "x", "`change` must hold numbers"),
+    ("change", lambda basis: -np.ones(5), "returned the angle -1. Return one angle"),
+]
+
+
+@pytest.mark.parametrize("certificate", ["none", "auto"])
+@pytest.mark.parametrize(("name", "answer", "words"), ANSWERS)
+def test_answers_of_a_priming_are_checked(name, answer, words, certificate):
+    options = {"certificate": certificate, "max_passes": 4, "extra_components": 2}
+    with pytest.raises(ValueError, match=words):
+        PrimedPCA(3, priming=answers(name, answer), random_state=0, **options).fit(ROWS)
+
+
+def test_directions_of_too_few_dimensions_are_refused_unless_they_are_completed():
+    few = answers("directions", lambda basis: basis[:, :2] @ np.ones((2, 9)))
+    options = {"priming": few, "max_passes": 20, "random_state": 0}
+    with pytest.raises(ValueError, match="of `priming` span 1 dimensions, too few for"):
+        PrimedPCA(3, certificate="none", **options).fit(ROWS)
+    assert PrimedPCA(3, **options).fit(ROWS).status_ is Status.CERTIFIED
+
+
+def test_a_change_that_is_not_known_is_no_reason_to_stop():
+    unknown = answers("change", lambda basis: np.full(5, np.nan))
+    found = PrimedPCA(3, priming=unknown, certificate="none", max_passes=4, random_state=0)
+    with pytest.warns(UserWarning, match="max_passes"):
+        assert found.fit(ROWS).status_ is Status.MAX_PASSES
+
+
+class Odd:
+    visits = "rowz"
+    init = step = directions = None
+
+
+@pytest.mark.parametrize("kind", [Odd, type("Odd", (Krasulina,), {"visits": "rowz"})])
+def test_other_visits_are_refused(kind):
+    with pytest.raises(ValueError, match="`visits` of the priming Odd is 'rowz'"):
+        PrimedPCA(3, priming=kind()).fit(ROWS)
+
+
+@pytest.mark.parametrize("given", ["x", [1], [[1.0], [2.0]], np.ones(5), None])
+def test_given_directions_are_an_array_with_two_axes(given):
+    with pytest.raises(ValueError, match="directions must be an array of shape"):
+        Given(given)
 
 
 @pytest.mark.parametrize("certificate", ["none", "auto"])

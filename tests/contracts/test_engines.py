@@ -381,8 +381,11 @@ def test_as_engine():
     assert isinstance(engine, Engine)
     with pytest.raises(ValueError, match="`engine`='cluster' is not available"):
         as_engine("cluster")
-    with pytest.raises(ValueError, match="`workers`=0 must be at least 1"):
-        LocalEngine(0)
+    with pytest.raises(TypeError, match=r"`engine` is the class LocalEngine. Pass an instance"):
+        PrimedPCA(2, engine=LocalEngine).fit(np.eye(5))
+    for workers in (0, 1.5, "2", True):
+        with pytest.raises(ValueError, match=f"`workers`={workers!r} must be an integer of at"):
+            LocalEngine(workers)
 
 
 def test_an_object_with_only_sweep_is_an_engine_to_the_same_bits(tmp_path):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 import time
+from copy import copy, deepcopy
 
 import dask
 import dask.array as da
@@ -486,6 +488,24 @@ def test_engines_that_are_none(monkeypatch):
     monkeypatch.setattr(dask_cluster, "ANSWER", 0.3)
     with pytest.raises(ConnectionError, match=r"no Dask scheduler answered within 0\.3 s"):
         as_engine("tcp://127.0.0.1:9")
+
+
+@pytest.mark.parametrize("duplicate", [copy, deepcopy, lambda pca: pickle.loads(pickle.dumps(pca))])
+def test_a_model_with_a_client_is_copied_with_its_address(client, tmp_path, duplicate):
+    np.save(tmp_path / "x.npy", TALL)
+    pca = PrimedPCA(3, random_state=0, engine=client).fit(tmp_path / "x.npy")
+    again = duplicate(pca)
+    assert pca.engine is client
+    assert again.engine == client.scheduler.address
+    assert bits(again) == bits(pca) == bits(again.fit(tmp_path / "x.npy"))
+
+
+def test_a_closed_client_is_named():
+    with cluster(1, processes=False) as client:
+        pca = PrimedPCA(3, engine=client).fit(ARRAYS["rows"]())
+    with pytest.raises(ConnectionError, match="does not answer, or its client is closed"):
+        pca.fit(ARRAYS["rows"]())
+    assert deepcopy(pca).engine is None
 
 
 def test_a_timeout_must_be_positive(client):

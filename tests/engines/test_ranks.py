@@ -290,7 +290,7 @@ def test_trees_that_are_put_together_add_in_the_same_order(count):
     wanted = tree(0, count).total().sums[0]
     for pieces in (1, 2, 3, 4, 9):
         edges = [0, *sorted(rng.integers(0, count + 1, pieces - 1).tolist()), count]
-        joined = FixedTree(())
+        joined = FixedTree(blocks)
         for first, last in pairwise(edges):
             for node in tree(first, last).nodes():
                 joined.graft(node)

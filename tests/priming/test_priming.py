@@ -434,7 +434,8 @@ def test_statuses():
     assert status(TALL.X, Exact(), 4, share=0.5).status is Status.FINISHED
     assert status(TALL.X, SubspaceIteration(), 4).status is Status.CONVERGED
     assert status(TALL.X, SubspaceIteration(), 4, max_passes=2).status is Status.MAX_PASSES
-    assert status(TALL.X, PowerMethod(), 4).status is Status.CONVERGED
+    assert status(TALL.X, PowerMethod(epsilon=1e-6), 4).status is Status.CONVERGED
+    assert status(TALL.X, PowerMethod(epsilon=1.1e-6), 4).status is Status.FINISHED
     assert status(TALL.X, PowerMethod(), 4, max_passes=2).status is Status.MAX_PASSES
     assert status(TALL.X, Oja(steps=5), 4).status is Status.FINISHED
     assert status(TALL.X, FrequentDirections(), 4).status is Status.FINISHED

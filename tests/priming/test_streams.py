@@ -790,3 +790,12 @@ def test_whole_weights_count_as_many_rows(weights):
     streamed = PrimedPCA(1).partial_fit(X, sample_weight=weights)
     assert streamed.n_samples_ == PrimedPCA(1).fit(X, sample_weight=weights).n_samples_
     assert streamed.n_samples_ == int(sum(weights))
+
+
+@pytest.mark.parametrize("scale", [None, "std"])
+def test_rows_of_weight_zero_alone_count_as_none(scale, tmp_path):
+    X = np.random.default_rng(0).normal(size=(5, 3))
+    streamed = PrimedPCA(1, scale=scale).partial_fit(X, sample_weight=np.zeros(5))
+    assert (streamed.n_samples_, streamed.n_components_) == (0, 0)
+    streamed.save(tmp_path / "model")
+    assert load(tmp_path / "model").partial_fit(X).n_samples_ == 5

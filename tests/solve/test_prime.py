@@ -242,6 +242,8 @@ def test_rows_come_in_order():
         ),
         ({"n_directions": -3}, "`n_directions`=-3"),
         ({"n_directions": 1.5}, "`n_directions`=1.5 must be a whole number"),
+        ({"n_directions": True}, "`n_directions`=True must be a whole number"),
+        ({"batch_size": True}, "`batch_size`=True must be a whole number"),
         ({"batch_size": 0}, "`batch_size`=0 must be a whole number, at least 1"),
         ({"max_passes": 0}, "`max_passes`=0 must be a whole number, at least 1"),
         ({"random_state": -1}, "`random_state`=-1 is negative"),

@@ -44,8 +44,10 @@ def compute(client: Any, wanted: list[Any], timeout: float) -> list[Any]:
     TimeoutError
         If for ``timeout`` seconds the cluster had no worker, or no task finished.
     ConnectionError
-        If the scheduler does not answer.
+        If the scheduler does not answer, or the client is closed.
     """
+    if client.status in ("closing", "closed"):
+        _check_reachable(client)
     keys = {key for one in wanted for key in one.__dask_graph__()}
     with client.as_current():
         futures = client.compute(wanted, retries=RETRIES)
@@ -151,8 +153,9 @@ def _check_reachable(client: Any) -> None:
     except (OSError, TimeoutError, CancelledError) as found:
         error = found
     raise ConnectionError(
-        f"the Dask scheduler at {where} does not answer. Restart it and fit again: with "
-        "`checkpoint` the fit resumes after the last complete pass."
+        f"the Dask scheduler at {where} does not answer, or its client is closed. Restart it, or "
+        "pass an open client, and fit again: with `checkpoint` the fit resumes after the last "
+        "complete pass."
     ) from error
 
 

@@ -61,11 +61,12 @@ def write_into(out: Any, scores: Any) -> Any:
         whole, limits = not (out.is_floating_point() or out.is_complex()), torch.finfo
     else:
         scores = scores if is_cupy_array(out) else to_numpy(scores)
-        whole, limits = not np.can_cast(scores.dtype, out.dtype, "same_kind"), np.finfo
+        fits = out.dtype.kind in "fc" and np.can_cast(scores.dtype, out.dtype, "same_kind")
+        whole, limits = not fits, np.finfo
         if isinstance(out, np.ndarray) and not out.flags.writeable:
             raise ValueError("`out` is read-only. Pass an array that can be written to.")
     if whole:
-        raise TypeError(f"`out` has dtype {out.dtype}, which would truncate scores. Use a float.")
+        raise TypeError(f"`out` has dtype {out.dtype}, which does not hold floats. Use float64.")
     size = 0.0 if 0 in wanted else float(abs(scores).max())
     if size > float(limits(out.dtype).max):
         words = f"which cannot hold a score of {size:.3g}. Use {scores.dtype}."

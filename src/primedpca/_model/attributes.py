@@ -49,7 +49,7 @@ def attributes(
     # Squares of the roots of whole weights add up to a whole number but for rounding.
     near = round(min(found.n_samples, MOST_ROWS))
     rows = near if abs(found.n_samples - near) < LITTLE else int(min(found.n_samples, MOST_ROWS))
-    rows = max(present, rows)
+    rows = max(present, rows) if present else 0
     left = min(rows, components.shape[1]) - k
     rest = max(0.0, total - float(variances.sum()))
     # A remainder this small is the rounding error of the sum, not noise.

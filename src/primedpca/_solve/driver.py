@@ -36,7 +36,7 @@ from primedpca._operator.scaling import decomposition, in_unit_of_data
 from primedpca._solve.history import Listener, silent
 from primedpca._solve.prime import passes_of, steps
 from primedpca._solve.refine import refine_span
-from primedpca.priming import BlockKrylov, Exact
+from primedpca.priming import OWN, BlockKrylov, Exact, check_change
 from primedpca.priming.extra_directions import best_extra
 from primedpca.protocols import Array, Priming
 from primedpca.result import Certificate, Decomposition, Plan, Snapshot, Solution, Status
@@ -358,7 +358,9 @@ class _Fit:
         traits = stage.priming.traits
         if step.proof is not None:  # it may have been made after the last step
             self.met = step.proof.counted and bool(step.proof.certificate.met(self.reach).all())
-        if traits.user_directions:
+        # Of a priming of the user's own, block Krylov completes the span where it follows.
+        last = not (goal.proven or self.stopped or type(stage.priming) in OWN)
+        if last or traits.user_directions:
             _check_rank(step.snapshot, plan)
         if isinstance(stage.certifier, ExplicitCertifier):
             if self.met or (self.stopped and step.proof is not None):
@@ -409,6 +411,7 @@ class _Fit:
         k, priming = self.plan.n_components, stage.priming
         change = priming.change(snapshot.state)
         if change is not None and not isinstance(k, float):
+            change = change if type(priming) in OWN else check_change(change, k)
             largest = float(change[:k].max())
             if np.isfinite(largest):
                 row["change"] = largest
@@ -576,7 +579,8 @@ class _Fit:
         else:  # those beyond k do not matter
             short = 0 < first <= self.plan.n_components
         if not short:
-            return Status.CONVERGED
+            coarse = priming.traits.tolerance > self.goal.tol
+            return Status.FINISHED if coarse else Status.CONVERGED
         if self.floor:
             return Status.STALLED
         return Status.STOPPED if self.stopped else Status.MAX_PASSES
@@ -622,6 +626,6 @@ def _check_rank(snapshot: Snapshot, plan: Plan) -> None:
     rank = basis_of(snapshot.directions).shape[1]
     if rank < plan.n_components:
         raise ValueError(
-            f"the directions given as `priming` span {rank} dimensions, too few for "
-            f"`n_components`={plan.n_components}; give more, or lower it."
+            f"The directions of `priming` span {rank} dimensions, too few for "
+            f"`n_components`={plan.n_components}. Give more, or lower it."
         )

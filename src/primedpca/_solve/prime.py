@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 
 from primedpca._core.arrays import is_dense, namespace
-from primedpca._core.parameters import as_seed
+from primedpca._core.parameters import as_seed, is_whole
 from primedpca._core.process import one_blas_thread
 from primedpca._operator.one_pass import stream
 from primedpca._operator.operator import Centred
 from primedpca._solve import replay
-from primedpca.priming import BlockKrylov, as_priming, check_directions
+from primedpca.priming import OWN, BlockKrylov, as_priming, check_directions
 from primedpca.protocols import Array, Journal, Priming, State
 from primedpca.result import DivergenceError, Snapshot
 
@@ -77,9 +76,9 @@ def prime(
     data = Centred.of(X, **preparation)
     priming = as_priming(priming)
     for name, value in (("batch_size", batch_size), ("max_passes", max_passes)):
-        if not isinstance(value, Integral) or value < 1:
+        if not is_whole(value) or value < 1:
             raise ValueError(f"`{name}`={value!r} must be a whole number, at least 1.")
-    if not isinstance(n_directions, Integral) or not 1 <= n_directions <= data.shape[1]:
+    if not is_whole(n_directions) or not 1 <= n_directions <= data.shape[1]:
         raise ValueError(
             f"`n_directions`={n_directions!r} must be a whole number between 1 and n_features="
             f"{data.shape[1]}."
@@ -130,7 +129,8 @@ def steps(
     def snapshot(state: State) -> Snapshot:
         def find() -> Array:
             with one_blas_thread:
-                return priming.directions(state, data)
+                found = priming.directions(state, data)
+            return found if type(priming) in OWN else check_directions(found, data.like)
 
         return Snapshot(step, data.passes, seconds, state, find)
 

@@ -19,6 +19,7 @@ __all__ = [
     "as_engine",
     "limit_threads",
     "read_and_apply",
+    "storable",
     "together",
 ]
 
@@ -34,6 +35,9 @@ def as_engine(engine: Any = None, source: Any = None) -> Engine:
         engine = None if source is None else source.traits.client()
         if engine is None:
             return LocalEngine()
+    if isinstance(engine, type):
+        name = engine.__name__
+        raise TypeError(f"`engine` is the class {name}. Pass an instance, {name}().")
     if isinstance(engine, (BaseEngine, Engine)):
         return engine
     if isinstance(engine, str) and engine == "torch_distributed":
@@ -41,9 +45,7 @@ def as_engine(engine: Any = None, source: Any = None) -> Engine:
         from primedpca.engines.torch.engine import TorchDistributed
 
         return TorchDistributed()
-    # A Dask client is recognised without importing Dask.
-    libraries = {kind.__module__.split(".")[0] for kind in type(engine).__mro__}
-    if "distributed" in libraries or (isinstance(engine, str) and ":" in engine):
+    if _is_client(engine) or (isinstance(engine, str) and ":" in engine):
         from primedpca.engines.dask.engine import DaskEngine, client_at
 
         return DaskEngine(client_at(engine) if isinstance(engine, str) else engine)
@@ -55,6 +57,20 @@ def as_engine(engine: Any = None, source: Any = None) -> Engine:
         "scheduler such as 'tcp://127.0.0.1:8786', or an object with the `sweep` method of "
         "primedpca.protocols.Engine."
     )
+
+
+def storable(engine: Any) -> Any:
+    """Return an engine as a pickle or a copy of a model holds it.
+
+    A client of a Dask cluster has connections, which cannot be stored: the address of its
+    scheduler takes its place, and None if the client is closed.
+    """
+    return getattr(engine.scheduler, "address", None) if _is_client(engine) else engine
+
+
+def _is_client(engine: Any) -> bool:
+    """Whether an engine is a Dask client, recognised without importing Dask."""
+    return "distributed" in {kind.__module__.split(".")[0] for kind in type(engine).__mro__}
 
 
 def together(engine: Any, task: str) -> AbstractContextManager[None]:

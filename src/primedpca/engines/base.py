@@ -29,6 +29,7 @@ from primedpca.protocols import (
 )
 
 FAN_IN = 16  # sums that are added from left to right at each level of the tree
+ONCE = "An engine must add every block of `X` once, in order; correct its `sweep`."
 
 
 class BaseEngine(ABC):
@@ -291,6 +292,8 @@ class FixedTree:
 
     def add(self, parts: Parts) -> None:
         """Add the parts of the next block."""
+        if self._next == len(self._blocks):
+            raise ValueError(f"FixedTree has all {self._next} blocks already. {ONCE}")
         start, stop = self._blocks[self._next]
         if self._next == self._first and parts.stacks:
             length = self._blocks[-1][1]
@@ -309,6 +312,7 @@ class FixedTree:
             self._carry(node.level, 0, node.sums)
         else:
             self._levels[node.level] = node._replace(sums=tuple(map(_wide, node.sums)))
+        self._next += node.added * FAN_IN**node.level
 
     def _carry(self, level: int, number: int, sums: tuple[Array, ...]) -> None:
         """Add the sum with this number in its level; pass complete sixteens to the next level."""
@@ -328,6 +332,9 @@ class FixedTree:
 
     def total(self) -> Parts:
         """Return all sums, and all stacks end to end."""
+        if self._next - self._first != len(self._blocks):
+            added = f"{self._next - self._first} of {len(self._blocks)} blocks"
+            raise ValueError(f"FixedTree has only {added}. {ONCE}")
         sums: tuple[Array, ...] = ()
         for level in sorted(self._levels):
             held = self._levels[level].sums

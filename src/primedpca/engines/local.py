@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from primedpca._core.parameters import check_count
 from primedpca._core.process import one_blas_thread, pool_of, processors
 from primedpca.engines.base import (
     BaseEngine,
@@ -45,8 +46,7 @@ class LocalEngine(BaseEngine):
     workers: int = field(default_factory=partial(processors, least=2))
 
     def __post_init__(self) -> None:
-        if self.workers < 1:
-            raise ValueError(f"`workers`={self.workers} must be at least 1.")
+        check_count("workers", self.workers)
 
     @property
     def traits(self) -> EngineTraits:

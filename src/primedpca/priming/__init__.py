@@ -20,10 +20,16 @@ from primedpca.priming.mu_eigengame import MuEigenGame
 from primedpca.priming.oja import Oja
 from primedpca.priming.power_method import PowerMethod
 from primedpca.priming.subspace_iteration import SubspaceIteration
-from primedpca.priming.user_directions import FromFunction, Given, check_directions
+from primedpca.priming.user_directions import (
+    FromFunction,
+    Given,
+    check_change,
+    check_directions,
+)
 from primedpca.protocols import Priming
 
 __all__ = [
+    "OWN",
     "REGISTRY",
     "BasePriming",
     "BlockKrylov",
@@ -38,6 +44,7 @@ __all__ = [
     "SubspaceIteration",
     "as_priming",
     "best_extra",
+    "check_change",
     "check_directions",
     "orthonormalise",
     "random_basis",
@@ -55,6 +62,11 @@ REGISTRY: dict[str, type[Any]] = {
     "power_method": PowerMethod,
     "subspace_iteration": SubspaceIteration,
 }
+
+#: The library's own algorithms, whose results need no checks.
+OWN = frozenset(REGISTRY.values())
+#: The values of ``visits`` of a priming.
+VISITS = ("whole", "batches", "rows")
 
 
 def as_priming(priming: Any) -> Priming:
@@ -83,10 +95,16 @@ def as_priming(priming: Any) -> Priming:
         raise TypeError(
             f"`priming` is the class {priming.__name__}. Pass an instance, {priming.__name__}()."
         )
+    whole = all(hasattr(priming, name) for name in ("visits", "init", "step", "directions"))
+    if whole and priming.visits not in VISITS:
+        raise ValueError(
+            f"`visits` of the priming {type(priming).__name__} is {priming.visits!r}. Set it to "
+            f"one of {', '.join(map(repr, VISITS))}."
+        )
     if isinstance(priming, BasePriming):
         return priming  # type: ignore[return-value]
     # Users' objects are adapted here only, so that all other code can rely on every member.
-    if all(hasattr(priming, name) for name in ("visits", "init", "step", "directions")):
+    if whole:
         return UserPriming(priming)
     if callable(priming):
         return FromFunction(priming)

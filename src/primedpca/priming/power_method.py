@@ -46,7 +46,8 @@ class PowerMethod(BasePriming):
     ----------
     epsilon : float, default=1e-5
         Tolerance :math:`\varepsilon`, between 0 and 2: the length by which one step may still
-        change a unit vector.  A smaller value takes more steps.
+        change a unit vector.  A smaller value takes more steps.  A fit without a certificate
+        counts as converged only if it is at most the ``tol`` of the fit.
     max_steps : int or None, default=None
         Maximum number of steps for one component.  ``None`` means the ``max_passes`` of the fit.
 
@@ -59,7 +60,11 @@ class PowerMethod(BasePriming):
     max_steps: int | None = None
 
     visits: ClassVar[Literal["whole"]] = "whole"
-    traits: ClassVar[PrimingTraits] = PrimingTraits(own_end=True)
+
+    @property
+    def traits(self) -> PrimingTraits:  # type: ignore[override]
+        """It ends by itself, as soon as steps change vectors by less than ``epsilon``."""
+        return PrimingTraits(own_end=True, tolerance=self.epsilon)
 
     def __post_init__(self) -> None:
         if not (is_real(self.epsilon) and 0 < self.epsilon < 2):

@@ -1,4 +1,4 @@
-"""Directions that the user supplies: an array, or a function of the data."""
+"""Directions that the user supplies, an array or a function of the data, and checks of them."""
 
 from __future__ import annotations
 
@@ -39,6 +39,9 @@ class Given(BasePriming):
         own_end=True, replayed=True, user_directions=True
     )
 
+    def __post_init__(self) -> None:
+        _check_matrix(self.array)
+
     def init(
         self, like: Like, n_directions: int, seed: Any, start: Array | None = None
     ) -> GivenState:
@@ -74,6 +77,9 @@ class FromFunction(Given):
     """
 
     array: Callable[[Any, int], Array]
+
+    def __post_init__(self) -> None:
+        """Check nothing: the function is not called yet."""
 
     def init(
         self, like: Like, n_directions: int, seed: Any, start: Array | None = None
@@ -115,11 +121,7 @@ def check_directions(directions: Any, like: Like) -> Array:
         If the shape does not fit the data or a value is not finite.
     """
     values = directions
-    if not hasattr(values, "shape") or len(values.shape) != 2:
-        raise ValueError(
-            "directions must be an array of shape (n_features, n_directions), got "
-            f"{getattr(values, 'shape', type(values).__name__)}."
-        )
+    _check_matrix(values)
     if values.shape[0] != like.n_features or values.shape[1] == 0:
         turned = values.shape[1] == like.n_features
         hint = "Transpose them" if turned else "Pass one row for each feature"
@@ -144,3 +146,39 @@ def check_directions(directions: Any, like: Like) -> Array:
         peak = xp.max(xp.abs(values), axis=0)
         values = values / xp.where(peak > 0, peak, xp.ones_like(peak))
     return like.asarray(values)
+
+
+def check_change(change: Any, n_components: int) -> np.ndarray:
+    """Return the remaining change that a user's priming estimates, after checking it.
+
+    Parameters
+    ----------
+    change : array of shape (p,)
+        Angles in radians; infinite or NaN where not known.
+    n_components : int
+        Number of directions whose change is needed.
+
+    Raises
+    ------
+    ValueError
+        If these are not as many angles, or one of them is negative.
+    """
+    angles = as_real(change, "change")
+    if angles.ndim != 1 or angles.size < n_components or (angles < 0).any():
+        found = f"an array of shape {angles.shape}"
+        if angles.ndim == 1 and angles.size >= n_components:
+            found = f"the angle {angles[angles < 0][0]:g}"
+        raise ValueError(
+            f"`change` of the priming returned {found}. Return one angle in radians, at least 0, "
+            "for each direction."
+        )
+    return angles
+
+
+def _check_matrix(directions: Any) -> None:
+    """Raise ValueError unless directions are an array with two axes."""
+    if not hasattr(directions, "shape") or len(directions.shape) != 2:
+        raise ValueError(
+            "directions must be an array of shape (n_features, n_directions), got "
+            f"{getattr(directions, 'shape', type(directions).__name__)}."
+        )

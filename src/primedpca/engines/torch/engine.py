@@ -98,7 +98,7 @@ class TorchDistributed(BaseEngine):
                     stacks = tuple(_empty(like, *form[:2]) for form in forms[1])
                 outlines = [_outline(part.start, part.stop) for part in held]
                 sums = tuple(
-                    _added(ranks, [node.sums[j] for node in nodes], outlines, form, like)
+                    _added(source, ranks, [node.sums[j] for node in nodes], outlines, form, like)
                     for j, form in enumerate(forms[0])
                 )
                 for stack in stacks:
@@ -171,7 +171,14 @@ def _outline(first: int, last: int) -> tuple[tuple[int, int], ...]:
     return tuple((node.level, node.added) for node in tree.nodes())
 
 
-def _added(ranks: Ranks, parts: list[Array], outlines: list[Any], form: Any, like: Array) -> Array:
+def _added(
+    source: DataSource,
+    ranks: Ranks,
+    parts: list[Array],
+    outlines: list[Any],
+    form: Any,
+    like: Array,
+) -> Array:
     """Add one sum of all ranks' nodes, in the order of the tree.
 
     Of every piece each rank receives one slice from all ranks, adds it, and sends the result to
@@ -190,7 +197,7 @@ def _added(ranks: Ranks, parts: list[Array], outlines: list[Any], form: Any, lik
             sent[i, :length] = row[start : start + length]
         sent = namespace(sent).permute_dims(sent.reshape(len(rows), size, each), (1, 0, 2))
         sent = sent.contiguous() if is_torch_array(sent) else np.ascontiguousarray(sent)
-        tree, got = FixedTree(()), iter(ranks.swap(sent, counts))
+        tree, got = FixedTree(source.blocks), iter(ranks.swap(sent, counts))
         for level, count in chain(*outlines):
             tree.graft(Node(level, count, (next(got),)))
         total[start : start + length] = ranks.join(tree.total().sums[0])[:length]
