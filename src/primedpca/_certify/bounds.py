@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, starmap
+from operator import sub
 from typing import Any
 
 import numpy as np
@@ -568,7 +569,7 @@ def rounding_of(data: Centred, width: int, largest: float, skew: float = 0.0) ->
     """
     n, d = data.shape
     blocks = data.source.blocks
-    longest = max(stop - start for start, stop in blocks)
+    longest = -min(starmap(sub, blocks))  # start minus stop
     along, across = (longest, d) if data.source.axis == 0 else (n, longest)
     rows = _rows_as_multiplied(data)
     steps = along + across + d * (data.source.axis == 1) + math.log2(len(blocks)) + 10

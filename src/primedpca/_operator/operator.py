@@ -44,7 +44,6 @@ from primedpca.protocols import (
     Parts,
     Traits,
     check_block,
-    check_blocks,
 )
 from primedpca.sources import as_source
 from primedpca.sources.base import OneBlock
@@ -159,7 +158,6 @@ class Centred:
         traits = given.traits
         engine = as_engine(traits.client() if engine is None else engine)
         source = engine.view(given)
-        check_blocks(source)
         traits = traits if source is given else source.traits
         if missing == "error" and traits.missing == "mean":
             missing = "mean"  # the convention of this kind of data

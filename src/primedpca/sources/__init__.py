@@ -21,7 +21,7 @@ from primedpca._core.arrays import (
     is_sparse,
     is_torch_array,
 )
-from primedpca.protocols import DataSource
+from primedpca.protocols import DataSource, check_blocks
 from primedpca.sources.base import BlockSource, check_entries
 from primedpca.sources.column_choice import check_name
 from primedpca.sources.files.hdf5 import HDF5Source, h5ad_source, is_anndata, masked_in
@@ -183,6 +183,8 @@ def as_source(
     plain = columns is None and not options
     if plain and isinstance(x, BlockSource):
         source: DataSource = x
+        if type(x).__module__.partition(".")[0] != __package__.partition(".")[0]:
+            check_blocks(x)
     elif plain and type(x) is np.ndarray and x.size and x.ndim == 2 and x.dtype.kind in "biuf":
         source = DenseSource(x)  # the commonest kind, without asking all others
     else:
@@ -202,6 +204,7 @@ def _found_source(x: Any, columns: Any, options: dict[str, Any]) -> DataSource:
     # A nested tensor cannot be asked for the members of a source.
     if not is_torch_array(x) and isinstance(x, DataSource):
         check_options(lambda x: x, describe(x), options)
+        check_blocks(x)
         return x if hasattr(x, "traits") else Adapted(x)
     if isinstance(x, (list, tuple)) or (type(x) is np.ndarray and x.dtype.kind == "O"):
         x = _python_numbers(x)
