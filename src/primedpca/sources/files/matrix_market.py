@@ -235,7 +235,9 @@ def _sparse(head: Header, found: list[np.ndarray]) -> SparseSource:
 
 def _signed(values: np.ndarray) -> np.ndarray:
     """Return the values in a type that holds their negatives, too."""
-    lost = np.flatnonzero((values == LEAST) if values.dtype.kind == "i" else (values > -(LEAST + 1)))
+    lost = np.flatnonzero(
+        (values == LEAST) if values.dtype.kind == "i" else (values > -(LEAST + 1))
+    )
     if values.dtype.kind in "iu" and lost.size:
         raise ValueError(f"the negative of {values[lost[0]]} does not fit into 64 bits")
     return values.astype(np.int64) if values.dtype.kind == "u" else values
