@@ -557,6 +557,26 @@ def test_deviations_at_the_edge_of_the_range_are_used_and_those_beyond_it_are_re
         plain.fit(X)
 
 
+def by_batches(X):
+    model = PrimedPCA(2, scale="std")
+    for start in range(0, len(X), 50):
+        model.partial_fit(X[start : start + 50])
+    return model
+
+
+@pytest.mark.parametrize("priming", [*WAYS, "oja", "partial_fit"])
+def test_deviations_that_float32_cannot_hold_are_refused_by_every_priming(priming):
+    """Products of float32 data may be in float64, but the scale of the model is in float32."""
+    model = PrimedPCA(2, priming=priming, scale="std", random_state=0)
+    fit = by_batches if priming == "partial_fit" else model.fit
+    X = (ROWS[:, :4] * 2.0**-121).astype(np.float32)
+    found = fit(X)
+    np.testing.assert_allclose(found.scale_, X.std(axis=0, dtype=float), rtol=1e-6)
+    for unit in (1e-39, 1e-43, 1e-45):
+        with pytest.raises(ValueError, match=r"Column 0 .* standard deviation .* range of float32"):
+            fit((ROWS[:, :4] * unit).astype(np.float32)).transform(X)
+
+
 @pytest.mark.parametrize("certificate", ["auto", "none"])
 @pytest.mark.parametrize("kind", ["u2", "f4"])
 def test_columns_that_float32_resolves_are_not_constant(kind, certificate):
