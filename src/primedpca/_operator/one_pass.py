@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from primedpca._core.arrays import is_sparse, to_numpy, work_dtype
+from primedpca._core.arrays import is_sparse, work_dtype
 from primedpca._operator import statistics
 from primedpca._operator.operator import Centred
 from primedpca._operator.preparation import Columns, stored_means
@@ -103,10 +103,6 @@ class _View:
             self._look_from(data.narrow(self.frame.mean), self.frame.columns.rest)
             return
         first = block
-        if data.sparse and data.source.axis == 1:
-            import scipy.sparse as sp
-
-            self.far = data.center and statistics.far_from_zero(sp.csr_array(to_numpy(block)))
         if data.source.axis == 0:
             whole = data.first_block()
             self.far = data.sparse and data.center and statistics.far_from_zero(whole)
@@ -219,4 +215,6 @@ class _View:
         # offset that every product is corrected by.
         known = known.changed(columns=known.columns._replace(shift=None))
         left = mean if factor is None else mean * factor
+        if data.source.axis == 1 and float(left @ left) > statistics.FAR**2 * total:
+            return  # blocks of columns are shifted by means of their own, which loses fewer digits
         data.learned(statistics.settle(data, known, Columns(), left))
