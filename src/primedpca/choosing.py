@@ -260,7 +260,7 @@ def choose_k(
     model.set_params(n_components=_how_many(max_components, n, d)).fit(source)
     variances = model.explained_variance_.astype(np.float64)
     ratios = model.explained_variance_ratio_.astype(np.float64)
-    if not ratios[0] > 0:
+    if not min(variances[0], ratios[0]) > 0:
         raise ValueError(NO_VARIANCE)
     total, parts = float(variances[0] / ratios[0]), min(n - bool(model.center), d)
     rng = np.random.default_rng((seed, 3))
