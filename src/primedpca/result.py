@@ -343,18 +343,6 @@ class Decomposition:
         values: np.ndarray = roots * math.sqrt(self.n_samples - 1)
         return values
 
-    @property
-    def ratios(self) -> np.ndarray:
-        """Explained variance ratios, ``(k,)``; zero if there is no variance."""
-        parts, whole = self.explained_variance, self.total_variance
-        if self.deviations is not None:
-            roots = self.deviations[: parts.size]
-            whole = max(self.total_deviation, math.hypot(*roots))
-            return (roots / whole) ** 2
-        # Rounding may leave less in the total than in its parts.
-        whole = max(whole, float(parts.sum()))
-        return parts / whole if whole > 0 else np.zeros_like(parts)
-
 
 #: Statuses in which the fit ended as the user requested, so that no warning is needed.
 QUIET = (Status.FINISHED, Status.STOPPED)

@@ -1,5 +1,6 @@
 """Fitted attributes of the estimator, with the names of scikit-learn's PCA."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -41,6 +42,12 @@ def attributes(
     components = np.ascontiguousarray(to_numpy(found.components)[:k])
     dtype, total = components.dtype, found.total_variance
     variances = found.explained_variance[:k]
+    # Rounding may leave less in the total than in its parts.
+    whole = max(total, float(variances.sum()))
+    ratio = variances / whole if whole > 0 else np.zeros_like(variances)
+    if found.deviations is not None:  # some variances are below the range of float64
+        roots = found.deviations[:k]
+        ratio = (roots / max(found.total_deviation, math.hypot(*roots))) ** 2
     # A row of weight 2 counts as two.  Weights that are no frequencies, such as fractions that add
     # up to little more than 1, do not make rows fewer.
     # Squares of the roots of whole weights add up to a whole number but for rounding.
@@ -60,7 +67,7 @@ def attributes(
         "n_components_": k,
         "n_samples_": rows,
         "explained_variance_": _fitting(variances, dtype),
-        "explained_variance_ratio_": found.ratios[:k].astype(dtype),
+        "explained_variance_ratio_": ratio.astype(dtype),
         "singular_values_": _fitting(found.singular_values[:k], dtype),
         "noise_variance_": rest / left if left > 0 else 0.0,
     }

@@ -335,7 +335,8 @@ def own_shift(
         return Columns(*by_host(own_shift, block, dtype, columns, unit, root))
     if not is_sparse(block):
         means = stored_means(block, dtype, unit, root)
-        rest = _rest(block, means, root) if unit == 1.0 else None
+        far = unit == 1.0 and _is_far(block, means)
+        rest = _rest(block, means, root) if far else None
         return columns._replace(shift=means, rest=rest, own=False)
     # Only columns that are stored in full: elsewhere the shift would make zeros non-zero.
     full = np.flatnonzero(stored_counts(block, root) == present_rows(block, root))
@@ -343,17 +344,14 @@ def own_shift(
     if full.size:
         some = block[:, full]
         means = shift[full] = stored_means(some, dtype, unit, root)
-        left = _rest(some, means, root) if unit == 1.0 else None
-        if left is not None:
+        if unit == 1.0 and _is_far(some, means):
             rest = np.zeros_like(shift)
-            rest[full] = left
+            rest[full] = _rest(some, means, root)
     return columns._replace(shift=shift, rest=rest, own=False)
 
 
-def _rest(block: Block, means: Array, root: Array | None) -> Array | None:
-    """Return what rounding leaves out of the means of large 64-bit integers; of others, None."""
-    if not _is_far(block, means):
-        return None
+def _rest(block: Block, means: Array, root: Array | None) -> Array:
+    """Return what rounding leaves out of the means of large 64-bit integers."""
     if not is_sparse(block):
         return stored_means(whole_difference(block, means), means.dtype, 1.0, root)
     left = block.astype(np.float64)

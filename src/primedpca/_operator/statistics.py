@@ -339,30 +339,21 @@ def remainder(
     factor : array of shape (d,), optional
     """
     shift, distance, *rest = seen
-    lost = chain_of(data) * UNIT * math.sqrt(square)
-    if rest:
-        lost += _rounded_off(rest[0], distance, factor)
-        distance = rest[0] + distance
-    left_out = _rounded_off(shift, distance, factor)
-    if data.missing == "mean" or left_out**2 <= UNIT * total:
-        return None, left_out + lost
-    return _two_sum(shift, distance)[1], lost
-
-
-def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
-    """Return the rounded sum and its rounding error, which is exact (Knuth)."""
-    whole = a + b
-    part = whole - a
-    return whole, (a - (whole - part)) + (b - part)
-
-
-def _rounded_off(a: Array, b: Array, factor: Array | None) -> float:
-    """Return the norm of the rounding error of ``a + b``, in the scale of ``M``."""
-    lost, step = 0.0, 2**16  # in slices: for very wide rows, each temporary array is large
-    for i in range(0, a.shape[0], step):
-        rest = _two_sum(a[i : i + step], b[i : i + step])[1]
-        lost += _square_of(rest, None if factor is None else factor[i : i + step])
-    return math.sqrt(lost)
+    error, step = chain_of(data) * UNIT * math.sqrt(square), 2**16
+    for part in (*rest, shift):
+        lost, left_out = 0.0, []
+        for a in range(0, part.shape[0], step):  # for very wide rows, temporary arrays are large
+            near, far = part[a : a + step], distance[a : a + step]
+            whole = near + far
+            back = whole - near
+            left_out.append((near - (whole - back)) + (far - back))  # exact (Knuth's two-sum)
+            scaled = left_out[-1] if factor is None else left_out[-1] * factor[a : a + step]
+            lost += float(scaled @ scaled)
+        distance = part + distance
+        without, error = error, error + math.sqrt(lost)
+    if data.missing == "mean" or lost <= UNIT * total:
+        return None, error
+    return data.like.xp.concat(left_out), without
 
 
 def nearer(data: Operator, before: Frame, found: Frame) -> Frame | None:
@@ -390,12 +381,14 @@ def settle(data: Operator, frame: Frame, seen_from: Columns, away: Array) -> Fra
         shift, rest = data.narrow(mean), frame.rest
         if dtype_name(data.like.dtype) == "float32":
             factor = data.wide(frame.columns.factor)
+            scaled = mean if factor is None else mean * factor
             # Subtracting so small a mean is below the rounding of float32.  Products in float64,
             # from which proofs are made, are always shifted.
-            shift = None if _square_of(mean, factor) <= (2.0**-25) ** 2 * frame.total else shift
+            shift = None if float(scaled @ scaled) <= (2.0**-25) ** 2 * frame.total else shift
             rest = None if shift is None or data.missing == "mean" else mean - data.wide(shift)
             if rest is not None:
-                rest = rest if _square_of(rest, factor) > 2.0**-24 * frame.total else None
+                scaled = rest if factor is None else rest * factor
+                rest = rest if float(scaled @ scaled) > 2.0**-24 * frame.total else None
         rest = None if rest is None else data.narrow(rest)
         return frame.changed(columns=frame.columns._replace(shift=shift, rest=rest, own=False))
     shift, rest = (
@@ -404,12 +397,6 @@ def settle(data: Operator, frame: Frame, seen_from: Columns, away: Array) -> Fra
     )
     columns = frame.columns._replace(shift=shift, rest=rest, own=False)
     return frame.changed(columns=columns, offset=data.narrow(away))
-
-
-def _square_of(vector: Array, factor: Array | None) -> float:
-    """Return the squared norm of a vector, each entry times its factor."""
-    scaled = vector if factor is None else vector * factor
-    return float(scaled @ scaled)
 
 
 def narrowed(data: Operator, frame: Frame) -> Frame | None:
