@@ -284,8 +284,11 @@ def test_options_that_would_have_no_effect_are_refused(name):
 
 
 def test_rows_that_are_all_equal_are_refused():
-    with pytest.raises(ValueError, match="The variance of `X` is zero"):
-        choose_k(np.ones((9, 3)))
+    constants = np.tile(np.random.default_rng(0).normal(size=31), (22, 1))
+    integers = np.tile(2**62 + np.arange(31) ** 7, (22, 1))
+    for same in (np.ones((9, 3)), sp.csc_array(constants), integers, sp.csr_array(integers)):
+        with pytest.raises(ValueError, match="The variance of `X` is zero"):
+            choose_k(same)
     with pytest.raises(ValueError, match="from 0 to 19"):
         choose_k(X, random_state=0).loading_intervals(20)
     for component in (1.5, "1", None, True):

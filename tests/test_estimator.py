@@ -28,7 +28,7 @@ from sklearn.utils.estimator_checks import (
     parametrize_with_checks,
 )
 
-from primedpca import PrimedPCA, svd
+from primedpca import PrimedPCA, choose_k, svd
 from primedpca import sklearn as drop_in
 from primedpca._operator.operator import Centred
 from primedpca._planning.plan import make_plan
@@ -690,6 +690,29 @@ def test_variances_that_are_rounded_to_zero_are_warned_of():
         warnings.simplefilter("error")
         PrimedPCA(2).fit(rows * 1e-150)
         PrimedPCA(2).fit(np.full((30, 4), 7.0))  # no variance, and nothing that is lost
+
+
+@pytest.mark.filterwarnings("ignore:The variances of `X` are below")
+@pytest.mark.parametrize("power", [-156, -162, -165, -200, -300])
+@pytest.mark.parametrize("priming", ["exact", "block_krylov"])
+def test_singular_values_and_ratios_of_numbers_whose_squares_underflow(power, priming):
+    rows = np.random.default_rng(0).normal(size=(30, 5)) * [5, 4, 3, 2, 1]
+    tiny = rows * 10.0**power
+    wanted = PrimedPCA(2, priming=priming, random_state=0).fit(rows)
+    model = PrimedPCA(2, priming=priming, random_state=0).fit(tiny)
+    np.testing.assert_allclose(
+        model.singular_values_ / 10.0**power, wanted.singular_values_, rtol=1e-12
+    )
+    np.testing.assert_allclose(
+        model.explained_variance_ratio_, wanted.explained_variance_ratio_, rtol=1e-12
+    )
+    s = svd(tiny, 2, priming=priming, random_state=0).s
+    np.testing.assert_allclose(s, np.linalg.svd(tiny, compute_uv=False)[:2], rtol=1e-12)
+    if power < -162:
+        with pytest.raises(ValueError, match="variances below the range of float64"):
+            model.score(tiny)
+        with pytest.raises(ValueError, match="The variance of `X` is zero"):
+            choose_k(tiny)
 
 
 @pytest.mark.parametrize("mean", [1e8, 1e11])

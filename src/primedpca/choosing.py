@@ -17,6 +17,7 @@ p are computed, and the total variance T:
   :math:`\frac1m\sum_{j=i}^m\frac1j`, the expected length of the i-th longest part of a stick
   broken into m = min(n - 1, d) parts at random (Frontier 1976).
 - **Kaiser** keeps variances above the mean variance of a column, T / d (1 if columns are scaled).
+  Constant columns do not count in d.
 - **Variance ratio** keeps the fewest components that explain a given fraction of T.
 - **MLE** maximises the evidence of the probabilistic model (Minka 2000), as scikit-learn does; it
   needs all variances and n >= d.
@@ -64,6 +65,10 @@ DRAWN = 2000  # columns; up to so many, covariance matrices are drawn
 DRAWS = 100  # of data without correlations
 FEW, FEWER = 500, 20  # draws of more columns than so many take long, and vary little
 ROWS = 4096  # rows whose products are held at a time
+NO_VARIANCE = (
+    "The variance of `X` is zero: there are no components to choose. All rows are equal, or differ "
+    "by less than float64 can square; multiply small numbers by a constant."
+)
 
 
 class Suggestion(NamedTuple):
@@ -255,16 +260,15 @@ def choose_k(
     model.set_params(n_components=_how_many(max_components, n, d)).fit(source)
     variances = model.explained_variance_.astype(np.float64)
     ratios = model.explained_variance_ratio_.astype(np.float64)
-    if not ratios[0] > 0:
-        raise ValueError(
-            "The variance of `X` is zero: there are no components to choose. All rows are equal, "
-            "or differ by less than float64 can square; multiply small numbers by a constant."
-        )
+    if not min(variances[0], ratios[0]) > 0:
+        raise ValueError(NO_VARIANCE)
     total, parts = float(variances[0] / ratios[0]), min(n - bool(model.center), d)
     rng = np.random.default_rng((seed, 3))
     spreads, passes = column_variances(source, model)
     null, how = _without_correlations(model, source, spreads, level, rng)
-    varying = int((spreads > 0).sum())  # constant columns do not count
+    varying = int((spreads > 0).sum())
+    if not varying:  # the total variance is rounding error
+        raise ValueError(NO_VARIANCE)
     mean = total / max(1, varying)
     thresholds = {
         "parallel analysis": null,

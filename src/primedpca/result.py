@@ -319,6 +319,10 @@ class Decomposition:
         Number of rows, or the sum of their weights.
     fill : array of shape (d,), optional
         What replaced missing values, where that is not ``mean``: rows that are not centred.
+    deviations : ndarray of shape (>= k,), optional
+        Square roots of the variances, where a variance is below the range of float64.
+    total_deviation : float
+        Square root of the total variance, where ``deviations`` are given.
     """
 
     components: Array
@@ -328,11 +332,15 @@ class Decomposition:
     total_variance: float
     n_samples: float
     fill: Array | None = None
+    deviations: np.ndarray | None = None
+    total_deviation: float = math.nan
 
     @property
     def singular_values(self) -> np.ndarray:
         """Singular values of the centred data, ``(k,)``."""
-        values: np.ndarray = np.sqrt(self.explained_variance) * math.sqrt(self.n_samples - 1)
+        k, roots = self.explained_variance.size, self.deviations
+        roots = np.sqrt(self.explained_variance) if roots is None else roots[:k]
+        values: np.ndarray = roots * math.sqrt(self.n_samples - 1)
         return values
 
 

@@ -571,15 +571,26 @@ def test_the_distance_of_a_rounded_mean():
     chain = (2 + 1 + 10) * 2.0**-53
     shift, distance = np.array([1.0, 1.0, 8.0]), np.array([2.0**-54, 0, 2.0**-52])
     lost = np.hypot(2.0**-54, 2.0**-52)
-    found = statistics.astray_by(data, shift, distance, 9.0, None)
-    assert found == pytest.approx(lost + 3 * chain, rel=1e-12)
-    found = statistics.astray_by(data, shift, distance, 9.0, np.array([4.0, 1, 0.5]))
+
+    def error(*seen, factor=None, square=0.0, total=np.inf):
+        rest, found = statistics.remainder(data, seen, square, total, factor)
+        assert (rest is None) == (total == np.inf)
+        return found if rest is None else (rest.tolist(), found)
+
+    assert error(shift, distance, square=9.0) == pytest.approx(lost + 3 * chain, rel=1e-12)
+    found = error(shift, distance, square=9.0, factor=np.array([4.0, 1, 0.5]))
     assert found == pytest.approx(np.hypot(2.0**-52, 2.0**-53) + 3 * chain, rel=1e-12)
-    long = statistics.astray_by(data, np.ones(70_000), np.full(70_000, 2.0**-54), 0.0, None)
+    # Where it matters, it is returned, and not a part of the error.
+    rest, found = error(shift, distance, square=9.0, total=lost)
+    assert rest == [2.0**-54, 0, 2.0**-52]
+    assert found == pytest.approx(3 * chain, rel=1e-12)
+    assert error(shift, distance, distance, total=lost) == ([2.0**-53, 0, 2.0**-51], 0.0)
+    assert error(shift, shift, distance) == pytest.approx(lost, rel=1e-12)  # 1 + (2^-54 + 1)
+    long = error(np.ones(70_000), np.full(70_000, 2.0**-54))
     assert long == pytest.approx(2.0**-54 * np.sqrt(70_000), rel=1e-12)
     factor = np.ones(70_000)
     factor[65_536:] = 0
-    long = statistics.astray_by(data, np.ones(70_000), np.full(70_000, 2.0**-54), 0.0, factor)
+    long = error(np.ones(70_000), np.full(70_000, 2.0**-54), factor=factor)
     assert long == pytest.approx(2.0**-54 * 256, rel=1e-12)
 
 

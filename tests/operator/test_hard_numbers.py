@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 import torch
-from sklearn.exceptions import ConvergenceWarning
 
 from primedpca import PrimedPCA, as_source, certify, svd
 from primedpca._operator.operator import Centred
@@ -358,6 +357,63 @@ def test_nanoseconds_are_subtracted_before_they_are_rounded(form):
     assert np.abs(scores - expected).max() < 1000  # the mean itself is a float64, off by 128
 
 
+FAR = 2**62 + np.arange(31) ** 7  # integers of which float64 holds one in 1,024
+
+
+def differing(form, varying):
+    """Rows of such integers, the first column less by 0, 1, 2, ..., and its variance."""
+    X = np.tile(FAR, (22, 1))
+    X[:, 0] -= varying * np.arange(22)
+    return FORMS[form](X), varying**2 * np.arange(22).var(ddof=1)
+
+
+@pytest.mark.parametrize("priming", [*WAYS, "oja"])
+@pytest.mark.parametrize("form", ["array", "columns first", "unsigned", "csr", "csc", "tensor"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_every_pass_subtracts_the_whole_mean_of_integers(form, priming, weighted):
+    weight = np.random.default_rng(1).uniform(0.5, 3, 22) if weighted else None
+    for varying in (0, 1, 100):
+        X, _ = differing(form, varying)
+        fitted = PrimedPCA(1, priming=priming, random_state=0).fit(X, sample_weight=weight)
+        wanted = varying**2 * truth(np.arange(22.0)[:, None], weight)[0]
+        np.testing.assert_allclose(fitted.explained_variance_, wanted, rtol=1e-12)
+        assert fitted.converged_
+        if varying:
+            np.testing.assert_allclose(np.abs(fitted.components_[0]), np.eye(31)[0], atol=1e-9)
+            audit = certify(X, np.eye(31)[:1], sample_weight=weight, random_state=0)
+            assert audit.angle_bounds[0] < 1e-6
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array, sp.csc_array])
+@pytest.mark.parametrize("size", [1.0, 1e18])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_columns_of_constants_have_no_variance_at_all(form, size, weighted):
+    X = form(np.tile(size * RNG.standard_normal(31), (22, 1)))
+    weight = RNG.uniform(0.5, 3, 22) if weighted else None
+    for priming in WAYS:
+        model = PrimedPCA(2, priming=priming, certificate="none", random_state=0)
+        assert not model.fit(X, sample_weight=weight).explained_variance_.any()
+        assert not model.explained_variance_ratio_.any()
+
+
+@pytest.mark.parametrize("priming", WAYS)
+@pytest.mark.parametrize("far", [1e10, 1e13])
+def test_means_of_more_digits_than_float64_has_beside_the_deviations(priming, far):
+    X = np.round(ROWS * 2.0**10) * 2.0**-10 + far  # exact where numbers of `far` are
+    pca = PrimedPCA(3, priming=priming, random_state=0).fit(X)
+    assert pca.converged_
+    check(pca, *truth(X - far))
+
+
+@pytest.mark.parametrize("priming", WAYS)
+def test_left_singular_vectors_of_float32_far_from_zero(priming):
+    """Rounded to float32, the mean is off by a twentieth of a deviation."""
+    X = (np.round(ROWS[:40] * 16) / 16 + 2.0**18 + 1 / 3).astype(np.float32)
+    rows = X.astype(float) - X.astype(float).mean(axis=0)
+    U, s, Vt = svd(X, 3, center=True, priming=priming, random_state=0)
+    np.testing.assert_allclose(U * s, rows @ Vt.T, atol=1e-5 * s[0])
+
+
 def test_small_integers_beside_a_large_constant_one():
     small = np.random.default_rng(1).integers(-3, 4, (200, 2))
     X = np.column_stack([np.full(200, 2**60), small])
@@ -386,10 +442,9 @@ def test_extended_precision_is_not_rounded_before_the_mean_is_subtracted(given):
     with pytest.raises(ValueError, match=r"`X` holds .*, which float64 cannot hold exactly"):
         PrimedPCA(2).partial_fit(given(X))
     if given is np.asarray:
-        true = (X - X.mean(axis=0)) * 1e17
-        wanted = np.linalg.svd(true.astype(float), compute_uv=False)[:2] ** 2 / 49
-        with pytest.warns(ConvergenceWarning, match="Rounding error"):
-            pca = PrimedPCA(2).fit(X)
+        wanted = np.linalg.eigvalsh(np.cov(((X - 1) * 1e17).astype(float).T))[:1:-1]
+        pca = PrimedPCA(2).fit(X)
+        np.testing.assert_allclose(pca.explained_variance_ * 1e34, wanted, rtol=1e-12)
         low, high = pca.certificate_.eigenvalue_bounds.T * 1e34
         assert ((low <= wanted) & (wanted <= high)).all()
     else:
@@ -500,6 +555,26 @@ def test_deviations_at_the_edge_of_the_range_are_used_and_those_beyond_it_are_re
     X[:, 1] = 1.5 * tiny * sign
     with pytest.raises(ValueError, match=r"Column 1 .* standard deviation of .* beyond the range"):
         plain.fit(X)
+
+
+def by_batches(X):
+    model = PrimedPCA(2, scale="std")
+    for start in range(0, len(X), 50):
+        model.partial_fit(X[start : start + 50])
+    return model
+
+
+@pytest.mark.parametrize("priming", [*WAYS, "oja", "partial_fit"])
+def test_deviations_that_float32_cannot_hold_are_refused_by_every_priming(priming):
+    """Products of float32 data may be in float64, but the scale of the model is in float32."""
+    model = PrimedPCA(2, priming=priming, scale="std", random_state=0)
+    fit = by_batches if priming == "partial_fit" else model.fit
+    X = (ROWS[:, :4] * 2.0**-121).astype(np.float32)
+    found = fit(X)
+    np.testing.assert_allclose(found.scale_, X.std(axis=0, dtype=float), rtol=1e-6)
+    for unit in (1e-39, 1e-43, 1e-45):
+        with pytest.raises(ValueError, match=r"Column 0 .* standard deviation .* range of float32"):
+            fit((ROWS[:, :4] * unit).astype(np.float32)).transform(X)
 
 
 @pytest.mark.parametrize("certificate", ["auto", "none"])

@@ -13,6 +13,7 @@ from primedpca import prime, refine
 from primedpca._operator.operator import Centred
 from primedpca.metrics import longest_correct_streak, subspace_error
 from primedpca.priming import EigenGame, Krasulina, MuEigenGame, Oja
+from primedpca.priming.stochastic import fitting_rate
 from primedpca.result import DivergenceError
 from primedpca_paper.datasets import synthetic
 
@@ -251,6 +252,21 @@ def test_divergence_is_named_with_a_rate_that_works(library, dtype, excess):
     found = last(X, Oja(learning_rate=advice), 6, batch_size=100).directions
     refined = refine(X, found, 4).components
     assert longest_correct_streak(refined, components[:4], np.pi / 8) == 4
+
+
+def test_another_rate_than_auto_is_proposed_where_auto_diverged():
+    """The rate of a batch of small rows is too large for a later one of large rows."""
+    X = np.random.default_rng(0).normal(size=(400, 4)) * np.repeat([1, 1e9], [390, 10])[:, None]
+    with pytest.raises(DivergenceError, match=r"Try [-+e0-9]+(\.[-+e0-9]+)?\.$"):
+        last(X, Oja(steps=200), 1, batch_size=2)
+
+
+def test_the_rate_is_positive_where_rounding_leaves_a_negative_variance():
+    class Rounded:
+        def covariance_product(self, vectors):
+            return -1e-25 * vectors
+
+    assert fitting_rate(Rounded(), np.eye(4)[:, :2]) == 0.1
 
 
 def test_divergence_is_found_at_the_last_step_too():

@@ -258,5 +258,9 @@ def test_certify_refuses_bad_options(options, words):
 
 
 def test_certify_says_when_to_transpose():
+    components = PROBLEMS[0].components
     with pytest.raises(ValueError, match="transpose them"):
-        certify(PROBLEMS[0].X, PROBLEMS[0].components[:2].T)
+        certify(PROBLEMS[0].X, components[:2].T)
+    with pytest.raises(ValueError, match=r"for each component: `components\[None\]`\."):
+        certify(PROBLEMS[0].X, components[0])
+    assert certify(PROBLEMS[0].X, components[0][None]).angle_bounds.size == 1

@@ -189,6 +189,11 @@ def dtypes():
         "int64 near its ends", np.array([[2**62, 1], [2**62 + 64, 2], [2**62 + 256, 5]]), k=1
     )
     yield Case("uint64 near its end", np.array([[2**64 - 1, 1], [2**64 - 9, 2], [5, 5]], "u8"), k=1)
+    units = np.round(rows() * 50).astype("i8")
+    for priming in ("exact", "block_krylov"):
+        X, options = 2**62 + np.arange(6) ** 9 + units, {"priming": priming}
+        name, truth = f"int64 that differ by units, {priming}", units.astype(float)
+        yield Case(name, X, options=options, truth=truth, sources=NUMBERS)
     yield Case("objects of numbers", base.astype(object))
     words = r"complex|dtype|type|number|numeric|convert|string|date|text|supported"
     for name, X in {

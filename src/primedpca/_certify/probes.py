@@ -126,6 +126,8 @@ class Probes:
             Bound on the rounding errors of the products.
         """
         best, where = math.inf, largest
+        if largest <= 0:
+            return best
         for spread, about in ((1e-6, largest), (0.5, None)):
             top = about or min(largest, where * math.sqrt(2.0))
             for rho in np.geomspace(top * spread, top, GRID):

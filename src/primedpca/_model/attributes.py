@@ -1,5 +1,6 @@
 """Fitted attributes of the estimator, with the names of scikit-learn's PCA."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -44,6 +45,9 @@ def attributes(
     # Rounding may leave less in the total than in its parts.
     whole = max(total, float(variances.sum()))
     ratio = variances / whole if whole > 0 else np.zeros_like(variances)
+    if found.deviations is not None:  # some variances are below the range of float64
+        roots = found.deviations[:k]
+        ratio = (roots / max(found.total_deviation, math.hypot(*roots))) ** 2
     # A row of weight 2 counts as two.  Weights that are no frequencies, such as fractions that add
     # up to little more than 1, do not make rows fewer.
     # Squares of the roots of whole weights add up to a whole number but for rounding.

@@ -95,4 +95,7 @@ def _check_definite(model: Model) -> None:
     """Raise ValueError if the covariance is singular."""
     k, d = model.components.shape
     if (k < d and model.noise <= 0) or not (model.variances > 0).all():
-        raise ValueError("The model is rank-deficient and has no density. Lower `n_components`.")
+        raise ValueError(
+            "The model is rank-deficient, or has variances below the range of float64, and has no "
+            "density. Lower `n_components`, or multiply small numbers `X` by a constant."
+        )

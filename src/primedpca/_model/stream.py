@@ -251,6 +251,7 @@ def fitted_by(
         cast = {"components": found.components.astype(np.float32)}
         cast["mean"] = found.mean.astype(np.float32)
         if scale is not None:
+            statistics.check_deviations(scale, "float32")
             cast["scale"] = scale.astype(np.float32)
         if found.fill is not None:
             cast["fill"] = found.fill.astype(np.float32)

@@ -94,17 +94,17 @@ def _with_statistics(
     a: Block,
     root: Array | None,
     axis: int,
-    shift: Array | None = None,
+    columns: Columns | None = None,
     square: Array | None = None,
 ) -> Parts:
     """Append to a kernel's results what the first pass collects: sums of squares and of columns.
 
-    A block of columns also returns the shift that it computed from its own entries.  The trace of
-    ``square``, ``A^T A`` or ``A A^T``, is the sum of all squares.
+    A block of columns also returns the shift that it computed from its own entries, and the rest of
+    the shift.  The trace of ``square``, ``A^T A`` or ``A A^T``, is the sum of all squares.
     """
     if square is None and root is None and gpu_products.sums(a):
         norm, sums = gpu_products.statistics(a)
-        return _of_first_pass(found, norm, sums, axis, shift)
+        return _of_first_pass(found, norm, sums, axis, columns)
     sums = weighted_sum(a, root)
     if square is not None and square.dtype == a.dtype:
         norm = square.diagonal().sum(dtype=namespace(square).float64)
@@ -114,15 +114,23 @@ def _with_statistics(
     else:
         # Row by row first: short sums in the dtype of the block, then one long sum in float64.
         norm = namespace(a).sum(_row_squares(a))
-    return _of_first_pass(found, norm, sums, axis, shift)
+    return _of_first_pass(found, norm, sums, axis, columns)
 
 
-def _of_first_pass(found: Parts, norm: Array, sums: Array, axis: int, shift: Array | None) -> Parts:
-    """Append the sum of squares, the sums of columns and, of columns, their shift."""
+def _of_first_pass(
+    found: Parts, norm: Array, sums: Array, axis: int, columns: Columns | None
+) -> Parts:
+    """Append the sum of squares, the sums of columns and, of columns, their shift and its rest."""
     if axis == 0:
         return Parts((*found.sums, norm, sums), found.stacks)
-    shift = namespace(sums).zeros_like(sums) if shift is None else shift
-    return Parts((*found.sums, norm), (*found.stacks, sums, shift))
+    columns = Columns() if columns is None else columns
+    shift = _or_zeros(columns.shift, sums)
+    return Parts((*found.sums, norm), (*found.stacks, sums, shift, _or_zeros(columns.rest, shift)))
+
+
+def _or_zeros(vector: Array | None, like: Array) -> Array:
+    """Return the vector, or zeros like another one in its place."""
+    return namespace(like).zeros_like(like) if vector is None else vector
 
 
 def _ready(
@@ -212,7 +220,7 @@ def forward(
     y = _forward(a, vectors)
     rows = (y, _squares_about(a, root, offset)) if squares else (y,)
     found = Parts((), rows) if axis == 0 else Parts(rows)
-    return _with_statistics(found, a, root, axis, columns.shift) if gather else found
+    return _with_statistics(found, a, root, axis, columns) if gather else found
 
 
 def adjoint(
@@ -283,7 +291,8 @@ def covariance(
     if own and checks is None and gpu_products.counts(block):
         square, sums, shift = gpu_products.counted_square(block)
         norm = namespace(square).linalg.trace(square)
-        return Parts((square, norm), (sums, namespace(sums).full_like(sums, shift)))
+        one = namespace(sums).ones_like(sums)
+        return Parts((square, norm), (sums, shift * one, 0 * one))
     if columns.own:
         if is_near_zero(block, dtype):
             columns = columns._replace(own=False)
@@ -303,7 +312,7 @@ def covariance(
     square = square.toarray() if sparse else square
     product = () if checks is None else (_times_square(a if axis == 0 else a.T, checks),)
     found = Parts((square, *product))
-    return _with_statistics(found, a, root, axis, columns.shift, square) if gather else found
+    return _with_statistics(found, a, root, axis, columns, square) if gather else found
 
 
 def _in_three(a: Array) -> Array:
@@ -348,22 +357,24 @@ def moments(
     values, and the unweighted sum of the distances from the shift.  The distances are summed only
     where the squares may have overflowed or underflowed, and are zero elsewhere.  Entries that a
     sparse block does not store are zeros that are present.  A block of columns also returns the
-    shift that it computed from its own entries.
+    shift that it computed from its own entries, and the rest of the shift.
     """
     there = is_device_sparse(block)
     if there and (root is not None or columns.own):
         options: Any = {"dtype": dtype, "columns": columns, "root": root, "unit": unit}
         return Parts(*by_host(moments, block, axis=axis, **options))
-    shift = columns.shift
     if columns.own:
-        shift = own_shift(block, dtype, columns, unit, root).shift
-    a = prepare(block, dtype, Columns(shift=shift, factor=columns.factor), None, unit)
+        columns = own_shift(block, dtype, columns, unit, root)
+    shift = columns.shift
+    a = prepare(block, dtype, columns._replace(fill=None), None, unit)
     of_kind = _sparse_moments if is_sparse(block) else _dense_moments
     *parts, reach = (_moments_there if there else of_kind)(a, root, shift, columns)
     if root is not None and not _is_finite(block):
         # The sums leave out rows of weight zero, but infinity is an error in them, too.
         reach = reach + np.inf
-    return Parts((*parts, reach)) if axis == 0 else Parts((), (*parts, reach, shift))
+    if axis == 0:
+        return Parts((*parts, reach))
+    return Parts((), (*parts, reach, shift, _or_zeros(columns.rest, shift)))
 
 
 def _is_finite(block: Block) -> bool:

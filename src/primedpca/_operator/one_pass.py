@@ -100,7 +100,7 @@ class _View:
         self.sums: Array = 0.0
         self.far = False
         if not self.open:
-            self._look_from(data.narrow(self.frame.mean))
+            self._look_from(data.narrow(self.frame.mean), self.frame.columns.rest)
             return
         first = block
         if data.source.axis == 0:
@@ -126,11 +126,11 @@ class _View:
         """Return all fields except the data, for a checkpoint."""
         return {name: value for name, value in vars(self).items() if name != "data"}
 
-    def _look_from(self, shift: Array) -> None:
+    def _look_from(self, shift: Array, rest: Array | None = None) -> None:
         """Use ``shift`` ``(d,)`` as the provisional mean; zero if the data are not centred."""
         data, columns = self.data, self.frame.columns
         shift = shift if data.center else shift * 0
-        columns = Columns(shift if data.center else None, columns.fill, columns.factor)
+        columns = Columns(shift if data.center else None, columns.fill, columns.factor, rest=rest)
         self.frame = self.frame.changed(columns=columns, offset=None, mean=data.wide(shift))
 
     def _part(self, index: np.ndarray, block: Block) -> Centred:
@@ -204,13 +204,17 @@ class _View:
         if first > statistics.POOR * total:
             return  # the provisional mean was too far off: the total has lost too many digits
         distance = away if factor is None else away / factor
-        lost = statistics.astray_by(data, frame.mean, distance, first, factor)
-        known = frame.changed(mean=mean, total=total, astray=lost)
+        # The offset of sparse rows is the rounded mean: what it leaves out is part of the error.
+        least, seen = math.inf if data.sparse else total, (frame.mean, distance)
+        rest, lost = statistics.remainder(data, seen, first, least, factor)
+        known = frame.changed(mean=mean, rest=rest, total=total, astray=lost)
         if not data.sparse:
-            data.learned(statistics.settle(data, known, frame.columns.shift, away))
+            data.learned(statistics.settle(data, known, frame.columns, away))
             return
         # Sparse blocks keep their zeros: they are not shifted, and the whole mean is left as the
         # offset that every product is corrected by.
         known = known.changed(columns=known.columns._replace(shift=None))
         left = mean if factor is None else mean * factor
-        data.learned(statistics.settle(data, known, None, left))
+        if data.source.axis == 1 and float(left @ left) > statistics.FAR**2 * total:
+            return  # blocks of columns are shifted by means of their own, which loses fewer digits
+        data.learned(statistics.settle(data, known, Columns(), left))

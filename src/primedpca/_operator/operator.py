@@ -480,10 +480,11 @@ class Centred:
     def widened(self) -> Centred:
         """Return the same operator with the mean found so far, multiplied in float64."""
         frame = self.learn()
-        shift, fill, factor, _ = (self.wide(part) for part in frame.columns)
-        # The float64 mean itself: the shift of a float32 operator was rounded, or left out.
-        shift = frame.mean if self.center and not self.sparse else shift
-        columns, offset = Columns(shift, fill, factor), self.wide(frame.offset)
+        shift, fill, factor, _, rest = (self.wide(part) for part in frame.columns)
+        if self.center and not self.sparse:
+            # The float64 mean itself: the shift of a float32 operator was rounded, or left out.
+            shift, rest = frame.mean, frame.rest
+        columns, offset = Columns(shift, fill, factor, rest=rest), self.wide(frame.offset)
         return self.view(
             like=self.in_float64().like,
             root=self.wide(self.root),
@@ -592,10 +593,12 @@ class Centred:
                 return parts, offset
             sums, stacks = [*parts.sums], [*parts.stacks]
             if self.source.axis == 0:
-                weighted, shift = sums.pop(), frame.columns.shift
+                weighted, seen_from = sums.pop(), frame.columns
             else:
-                shift, weighted = stacks.pop(), stacks.pop()
-            found, away, again = statistics.learn(self, frame, float(sums.pop()), weighted, shift)
+                rest, shift, weighted = stacks.pop(), stacks.pop(), stacks.pop()
+                seen_from = Columns(shift, rest=rest)
+            norm = float(sums.pop())
+            found, away, again = statistics.learn(self, frame, norm, weighted, seen_from)
         self.learned(found)
         return Parts(tuple(sums), tuple(stacks)), away
 

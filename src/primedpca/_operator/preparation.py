@@ -63,12 +63,15 @@ class Columns(NamedTuple):
         Reciprocal of the scale; multiplied after the shift.
     own : bool, default=False
         Whether to shift by the block's own means, in a first pass over blocks of columns.
+    rest : array of shape (d,) or None
+        Subtracted after the shift: what rounding has left out of it.
     """
 
     shift: Array | None = None
     fill: Array | None = None
     factor: Array | None = None
     own: bool = False
+    rest: Array | None = None
 
     @property
     def idle(self) -> bool:
@@ -126,7 +129,7 @@ def prepare(
         return _prepare_sparse(block, dtype, columns, root, unit)
     if not is_numpy_array(block):
         return _prepare_other(block, dtype, columns, root, unit)
-    dtype, (shift, fill, factor, _) = np.dtype(dtype), columns
+    dtype, (shift, fill, factor, *_) = np.dtype(dtype), columns
     plain = columns.idle and root is None and unit == 1.0
     if plain and block.dtype == dtype and block.flags.c_contiguous:  # no copy is needed
         return np.asarray(block)
@@ -150,6 +153,8 @@ def prepare(
             np.copyto(out, fill, where=np.isnan(out))
         if shift is not None:
             out -= shift
+    if columns.rest is not None:
+        out -= columns.rest
     if factor is not None:
         out *= factor
     if root is not None:
@@ -177,6 +182,7 @@ def _prepare_other(
         if columns.fill is not None:
             out = xp.where(xp.isnan(out), columns.fill, out)
         out = out - columns.shift if columns.shift is not None else out
+    out = out - columns.rest if columns.rest is not None else out
     out = out * columns.factor if columns.factor is not None else out
     if root is None:
         return out
@@ -237,6 +243,7 @@ def _prepare_sparse(
         if columns.shift is not None:
             far, shift = unit == 1.0 and _is_far(block, columns.shift), columns.shift[column]
             data = whole_difference(block.data, shift) if far else data - shift
+        data = data - columns.rest[column] if columns.rest is not None else data
         data = data * columns.factor[column] if columns.factor is not None else data
     if root is not None:
         here = root[places(block, 0)]
@@ -253,7 +260,7 @@ def _few_shifted(block: Block, columns: Columns) -> list[tuple[Any, np.ndarray]]
     None if they are many, or something else is to be done, or a row does not store them in order:
     then the shift of every entry is looked up, which costs a third of a product.
     """
-    shift, fill, factor, _ = columns
+    shift, fill, factor, *_ = columns
     if shift is None or fill is not None or factor is not None or is_device_sparse(block):
         return None
     shifted, whole = np.flatnonzero(shift), dtype_name(block.dtype) in ("int64", "uint64")
@@ -320,17 +327,36 @@ def places(block: Block, axis: int) -> Array:
 def own_shift(
     block: Block, dtype: Any, columns: Columns, unit: float, root: Array | None
 ) -> Columns:
-    """Return ``columns`` with the means of this block as the shift, as ``columns.own`` asks."""
+    """Return ``columns`` with the means of this block as the shift, as ``columns.own`` asks.
+
+    Of large 64-bit integers, what rounding leaves out of the means is the rest.
+    """
     if is_device_sparse(block):
         return Columns(*by_host(own_shift, block, dtype, columns, unit, root))
     if not is_sparse(block):
-        return columns._replace(shift=stored_means(block, dtype, unit, root), own=False)
+        means = stored_means(block, dtype, unit, root)
+        far = unit == 1.0 and _is_far(block, means)
+        rest = _rest(block, means, root) if far else None
+        return columns._replace(shift=means, rest=rest, own=False)
     # Only columns that are stored in full: elsewhere the shift would make zeros non-zero.
     full = np.flatnonzero(stored_counts(block, root) == present_rows(block, root))
-    shift = np.zeros(block.shape[1], dtype)
+    shift, rest = np.zeros(block.shape[1], dtype), None
     if full.size:
-        shift[full] = stored_means(block[:, full], dtype, unit, root)
-    return columns._replace(shift=shift, own=False)
+        some = block[:, full]
+        means = shift[full] = stored_means(some, dtype, unit, root)
+        if unit == 1.0 and _is_far(some, means):
+            rest = np.zeros_like(shift)
+            rest[full] = _rest(some, means, root)
+    return columns._replace(shift=shift, rest=rest, own=False)
+
+
+def _rest(block: Block, means: Array, root: Array | None) -> Array:
+    """Return what rounding leaves out of the means of large 64-bit integers."""
+    if not is_sparse(block):
+        return stored_means(whole_difference(block, means), means.dtype, 1.0, root)
+    left = block.astype(np.float64)
+    left.data = whole_difference(block.data, means[places(block, 1)])
+    return stored_means(left, means.dtype, 1.0, root)
 
 
 def is_near_zero(block: Block, dtype: Any) -> bool:
@@ -385,8 +411,8 @@ def stored_means(block: Block, dtype: Any, unit: float = 1.0, root: Array | None
     """Return the weighted mean ``(d,)`` of the finite stored entries of each column.
 
     Columns without such entries have mean zero.  Rows of weight zero are ignored unless there are
-    no others.  The mean of a constant dense column is exactly that constant, so that the shifted
-    column is exactly zero.
+    no others.  The mean of a constant column is exactly that constant, so that the shifted column
+    is exactly zero.
 
     Parameters
     ----------
@@ -417,7 +443,13 @@ def _sparse_means(block: Block, unit: float, root: Array | None) -> np.ndarray:
     totals = np.bincount(columns, data * weight, minlength=block.shape[1])
     counts = np.bincount(columns, weight, minlength=block.shape[1])
     means = totals / np.where(counts > 0, counts, 1.0)
-    return np.where(np.isfinite(means), means, 0.0)  # as where a dense sum overflows
+    means = np.where(np.isfinite(means), means, 0.0)  # as where a dense sum overflows
+    some = means.copy()
+    some[columns] = data
+    # The rounded mean of a constant column may differ from the constant, as in dense blocks.
+    differ = np.bincount(columns, data != some[columns], minlength=block.shape[1])
+    same = (differ == 0) & (np.abs(means - some) <= 2.0**-40 * np.abs(some))
+    return np.where(same, some, means)
 
 
 def _dense_means(block: Block, unit: float, root: Array | None) -> Array:

@@ -88,6 +88,10 @@ def decomposition(data: Centred, basis: Array, variances: np.ndarray) -> Decompo
     if data.total > 0 and total < sys.float_info.min:
         words = "The variances of `X` are below the range of float64 and are rounded to 0."
         warnings.warn(f"{words} Multiply `X` by a large number.", RuntimeWarning, stacklevel=2)
+    few = variances[: basis.shape[1]]
+    small = bool(((few > 0) & (scaled < sys.float_info.min)).any())
+    # The variances of numbers below 1e-154 are below the range of float64, not their roots.
+    size = math.sqrt(data.weight / (data.weight - 1)) / data.frame.gain
     return Decomposition(
         components=as_components(basis),
         explained_variance=scaled,
@@ -96,4 +100,6 @@ def decomposition(data: Centred, basis: Array, variances: np.ndarray) -> Decompo
         total_variance=total,
         n_samples=data.weight * data.weight_unit,
         fill=None if data.center else data.fill,
+        deviations=np.sqrt(np.maximum(few, 0.0)) * size if small else None,
+        total_deviation=math.sqrt(data.total) * size if small else math.nan,
     )

@@ -35,12 +35,14 @@ __all__ = [
     "Frame",
     "before_any_pass",
     "chain_of",
+    "check_deviations",
     "far_from_zero",
     "given",
     "guess",
     "learn",
     "measure",
     "narrowed",
+    "remainder",
     "roots_of",
     "settle",
 ]
@@ -83,6 +85,8 @@ class Frame:
         Divisors of the columns.
     mean : array of shape (d,), optional
         In float64 and multiplied by ``unit``; ``None`` until the first pass is over.
+    rest : array of shape (d,), optional
+        What rounding has left out of ``mean``; ``None`` where that is too small to matter.
     total : float
         Mean squared norm of the rows of ``M``.
     first : float
@@ -102,6 +106,7 @@ class Frame:
     gain: float = 1.0
     scale: Array | None = None
     mean: Array | None = None
+    rest: Array | None = None
     total: float = math.nan
     first: float = 0.0
     slip: float = 2 * UNIT
@@ -220,14 +225,17 @@ def guess(data: Operator, frame: Frame) -> Frame:
     if frame.near is None and data.source.axis == 1:
         return frame.changed(columns=frame.columns._replace(shift=None, own=True))
     near = frame.near is None and is_near_zero(data.first_block(), data.like.dtype)
-    shift = None if near else _first_shift(data, frame)
-    return frame.changed(columns=frame.columns._replace(shift=shift, own=False))
+    shift, rest = (None, None) if near else _first_shift(data, frame)
+    return frame.changed(columns=frame.columns._replace(shift=shift, rest=rest, own=False))
 
 
-def _first_shift(data: Operator, frame: Frame) -> Array:
-    """Return the best guess of the mean: from an earlier pass, or the mean of the first block."""
+def _first_shift(data: Operator, frame: Frame) -> tuple[Array, Array | None]:
+    """Return the best guess of the mean: from an earlier pass, or the mean of the first block.
+
+    The second array is the rest of the shift.
+    """
     if frame.near is not None:
-        return data.narrow(data.wide(frame.near) * frame.unit)
+        return data.narrow(data.wide(frame.near) * frame.unit), None
     block, root = data.first_block(), data.root
     if root is not None:
         start, stop = data.source.blocks[0]
@@ -243,7 +251,8 @@ def _first_shift(data: Operator, frame: Frame) -> Array:
         # A few rows of the block will do: the pass itself finds how far their mean is off.
         block = block[:: max(1, block.shape[0] // GUESSED)]
     own = Columns(own=True)  # in sparse blocks, this shifts only columns that are stored in full
-    return own_shift(block, data.like.dtype, own, frame.unit, root).shift
+    found = own_shift(block, data.like.dtype, own, frame.unit, root)
+    return found.shift, found.rest
 
 
 def far_from_zero(block: Any, unit: float = 1.0) -> bool:
@@ -259,7 +268,7 @@ def far_from_zero(block: Any, unit: float = 1.0) -> bool:
 
 
 def learn(
-    data: Operator, frame: Frame, norm: float, sums: Array, shift: Array | None
+    data: Operator, frame: Frame, norm: float, sums: Array, seen_from: Columns
 ) -> tuple[Frame, Array | None, Frame | None]:
     """Return the frame after a first pass, and whether the pass must be repeated.
 
@@ -272,8 +281,8 @@ def learn(
         Sum of the squares of all prepared entries.
     sums : array of shape (d,)
         Weighted sums of the columns, relative to the guess of the mean.
-    shift : array of shape (d,), optional
-        The guess of the mean.  By default zero.
+    seen_from : Columns
+        Their shift and rest are the guess of the mean; zero if there is none.
 
     Returns
     -------
@@ -289,39 +298,62 @@ def learn(
         return frame, None, _before(frame, unit)
     away = data.wide(sums) / data.weight
     distance = away if frame.scale is None else away * data.wide(frame.scale)
-    mean = distance if shift is None else distance + data.wide(shift)
+    shift, rest = seen_from.shift, data.wide(seen_from.rest)
+    known = distance if rest is None else distance + rest
+    mean = known if shift is None else known + data.wide(shift)
     total = norm / data.weight
     if not data.center:
         return frame.changed(first=total, mean=mean, total=total), None, None
-    start = 0 * distance if shift is None else data.wide(shift)
-    lost = astray_by(data, start, distance, total, data.wide(frame.columns.factor))
+    # Sparse rows are corrected by the distance from the guess, which no addition has rounded.
+    start = 0 * distance if shift is None or data.sparse else data.wide(shift)
     # Mean square about the mean = mean square about the guess - squared distance of the two.
     left = max(0.0, total - float(away @ away))
-    found = frame.changed(first=total, mean=mean, total=left, astray=lost)
-    found, again = settle(data, found, shift, away), None
+    factor = data.wide(frame.columns.factor)
+    seen = (start, distance) if rest is None or data.sparse else (start, distance, rest)
+    left_out, lost = remainder(data, seen, total, left, factor)
+    found = frame.changed(first=total, mean=mean, rest=left_out, total=left, astray=lost)
+    found, again = settle(data, found, seen_from, away), None
     if found.first > POOR * found.total:
         again = nearer(data, frame, found)
     return found, away, again
 
 
-def astray_by(
-    data: Operator, shift: Array, distance: Array, square: float, factor: Array | None
-) -> float:
-    """Bound on the error of the rounded ``shift + distance`` as the mean, in the scale of ``M``.
+def remainder(
+    data: Operator, seen: tuple[Array, ...], square: float, total: float, factor: Array | None
+) -> tuple[Array | None, float]:
+    """Return what rounding leaves out of the mean, and the error of the mean without it.
 
-    The rounding error of this addition is computed exactly (Knuth's two-sum), so a constant
-    column, however large, adds no error.  To this the bound adds the error of ``distance``
-    itself, a sum over rows with mean squared norm ``square``.
+    The first is ``None``, and included in the second, if its square is below the rounding of the
+    ``total`` variance: subtracting it would not change the products.  So it is if missing values
+    are filled, because they are filled with the rounded mean.
+
+    Parameters
+    ----------
+    data : Operator
+    seen : tuple of arrays of shape (d,)
+        Shift, distance from the shift to the mean and, for a shift that has one, its rest.
+    square : float
+        Mean squared norm of the rows about the guess, in the scale of ``M``.
+    total : float
+        Total variance.
+    factor : array of shape (d,), optional
     """
-    lost, step = 0.0, 2**16  # in slices: for very wide rows, each temporary array is large
-    for a in range(0, shift.shape[0], step):
-        near, far = shift[a : a + step], distance[a : a + step]
-        whole = near + far
-        part = whole - near
-        rest = (near - (whole - part)) + (far - part)
-        rest = rest if factor is None else rest * factor[a : a + step]
-        lost += float(rest @ rest)
-    return math.sqrt(lost) + chain_of(data) * UNIT * math.sqrt(square)
+    shift, distance, *rest = seen
+    error, step = chain_of(data) * UNIT * math.sqrt(square), 2**16
+    for part in (*rest, shift):
+        lost, left_out = 0.0, []
+        for a in range(0, part.shape[0], step):  # for very wide rows, temporary arrays are large
+            near, far = part[a : a + step], distance[a : a + step]
+            whole = near + far
+            back = whole - near
+            left_out.append((near - (whole - back)) + (far - back))  # exact (Knuth's two-sum)
+            scaled = left_out[-1] if factor is None else left_out[-1] * factor[a : a + step]
+            lost += float(scaled @ scaled)
+        distance = part + distance
+        without, error = error, error + math.sqrt(lost)
+    if data.missing == "mean" or lost <= UNIT * total:
+        return None, error
+    return data.like.xp.concat(left_out), without
 
 
 def nearer(data: Operator, before: Frame, found: Frame) -> Frame | None:
@@ -337,24 +369,33 @@ def nearer(data: Operator, before: Frame, found: Frame) -> Frame | None:
     return before.changed(near=data.wide(found.mean) / found.unit, first=found.first)
 
 
-def settle(data: Operator, frame: Frame, shift: Array | None, away: Array) -> Frame:
+def settle(data: Operator, frame: Frame, seen_from: Columns, away: Array) -> Frame:
     """Return the frame for later passes.
 
-    Dense blocks are shifted by the mean.  Sparse blocks keep the shift of the first pass, and the
-    distance ``away`` from it to the mean becomes the offset.
+    Dense blocks are shifted by the mean, and by what rounding has left out of it if that matters.
+    Sparse blocks keep the shift of the first pass, and the distance ``away`` from it to the mean
+    becomes the offset.
     """
     if not (data.sparse or data.implicit):
         mean: Any = frame.mean
+        shift, rest = data.narrow(mean), frame.rest
         if dtype_name(data.like.dtype) == "float32":
             factor = data.wide(frame.columns.factor)
             scaled = mean if factor is None else mean * factor
             # Subtracting so small a mean is below the rounding of float32.  Products in float64,
             # from which proofs are made, are always shifted.
-            mean = None if float(scaled @ scaled) <= (2.0**-25) ** 2 * frame.total else mean
-        mean = None if mean is None else data.narrow(mean)
-        return frame.changed(columns=frame.columns._replace(shift=mean, own=False))
-    kept = shift if shift is not None and bool((shift != 0).any()) else None
-    columns = frame.columns._replace(shift=kept, own=False)
+            shift = None if float(scaled @ scaled) <= (2.0**-25) ** 2 * frame.total else shift
+            rest = None if shift is None or data.missing == "mean" else mean - data.wide(shift)
+            if rest is not None:
+                scaled = rest if factor is None else rest * factor
+                rest = rest if float(scaled @ scaled) > 2.0**-24 * frame.total else None
+        rest = None if rest is None else data.narrow(rest)
+        return frame.changed(columns=frame.columns._replace(shift=shift, rest=rest, own=False))
+    shift, rest = (
+        part if part is not None and bool((part != 0).any()) else None
+        for part in (seen_from.shift, seen_from.rest)
+    )
+    columns = frame.columns._replace(shift=shift, rest=rest, own=False)
     return frame.changed(columns=columns, offset=data.narrow(away))
 
 
@@ -375,8 +416,8 @@ def narrowed(data: Operator, frame: Frame) -> Frame | None:
     columns = Columns(**narrow)
     if not (data.sparse or data.implicit):
         found = frame.changed(columns=columns)
-        return settle(data, found, None, frame.mean) if data.center else found
-    offset, (shift, _, factor, _) = frame.offset, frame.columns
+        return settle(data, found, Columns(), frame.mean) if data.center else found
+    offset, (shift, _, factor, *_) = frame.offset, frame.columns
     if shift is not None and offset is not None:
         lost = shift - data.wide(columns.shift)
         offset = offset + (lost if factor is None else lost * factor)
@@ -390,14 +431,15 @@ class _Moments(NamedTuple):
     ----------
     gain : array
         Powers of two by which the columns were multiplied, beside the unit.
-    shift : array
-        Guess of the mean, relative to which the sums were taken, in the unit.
+    shift, rest : array
+        Guess of the mean, relative to which the sums were taken, in the unit, and what rounding
+        has left out of it.
     there : array
         Total weight of the values that are present.
     stored : array
         Number of entries stored in rows of positive weight.
     away : array
-        Mean minus shift, multiplied by the gain.
+        Mean minus shift and rest, multiplied by the gain.
     square : array
         Mean square about the shift, multiplied by the squared gain.
     variance : array
@@ -406,6 +448,7 @@ class _Moments(NamedTuple):
 
     gain: Array
     shift: Array
+    rest: Array
     there: Array
     stored: Array
     away: Array
@@ -415,7 +458,7 @@ class _Moments(NamedTuple):
     @property
     def mean(self) -> Array:
         """Weighted mean in the unit."""
-        return self.shift + self.away / self.gain
+        return self.shift + (self.rest + self.away / self.gain)
 
     @property
     def is_constant(self) -> Array:
@@ -453,22 +496,25 @@ def measure(data: Operator, frame: Frame) -> Frame:
     if not math.isfinite(total + first + around):
         refuse_non_finite(data, frame)
     # Sparse rows are corrected by the distance from the guess, which no addition has rounded.
-    start = 0 * found.shift if data.sparse and fill is None else found.shift
-    lost = astray_by(data, start, found.away / found.gain, around, factor * found.gain)
+    plain = data.sparse and fill is None
+    seen: tuple[Array, ...] = (0 * found.shift if plain else found.shift, found.away / found.gain)
+    seen = seen if plain else (*seen, found.rest)
+    rest, lost = remainder(data, seen, around, total, factor * found.gain)
     columns = Columns(None, fill, whole)
     first = max(first, total)
-    frame = frame.changed(columns=columns, total=total, first=first, astray=lost)
+    frame = frame.changed(columns=columns, rest=rest, total=total, first=first, astray=lost)
     if not data.center:
         return frame
     if not data.sparse:
-        return settle(data, frame, None, found.away)
+        return settle(data, frame, Columns(), found.away)
     rows = data.shape[0] if data.root is None else float(xp.sum(data.root > 0))
     far = (found.stored == rows) & (xp.abs(mean * found.gain) > FAR * xp.sqrt(found.variance))
     # Subtract the guess, not the mean, from stored entries: the distance that is left is then as
     # accurate as the sums about the guess, where the whole mean would be rounded.
-    shift = data.narrow(xp.where(far, found.shift, xp.zeros_like(mean)))
-    left = xp.where(far, found.away, found.away + found.shift * found.gain)
-    return settle(data, frame, shift, left * factor)
+    parts = (data.narrow(xp.where(far, part, 0 * mean)) for part in (found.shift, found.rest))
+    shift, rest = parts
+    left = xp.where(far, found.away, found.away + (found.shift + found.rest) * found.gain)
+    return settle(data, frame, Columns(shift, rest=rest), left * factor)
 
 
 def _standard(data: Operator, frame: Frame, found: _Moments) -> tuple[Frame, Array]:
@@ -488,14 +534,7 @@ def _standard(data: Operator, frame: Frame, found: _Moments) -> tuple[Frame, Arr
     deviation = xp.sqrt(variance)
     scale = xp.where(constant, ones, deviation / found.gain)
     still = 0 * ones if data.center else 1 / found.gain
-    info = np.finfo(dtype_name(data.like.dtype))
-    beyond = np.flatnonzero(to_numpy((scale < 2 * info.tiny) | (scale > info.max / 2)))
-    if beyond.size:
-        raise ValueError(
-            f"Column {beyond[0]} of `X` (counted from 0) has a standard deviation of "
-            f"{float(scale[int(beyond[0])]):.3g}, which is beyond the range of {info.dtype}. Give "
-            "the column in another unit."
-        )
+    check_deviations(to_numpy(scale), work_dtype(data.source.dtype))
     # The rounding error of a variance is relative to the mean square about the shift.
     ratio = xp.where(constant, 0 * ones, found.square / xp.where(constant, ones, found.variance))
     # The weight of the zeros of a sparse column is a difference of weights that lie within a
@@ -506,6 +545,18 @@ def _standard(data: Operator, frame: Frame, found: _Moments) -> tuple[Frame, Arr
     return frame, xp.where(constant, still, 1 / deviation)
 
 
+def check_deviations(scale: np.ndarray, dtype: str) -> None:
+    """Refuse standard deviations that the dtype of the model cannot hold or divide by."""
+    info = np.finfo(dtype)
+    beyond = np.flatnonzero((scale < 2 * info.tiny) | (scale > info.max / 2))
+    if beyond.size:
+        raise ValueError(
+            f"Column {beyond[0]} of `X` (counted from 0) has a standard deviation of "
+            f"{scale[beyond[0]]:.3g}, which is beyond the range of {info.dtype}. Give the column "
+            "in another unit."
+        )
+
+
 def _moments(data: Operator, frame: Frame) -> tuple[_Moments, Frame]:
     """Return moments about a guess near the mean, and a frame whose unit keeps squares in range.
 
@@ -513,11 +564,11 @@ def _moments(data: Operator, frame: Frame) -> tuple[_Moments, Frame]:
     squares left the range of the dtype or the guess was too far from the mean.
     """
     xp, axis, gain = data.like.xp, data.source.axis, _first_gain(data, frame)
-    shift = _first_shift(data, frame) if axis == 0 else None
+    shift, rest = _first_shift(data, frame) if axis == 0 else (None, None)
     worst = math.inf
     for _ in range(LOOKS):
         factor = None if bool(xp.all(gain == 1)) else data.narrow(gain)
-        columns = Columns(shift=shift, factor=factor, own=shift is None)
+        columns = Columns(shift, factor=factor, own=shift is None, rest=rest)
         frame = frame.changed(columns=columns)
         parts = data.run(kernels.moments, {"dtype": data.like.dtype, "axis": axis}, frame)
         there, sums, squares, stored, absent, reach, *own = map(
@@ -532,19 +583,21 @@ def _moments(data: Operator, frame: Frame) -> tuple[_Moments, Frame]:
             continue
         unit = None if data.standardise else in_range(data, frame, float(xp.sum(squares)))
         if unit is not None:
-            shift = None if shift is None else shift * (unit / frame.unit)
+            ratio = unit / frame.unit
+            shift, rest = (None if part is None else part * ratio for part in (shift, rest))
             frame = _before(frame, unit)
             continue
         check_present(data.source, there)
         away = sums / there
-        seen_from = data.wide(shift) if shift is not None else own[0]
+        seen_from, left = (data.wide(shift), data.wide(rest)) if shift is not None else own
+        left = 0 * away if left is None else left
         variance = xp.clip(squares / there - away**2, min=0.0)  # rounding may go below zero
-        found = _Moments(gain, seen_from, there, stored, away, squares / there, variance)
+        found = _Moments(gain, seen_from, left, there, stored, away, squares / there, variance)
         poor = found.is_poor
         distance = float(xp.max(xp.where(poor, xp.abs(away / gain), xp.zeros_like(away))))
         if not bool(xp.any(poor)) or distance > worst / 2:
             break
-        worst, shift = distance, data.narrow(found.mean)
+        worst, shift, rest = distance, data.narrow(found.mean), None
     return found, frame
 
 

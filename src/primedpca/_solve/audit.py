@@ -307,10 +307,11 @@ def _check_components(components: Any, data: Centred) -> tuple[Array, np.ndarray
         raise TypeError("`components` is a fitted model. Pass its `components_` instead.")
     values = as_real(components, "components")
     if values.ndim != 2 or values.shape[1] != data.shape[1]:
+        remedy = ": `components[None]`" if values.ndim == 1 else ": transpose them"
+        hint = remedy if values.shape[:1] == data.shape[1:] else ""
         raise ValueError(
             f"`components` have shape {values.shape}, but `X` has {data.shape[1]} features. Pass "
-            "one row for each component"
-            + ("." if values.shape[:1] != data.shape[1:] else ": transpose them.")
+            f"one row for each component{hint}."
         )
     if not values.size:
         raise ValueError("`components` has no rows. Pass one row for each component.")

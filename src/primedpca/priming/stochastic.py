@@ -130,9 +130,10 @@ class Stochastic(BasePriming, ABC):
         square = data.frame.gain * data.frame.gain
         rate = state.rate * square if self.learning_rate == "auto" else state.rate
         fitting = fitting_rate(data, random_basis(data.like, 1, 0)) * square
+        other = "" if self.learning_rate == "auto" else " or 'auto'"
         return (
             f": `learning_rate`={rate:.3g} is too large for these data. Try "
-            f"{min(rate / 10, fitting):.2g} or 'auto'."
+            f"{min(rate / 10, fitting):.2g}{other}."
         )
 
     @abstractmethod
@@ -155,4 +156,5 @@ def fitting_rate(data: Operator, vectors: Array) -> float:
     if not np.isfinite(inside).all():
         return RELATIVE_RATE
     largest = float(np.linalg.eigvalsh((inside + inside.T) / 2)[-1])
-    return RELATIVE_RATE / (largest or 1.0)  # a batch of equal rows has no variance
+    # A batch of equal rows has no variance, which rounding may leave slightly negative.
+    return RELATIVE_RATE / (largest if largest > 0 else 1.0)
