@@ -248,7 +248,7 @@ def test_other_visits_are_refused(kind):
 @pytest.mark.parametrize("given", ["x", [1], [[1.0], [2.0]], np.ones(5), None])
 def test_given_directions_are_an_array_with_two_axes(given):
     with pytest.raises(ValueError, match="directions must be an array of shape"):
-        Given(given)
+        PrimedPCA(1, priming=Given(given)).fit(ROWS)
 
 
 @pytest.mark.parametrize("certificate", ["none", "auto"])

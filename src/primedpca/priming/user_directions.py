@@ -42,9 +42,6 @@ class Given(BasePriming):
         own_end=True, replayed=True, user_directions=True
     )
 
-    def __post_init__(self) -> None:
-        _check_matrix(self.array)
-
     def init(
         self, like: Like, n_directions: int, seed: Any, start: Array | None = None
     ) -> GivenState:
@@ -65,6 +62,7 @@ class Given(BasePriming):
 
     def width(self) -> int | None:
         """Return the number of directions given."""
+        _check_matrix(self.array)  # here, because a checkpoint keeps an array in another form
         return int(self.array.shape[-1])
 
 
@@ -80,9 +78,6 @@ class FromFunction(Given):
     """
 
     array: Callable[[Any, int], Array]
-
-    def __post_init__(self) -> None:
-        """Check nothing: the function is not called yet."""
 
     def init(
         self, like: Like, n_directions: int, seed: Any, start: Array | None = None
