@@ -9,7 +9,14 @@ import pytest
 
 from primedpca import PrimedPCA
 from primedpca.engines import FixedTree, LocalEngine, read_and_apply
-from primedpca.priming import BasePriming, Given, Krasulina, orthonormalise, random_basis
+from primedpca.priming import (
+    BasePriming,
+    BlockKrylov,
+    Given,
+    Krasulina,
+    orthonormalise,
+    random_basis,
+)
 from primedpca.result import Status
 from primedpca.sources.base import BlockSource, cut_evenly
 
@@ -188,6 +195,30 @@ def test_answers_of_a_priming_are_checked(name, answer, words, certificate):
         PrimedPCA(3, priming=answers(name, answer), random_state=0, **options).fit(ROWS)
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda basis: True,
+        lambda basis: (basis[:, :2], np.ones(2)),
+        lambda basis: (2 * basis, np.ones(5)),
+        lambda basis: (basis, np.ones(2)),
+        lambda basis: (basis, -np.ones(5)),
+        lambda basis: (basis, np.full(5, np.nan)),
+        lambda basis: (basis, np.eye(5)),
+    ],
+)
+def test_refined_components_are_checked(answer):
+    options = {"certificate": "none", "max_passes": 4, "extra_components": 2}
+    with pytest.raises(ValueError, match="`refined` of the priming returned"):
+        PrimedPCA(3, priming=answers("refined", answer), random_state=0, **options).fit(ROWS)
+
+
+def test_algorithms_derived_from_those_of_the_library_are_not_checked_for_their_number():
+    kind = type("Mine", (BlockKrylov,), {})
+    found = PrimedPCA(3, priming=kind(block_size=1), random_state=0, certificate="none").fit(ROWS)
+    assert found.status_ is Status.CONVERGED
+
+
 def test_directions_of_too_few_dimensions_are_refused_unless_they_are_completed():
     few = answers("directions", lambda basis: basis[:, :2] @ np.ones((2, 9)))
     options = {"priming": few, "max_passes": 20, "random_state": 0}
@@ -217,7 +248,7 @@ def test_other_visits_are_refused(kind):
 @pytest.mark.parametrize("given", ["x", [1], [[1.0], [2.0]], np.ones(5), None])
 def test_given_directions_are_an_array_with_two_axes(given):
     with pytest.raises(ValueError, match="directions must be an array of shape"):
-        Given(given)
+        PrimedPCA(1, priming=Given(given)).fit(ROWS)
 
 
 @pytest.mark.parametrize("certificate", ["none", "auto"])

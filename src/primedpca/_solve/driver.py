@@ -36,7 +36,7 @@ from primedpca._operator.scaling import decomposition, in_unit_of_data
 from primedpca._solve.history import Listener, silent
 from primedpca._solve.prime import passes_of, steps
 from primedpca._solve.refine import refine_span
-from primedpca.priming import OWN, BlockKrylov, Exact, check_change
+from primedpca.priming import OWN, BlockKrylov, Exact, check_change, check_refined
 from primedpca.priming.extra_directions import best_extra
 from primedpca.protocols import Array, Priming
 from primedpca.result import Certificate, Decomposition, Plan, Snapshot, Solution, Status
@@ -359,7 +359,7 @@ class _Fit:
         if step.proof is not None:  # it may have been made after the last step
             self.met = step.proof.counted and bool(step.proof.certificate.met(self.reach).all())
         # Of a priming of the user's own, block Krylov completes the span where it follows.
-        last = not (goal.proven or self.stopped or type(stage.priming) in OWN)
+        last = not (goal.proven or self.stopped or isinstance(stage.priming, OWN))
         if last or traits.user_directions:
             _check_rank(step.snapshot, plan)
         if isinstance(stage.certifier, ExplicitCertifier):
@@ -411,7 +411,7 @@ class _Fit:
         k, priming = self.plan.n_components, stage.priming
         change = priming.change(snapshot.state)
         if change is not None and not isinstance(k, float):
-            change = change if type(priming) in OWN else check_change(change, k)
+            change = change if isinstance(priming, OWN) else check_change(change, k)
             largest = float(change[:k].max())
             if np.isfinite(largest):
                 row["change"] = largest
@@ -559,6 +559,8 @@ class _Fit:
             basis = basis_of(step.snapshot.directions)
             self.whole = basis.shape[1] == self.data.shape[1]
             return refine_span(self.data, basis, k, self.goal.seed, share)
+        if not isinstance(step.stage.priming, OWN):
+            known = check_refined(known, k, self.data.like)
         basis, variances = known
         self.whole = basis.shape[1] == self.data.shape[1]
         return decomposition(self.data, basis[:, :k], variances)

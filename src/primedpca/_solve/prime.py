@@ -130,7 +130,7 @@ def steps(
         def find() -> Array:
             with one_blas_thread:
                 found = priming.directions(state, data)
-            return found if type(priming) in OWN else check_directions(found, data.like)
+            return found if isinstance(priming, OWN) else check_directions(found, data.like)
 
         return Snapshot(step, data.passes, seconds, state, find)
 

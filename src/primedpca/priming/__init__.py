@@ -25,6 +25,7 @@ from primedpca.priming.user_directions import (
     Given,
     check_change,
     check_directions,
+    check_refined,
 )
 from primedpca.protocols import Priming
 
@@ -46,6 +47,7 @@ __all__ = [
     "best_extra",
     "check_change",
     "check_directions",
+    "check_refined",
     "orthonormalise",
     "random_basis",
 ]
@@ -63,8 +65,8 @@ REGISTRY: dict[str, type[Any]] = {
     "subspace_iteration": SubspaceIteration,
 }
 
-#: The library's own algorithms, whose results need no checks.
-OWN = frozenset(REGISTRY.values())
+#: The library's own algorithms, whose results, and those of subclasses, need no checks.
+OWN = tuple(REGISTRY.values())
 #: The values of ``visits`` of a priming.
 VISITS = ("whole", "batches", "rows")
 

@@ -14,6 +14,9 @@ from primedpca.protocols import Array, Like, Operator, PrimingTraits
 
 __all__ = ["FromFunction", "Given"]
 
+#: Largest deviation of products of columns from those of an orthonormal basis in float32.
+CLOSE = 1e-3
+
 
 class GivenState(NamedTuple):
     """Directions, ``None`` until they are known, and the number of directions wanted."""
@@ -39,9 +42,6 @@ class Given(BasePriming):
         own_end=True, replayed=True, user_directions=True
     )
 
-    def __post_init__(self) -> None:
-        _check_matrix(self.array)
-
     def init(
         self, like: Like, n_directions: int, seed: Any, start: Array | None = None
     ) -> GivenState:
@@ -62,6 +62,7 @@ class Given(BasePriming):
 
     def width(self) -> int | None:
         """Return the number of directions given."""
+        _check_matrix(self.array)  # here, because a checkpoint keeps an array in another form
         return int(self.array.shape[-1])
 
 
@@ -77,9 +78,6 @@ class FromFunction(Given):
     """
 
     array: Callable[[Any, int], Array]
-
-    def __post_init__(self) -> None:
-        """Check nothing: the function is not called yet."""
 
     def init(
         self, like: Like, n_directions: int, seed: Any, start: Array | None = None
@@ -173,6 +171,43 @@ def check_change(change: Any, n_components: int) -> np.ndarray:
             "for each direction."
         )
     return angles
+
+
+def check_refined(found: Any, n_components: int, like: Like) -> tuple[Array, np.ndarray]:
+    """Return the principal components of a span that a user's priming knows, after checking them.
+
+    Parameters
+    ----------
+    found : (basis, variances)
+        Orthonormal columns ``(d, p)``, and the variances ``(p,)`` along them.
+    n_components : int
+        Number of components that are needed.
+    like : Like
+        Library, device, dtype and number of features of the data.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer, columns are not orthonormal, or a variance is not finite or negative.
+    """
+    if not isinstance(found, (tuple, list)) or len(found) != 2:
+        raise ValueError(
+            f"`refined` of the priming returned a {type(found).__name__}. Return None, or the "
+            "orthonormal basis and its variances."
+        )
+    basis, variances = check_directions(found[0], like), as_real(found[1], "variances")
+    square = to_numpy(basis.T @ basis)
+    off = float(np.abs(square - np.eye(len(square))).max())
+    size = min(len(square), variances.size)
+    sound = variances.ndim == 1 and ((variances >= 0) & (variances < np.inf)).all()
+    if off > CLOSE or size < n_components or not sound:
+        raise ValueError(
+            f"`refined` of the priming returned {len(square)} columns whose products with each "
+            f"other are up to {off:.1g} from those of an orthonormal basis, and variances "
+            f"{variances}. Return at least `n_components`={n_components} orthonormal columns, and "
+            "as many finite variances."
+        )
+    return basis, variances
 
 
 def _check_matrix(directions: Any) -> None:
