@@ -306,3 +306,11 @@ def test_constant_columns_do_not_lower_the_mean_of_a_column():
     found, reference = (choose_k(data, scale="std", random_state=0) for data in (wide, X))
     assert found["Kaiser"].n_components == reference["Kaiser"].n_components
     np.testing.assert_allclose(found.thresholds["Kaiser"][0], 1.0, rtol=1e-2)
+
+
+@pytest.mark.parametrize("unit", [1e-140, 1e-100, 1e-30, 1e80, 1e140])
+def test_intervals_follow_the_unit(unit):
+    rows = np.random.default_rng(0).normal(size=(60, 3)) * [3, 2, 1]
+    wanted = choose_k(rows, random_state=0).intervals
+    found = choose_k(rows * unit, random_state=0).intervals
+    np.testing.assert_allclose(found / unit / unit, wanted, rtol=1e-6)

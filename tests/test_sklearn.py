@@ -1,7 +1,9 @@
 """Drop-ins of scikit-learn's classes: parameters, results, certificates, and the patch."""
 
 import inspect
+import os
 import pickle
+import subprocess
 import sys
 import types
 import warnings
@@ -335,3 +337,20 @@ def test_to_sklearn_returns_scikit_learns_own_class_while_it_is_replaced(scale):
     with primedpca.patch_sklearn():
         found = primedpca.PrimedPCA(2, scale=scale).fit(X).to_sklearn()
     assert b"primedpca" not in pickle.dumps(found)
+
+
+def test_noise_variances_combine_with_arrays_of_any_library():
+    pytest.importorskip("sklearn", minversion="1.6")
+    strict = pytest.importorskip("array_api_strict")
+    environment = {**os.environ, "SCIPY_ARRAY_API": "1"}
+    code = """
+import numpy as np, sklearn, array_api_strict as xp
+from primedpca.sklearn import PCA
+X = xp.asarray(np.random.default_rng(0).normal(size=(40, 6)))
+with sklearn.config_context(array_api_dispatch=True):
+    model = PCA(2).fit(X)
+    assert type(model.get_covariance()) is type(model.get_precision()) is type(X)
+    float(model.score(X))
+"""
+    assert strict
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)

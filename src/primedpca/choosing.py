@@ -42,6 +42,7 @@ swap or mix between replicates, and the intervals of their loadings are wide, as
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any, NamedTuple
@@ -467,14 +468,16 @@ def _bootstrap(
     q = min(model.n_components_, SPAN)
     data = model._prepared(source).widened()
     blocks = score_blocks(data, data.like.asarray(model._model().components[:q].T))
-    weights, sums, squares = _weighted_moments(blocks, q, replicates, rng)
+    variances = model.explained_variance_.astype(np.float64)
+    # Fourth powers of the scores must stay in range; a power of two changes no digit.
+    unit = 2.0 ** -(math.frexp(variances[0])[1] // 2)
+    weights, sums, squares = _weighted_moments(blocks, q, replicates, rng, unit)
     if model.center:
         squares -= sums[:, :, None] * sums[:, None, :] / weights[:, None, None]
     values, turns = np.linalg.eigh(squares / (weights - 1)[:, None, None])
     values, turns = values[:, ::-1], turns[:, :, ::-1]
     signs = np.diagonal(turns, axis1=1, axis2=2) < 0
     turns = np.where(signs[:, None, :], -turns, turns)
-    variances = model.explained_variance_.astype(np.float64)
     intervals = np.full((variances.size, 2), np.nan)
     known = np.flatnonzero(variances[:q] > 1e-12 * variances[0])  # others are rounding
     spread = values[:, known].std(axis=0, ddof=1) / values[:, known].mean(axis=0)
@@ -484,9 +487,9 @@ def _bootstrap(
 
 
 def _weighted_moments(
-    blocks: Any, q: int, replicates: int, rng: Any
+    blocks: Any, q: int, replicates: int, rng: Any, unit: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return sums of the weights, of weighted scores and of their weighted products.
+    """Return sums of the weights, of weighted scores times ``unit`` and of their weighted products.
 
     One matrix product for all replicates: weights by products of scores, some rows at a time.
     """
@@ -495,7 +498,7 @@ def _weighted_moments(
     sums, products = np.zeros((replicates, q + 1)), np.zeros((replicates, upper[0].size))
     for block in blocks:
         for start in range(0, len(block), held):
-            rows = np.asarray(block[start : start + held], dtype=np.float64)
+            rows = np.asarray(block[start : start + held], dtype=np.float64) * unit
             weights = rng.poisson(1.0, (replicates, len(rows))).astype(np.float64)
             sums[:, :q] += weights @ rows
             sums[:, q] += weights.sum(axis=1)

@@ -218,8 +218,7 @@ n_components_, n_samples_, noise_variance_, n_features_in_, feature_names_in_
             model.noise_variance_ * (min(X.shape) - model.n_components_)
         )
         self.n_components_, self.n_samples_ = k, X.shape[0]
-        # A number of NumPy, as scikit-learn's: its square may overflow without an error.
-        self.noise_variance_ = np.float64(rest / left if left else 0.0)
+        self.noise_variance_ = _number(rest / left if left else 0.0, X)
         self.certificate_ = None if proof is None else proof.first(k)
 
 
@@ -228,6 +227,14 @@ def _readable(X: Any) -> Any:  # noqa: N803
     xp, is_array_api = get_namespace(X)
     known = not is_array_api or is_torch_array(X) or is_cupy_array(X)
     return X if known else _convert_to_numpy(X, xp)
+
+
+def _number(value: float, X: Any) -> Any:  # noqa: N803
+    """Return a number that combines with arrays of the library of ``X``.
+
+    With NumPy it is NumPy's, as scikit-learn's: its square may overflow without an error.
+    """
+    return value if get_namespace(X)[1] else np.float64(value)
 
 
 def _in_library_of(X: Any, values: Any) -> Any:  # noqa: N803
@@ -429,7 +436,7 @@ noise_variance_, n_components_, n_samples_seen_, batch_size_, n_features_in_, fe
         squares = self.singular_values_**2
         # Rounding may leave less in the total than in its parts.
         self.explained_variance_ratio_ = squares / (max(total, float(squares.sum())) or 1.0)
-        self.noise_variance_ = np.float64(model.noise_variance_)
+        self.noise_variance_ = np.float64(model.noise_variance_)  # as `_number` of NumPy
         self.certificate_ = _with_zeros(model.certificate_, more)
 
 

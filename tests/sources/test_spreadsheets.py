@@ -331,3 +331,15 @@ def test_errors_beside_true_and_false(tmp_path):
     with_error(tmp_path / "a.xlsx", "#REF!", "A3")
     found = whole(as_source(tmp_path / "a.xlsx", na_values="#REF!"))
     np.testing.assert_array_equal(found, [[1, 1], [np.nan, 5], [1, 3]])
+
+
+def test_an_open_document_beyond_the_limits_of_the_reader_is_refused(tmp_path):
+    wide = ods_rows([f"x{i}" for i in range(17_000)], [1.0] * 17_000)
+    empty = '<table:table-row table:number-rows-repeated="3000000"><table:table-cell/>'
+    empty += "</table:table-row>"
+    for rows in (wide, ods_rows(["a"], [1.0], [2.0]) + empty + ods_rows([3.0])):
+        open_document(rows)(tmp_path / "a.ods")
+        with pytest.raises(ValueError, match=r"a\.ods"):
+            as_source(tmp_path / "a.ods")
+    open_document(ods_rows(["a"], [1.0], [2.0]) + empty)(tmp_path / "b.ods")  # as LibreOffice pads
+    assert as_source(tmp_path / "b.ods").shape == (2, 1)

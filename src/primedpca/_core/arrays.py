@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
+from numbers import Integral
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -130,7 +131,10 @@ def describe(x: Any) -> str:
     kind = type(x)
     name = f"{kind.__module__.split('.')[0]}.{kind.__qualname__}"
     try:
-        return f"{name} of shape {tuple(x.shape)}" if hasattr(x, "shape") else name
+        shape = tuple(x.shape) if hasattr(x, "shape") else (None,)
+        # Lazy tables have expressions in the place of numbers.
+        known = all(isinstance(size, Integral) for size in shape)
+        return f"{name} of shape {shape}" if known else name
     except RuntimeError:  # from h5py, for a file that was closed
         return name
 

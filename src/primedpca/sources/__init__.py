@@ -199,7 +199,8 @@ def _found_source(x: Any, columns: Any, options: dict[str, Any]) -> DataSource:
         return path_source(x, **options)
     if columns is not None:
         if not is_frame(x):
-            raise TypeError(f"`columns` is for tables, not {describe(x)}; use X[:, numbers].")
+            words = "data frames in memory and files, not"
+            raise TypeError(f"`columns` is for {words} {describe(x)}. Select them before.")
         options = {"columns": columns} | options
     # A nested tensor cannot be asked for the members of a source.
     if not is_torch_array(x) and isinstance(x, DataSource):

@@ -30,6 +30,8 @@ FILE_BYTES = 2**30  # unpacked; a sheet of 10 million cells has about 500 MB
 #: The reader holds a rectangle with all cells of a sheet, which may have this many cells, or this
 #: many times those that are filled.
 MOST_CELLS, SPREAD = 2**24, 4
+#: Of a sheet, the reader leaves out what is beyond the limits of Excel, which OpenDocument has not.
+MOST_ROWS, MOST_COLUMNS = 2**20, 2**14
 TEXT_BYTES = 2**31  # of all cells of text
 LINES = 30  # rows in which the header is looked for
 #: Start of a row, of a cell, their attribute with a place, and a value, with any prefix.
@@ -160,7 +162,7 @@ class SheetSource(table_columns.TableRows):
                 if sheet not in book.sheet_names:
                     shown = ", ".join(map(repr, book.sheet_names[:9]))
                     raise common.UnfitError(f"there is no `sheet`={sheet!r}; there are {shown}.")
-                return _cells(book.get_sheet_by_name(sheet))
+                return self._all_cells(book.get_sheet_by_name(sheet))
             known = (one.name for one in book.sheets_metadata if _is_shown(one))
             filled = [name for name in known if book.get_sheet_by_name(name).start is not None]
             if len(filled) > 1:
@@ -169,7 +171,16 @@ class SheetSource(table_columns.TableRows):
                 raise common.UnfitError(f"it has {len(filled)} sheets, {shown}; {words}.")
             if not filled:
                 raise common.UnfitError("it has no filled sheet.")
-            return _cells(book.get_sheet_by_name(filled[0]))
+            return self._all_cells(book.get_sheet_by_name(filled[0]))
+
+    def _all_cells(self, sheet: Any) -> tuple[int, list[list[Any]]]:
+        """Cells of a sheet as :func:`_cells` returns them, if the reader has left none out."""
+        last = sheet.end or (0, 0)
+        reaches = last[0] >= MOST_ROWS - 1 or last[1] >= MOST_COLUMNS - 1
+        if reaches and self.path.lower().endswith(".ods"):
+            most = f"{MOST_ROWS:,} rows and {MOST_COLUMNS:,} columns"
+            raise common.UnfitError(f"it reaches {most}, the most that are read; save it as CSV.")
+        return _cells(sheet)
 
     def _header(
         self, rows: list[list[Any]], named: bool, above: int
