@@ -140,3 +140,22 @@ def test_words_of_invalid_arguments():
         primedpca.scanpy.pca(COUNTS, 3, layer="log")
     with pytest.raises(ValueError, match="`mask_var` must be 70 bools"):
         primedpca.scanpy.pca(COUNTS, 3, mask_var=np.arange(70))
+
+
+@pytest.mark.parametrize("where", ["backed", "dask"])
+def test_variances_without_centring_are_those_of_the_scores_wherever_the_data_are(tmp_path, where):
+    here, there = cells(COUNTS + 3), cells(COUNTS + 3)
+    if where == "backed":
+        there.write_h5ad(tmp_path / "a.h5ad")
+        there = anndata.read_h5ad(tmp_path / "a.h5ad", backed="r")
+    else:
+        dask = pytest.importorskip("dask.array")
+        there = anndata.AnnData(dask.from_array(COUNTS + 3, chunks=(40, 70)))
+    for adata in (here, there):
+        primedpca.scanpy.pca(adata, n_comps=4, zero_center=False)
+        found = adata.uns["pca"]
+        scores = adata.obsm["X_pca"].astype("f8")
+        np.testing.assert_allclose(found["variance"], scores.var(axis=0), rtol=1e-4)
+        whole = (COUNTS + 3).astype("f8").var(axis=0).sum()
+        np.testing.assert_allclose(found["variance_ratio"], scores.var(axis=0) / whole, rtol=1e-4)
+        assert "variance_bounds" not in found["certificate"]  # they would be of second moments

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from primedpca._core.arrays import is_sparse
+from primedpca._operator.operator import Centred
+from primedpca._operator.scaling import in_unit_of_data
 from primedpca.estimator import PrimedPCA
 from primedpca.interop import selected_matrix, selected_variables
 from primedpca.result import Certificate
@@ -83,7 +85,8 @@ def pca(
         Of an AnnData: ``None``, or the changed copy.  It has scores in ``obsm["X_pca"]``,
         components in ``varm["PCs"]``, and in ``uns["pca"]`` the entries ``params``,
         ``variance``, ``variance_ratio`` and, beyond scanpy's, ``certificate``: a dict of
-        ``angle_bounds`` in radians, ``variance_bounds``, ``kind`` and ``failure_probability``.
+        ``angle_bounds`` in radians, ``variance_bounds`` (unless ``zero_center`` is False),
+        ``kind`` and ``failure_probability``.
         Of an array: the scores, with ``return_info`` a tuple of scores, components, explained
         variance ratios and explained variances.
 
@@ -108,10 +111,9 @@ def pca(
     else:
         named, mask, x = None, *_columns(data, layer, mask_var)
     k = _default_count(x.shape) if n_comps is None else n_comps
-    model, scores = _fitted(x, k, zero_center, svd_solver, chunked, random_state)
-    scores = np.asarray(scores).astype(dtype, copy=False)
+    model, found, parts = _fitted(x, k, zero_center, svd_solver, chunked, random_state)
+    scores = np.asarray(found).astype(dtype, copy=False)
     if not is_anndata(data):
-        parts = (model.components_, model.explained_variance_ratio_, model.explained_variance_)
         return (scores, *parts) if return_info else scores
     params = {
         "zero_center": zero_center,
@@ -126,9 +128,9 @@ def pca(
     adata.varm[key_added or "PCs"] = loadings
     adata.uns[key_added or "pca"] = {
         "params": params,
-        "variance": model.explained_variance_,
-        "variance_ratio": model.explained_variance_ratio_,
-        "certificate": _numbers(model.certificate_),
+        "variance": parts[2],
+        "variance_ratio": parts[1],
+        "certificate": _numbers(model.certificate_, chunked or zero_center),
     }
     return adata if copy else None
 
@@ -166,13 +168,23 @@ def _default_count(shape: tuple[int, int]) -> int:
 
 def _fitted(
     x: Any, k: int, zero_center: bool, svd_solver: str | None, chunked: bool, random_state: Any
-) -> tuple[Any, Any]:
-    """Return a fitted model and the scores of its rows."""
+) -> tuple[Any, np.ndarray, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Return a fitted model, the scores, and components with their variance ratios and variances.
+
+    Without centring, the variances are those of the scores, as scanpy's.
+    """
     array = x if not hasattr(x, "traits") else x.traits.array
     if chunked or array is None or not (isinstance(array, np.ndarray) or is_sparse(array)):
         source = as_source(x)
         model = PrimedPCA(k, center=chunked or zero_center, random_state=random_state)
-        return model, np.asarray(model.fit_transform(source))
+        scores = np.asarray(model.fit_transform(source))
+        if not model.center_:
+            data, variances = Centred(source), scores.var(axis=0, dtype=np.float64)
+            total = float(in_unit_of_data(data, np.float64(data.total)))  # divided by n - 1
+            ratios = scores.var(axis=0, dtype=np.float64, ddof=1) / (total or 1.0)
+            kind = scores.dtype
+            return model, scores, (model.components_, ratios.astype(kind), variances.astype(kind))
+        return model, scores, _parts(model)
     if zero_center:
         solvers = {"arpack", "covariance_eigh"}
         solvers |= set() if is_sparse(array) else {"auto", "full", "randomized"}
@@ -181,7 +193,12 @@ def _fitted(
     else:
         solver = _solver(svd_solver, "randomized", {"arpack", "randomized"})
         model = TruncatedSVD(k, algorithm=solver, random_state=random_state)
-    return model, model.fit_transform(array)
+    scores = np.asarray(model.fit_transform(array))
+    return model, scores, _parts(model)
+
+
+def _parts(model: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return model.components_, model.explained_variance_ratio_, model.explained_variance_
 
 
 def _solver(asked: str | None, default: str, known: set[str]) -> str:
@@ -193,13 +210,16 @@ def _solver(asked: str | None, default: str, known: set[str]) -> str:
     return default
 
 
-def _numbers(proof: Certificate | None) -> dict[str, Any]:
-    """Return a certificate as arrays, numbers and text, which an ``.h5ad`` file can hold."""
+def _numbers(proof: Certificate | None, centred: bool) -> dict[str, Any]:
+    """Return a certificate as arrays, numbers and text, which an ``.h5ad`` file can hold.
+
+    Without centring it bounds second moments, which are not the variances of the scores.
+    """
     if proof is None:
         return {}
-    return {
+    found = {
         "kind": proof.kind,
         "failure_probability": float(proof.failure_probability),
         "angle_bounds": proof.angle_bounds,
-        "variance_bounds": proof.eigenvalue_bounds,
     }
+    return found | ({"variance_bounds": proof.eigenvalue_bounds} if centred else {})

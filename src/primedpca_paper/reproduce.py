@@ -94,6 +94,10 @@ def reproduce(
     for name in sets or ():
         if name not in SETS:
             raise ValueError(f"Unknown set {name!r}. Use one of {', '.join(SETS)}.")
+    own = (BY_SET[target],) if target in BY_SET else ()
+    if sets and ABOUT[target][1] != _SMALL_SETS and target != "all" and {*sets} != {*own}:
+        what = f"draws {ABOUT[target][0]}, not the sets {', '.join(sets)}"
+        raise ValueError(f"{target} {what}. Leave out `sets`, or choose another target.")
     check_device(device)
     _check_folder(out)
     drawn: list[Path] = []

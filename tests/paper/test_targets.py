@@ -103,3 +103,11 @@ def test_the_list_names_every_target():
         line = next(line for line in done.stdout.split("\n") if line.split()[:1] == [target])
         assert draws in line
         assert data in line
+
+
+@pytest.mark.parametrize(
+    ("target", "sets"), [("figure-7", ["mnist"]), ("figure-5", ["mnist"]), ("figure-3", ["linear"])]
+)
+def test_a_set_that_a_target_does_not_draw_is_refused(tmp_path, target, sets):
+    with pytest.raises(ValueError, match=f"^{target} draws .*, not the sets {sets[0]}"):
+        reproduce.reproduce(target, tmp_path / "r", sets=sets)

@@ -386,3 +386,8 @@ def test_rows_that_are_scaled_or_weighted_are_not_sampled():
     assert "slowly" not in str(plan(flat, 10, missing="mean"))
     assert "slowly" not in str(plan(flat, 10, sample_weight=np.arange(5000.0)))
     assert "slowly" not in str(plan(flat[:150], 40))  # too few rows
+
+
+def test_one_row_is_refused_as_by_a_fit():
+    with pytest.raises(ValueError, match="Found 1 sample in `X`"):
+        plan(np.ones((1, 5)), 1)

@@ -86,6 +86,7 @@ def plan(
     limit = as_bytes(known["max_memory"])
     source = on_device(as_source(X), known["device"], limit)
     data = Centred(source, sample_weight=sample_weight, **preparation)
+    data.check_rows()
     guess = isinstance(n_components, str) and n_components == "mle"
     found = make_plan(
         data,

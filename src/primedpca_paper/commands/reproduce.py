@@ -27,7 +27,9 @@ def reproduce_target(
     list_targets: Annotated[
         bool, typer.Option("--list", help="List the targets and the data they need.")
     ] = False,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Results folder.")] = Path("results"),
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Results folder.")] = Path(
+        "results"
+    ),
     data_dir: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Data folder; default: PRIMEDPCA_DATA."),
