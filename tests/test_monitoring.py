@@ -347,3 +347,10 @@ def test_rows_that_have_no_statistics_are_refused(value):
     for ask in (pca.score, pca.score_samples, pca.contributions):
         with pytest.raises(ValueError, match=r"non-finite|exceed the range"):
             ask(rows)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_model_without_variance_has_no_limits(dtype):
+    model = PrimedPCA(2).fit(np.ones((40, 6), dtype))
+    with pytest.raises(ValueError, match="0 components have variance"):
+        limits(model)

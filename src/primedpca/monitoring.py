@@ -417,7 +417,7 @@ def _kept(model: Any) -> np.ndarray:
 
 def _rows_of_fit(model: Any) -> float:
     """Return the number of rows of the fit, or the sum of their weights."""
-    if model.explained_variance_[0] < sys.float_info.min:  # zero, or rounded to a few digits
+    if float(model.explained_variance_[0]) < sys.float_info.min:  # zero, or rounded to a few digits
         return float(model.n_samples_)
     ratio = float(model.singular_values_[0]) / math.sqrt(float(model.explained_variance_[0]))
     found = 1 + ratio * ratio

@@ -150,7 +150,8 @@ def _check_fitted(fitted: dict[str, Any]) -> None:
         "scale_": (_optional, _floats, (d,), TINY),
         "fill_": (_optional, _floats, (d,)),
         "explained_variance_ explained_variance_ratio_ singular_values_": (_floats, (k,), 0.0),
-        "n_components_ n_features_in_ n_samples_": (_whole, 0),
+        "n_components_ n_features_in_": (_whole, 0),
+        "n_samples_": (_whole, min(k, 1)),  # no rows, no components
         "noise_variance_ n_passes_": (_number, 0.0),
         "status_": (_instance, Status),
         "center_ converged_": (_instance, bool),
