@@ -58,6 +58,7 @@ from primedpca._model.tables import (
 )
 from primedpca._operator.non_finite import refuse
 from primedpca._operator.operator import Centred
+from primedpca._operator.preparation import check_whole_numbers
 from primedpca._planning.plan import all_for_mle, likeliest_dimension, make_plan
 from primedpca._session.session import fit_session
 from primedpca._solve.driver import Goal, solve
@@ -904,6 +905,8 @@ class PrimedPCA(
 
     def _prepared(self, source: Any) -> Centred:
         """Operator of rows of any kind, with the fitted mean, scale and fill values."""
+        if self.center_:
+            check_whole_numbers(source, self.mean_, self.scale_, self.explained_variance_)
         return Centred.given(source, *self._preparation())
 
     def _preparation(self) -> tuple[np.ndarray, np.ndarray | None, str, np.ndarray | None]:

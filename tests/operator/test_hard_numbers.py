@@ -595,3 +595,18 @@ def test_columns_that_float32_resolves_are_not_constant(kind, certificate):
     found = PrimedPCA(2, scale="std", certificate=certificate, random_state=0).fit(X)
     np.testing.assert_allclose(found.explained_variance_, truth, rtol=1e-3)
     np.testing.assert_allclose(found.scale_, X.astype("f8").std(axis=0), rtol=1e-3)
+
+
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
+def test_scores_of_integers_that_float64_cannot_hold_are_refused(make):
+    rng = np.random.default_rng(0)
+    rows = rng.integers(-300, 300, (200, 4)) + 1_700_000_000_000_000_000  # nanoseconds
+    model = PrimedPCA(2, random_state=0).fit(make(rows))
+    wanted = np.linalg.eigvalsh(np.cov((rows - rows[0]).T))[::-1][:2]
+    np.testing.assert_allclose(model.explained_variance_, wanted, rtol=1e-9)
+    with pytest.raises(ValueError, match=r"holds in steps of 256: .* Subtract a whole number"):
+        model.transform(make(rows))
+    near = rows - 1_700_000_000_000_000_000
+    assert np.isfinite(PrimedPCA(2).fit(make(near)).transform(make(near))).all()
+    far = rng.integers(-(10**9), 10**9, (200, 4)) * 10**8 + 10**16  # a rounded mean does not matter
+    assert abs(PrimedPCA(2).fit(make(far)).transform(make(far)).mean()) < 1e12

@@ -998,3 +998,16 @@ def test_sparse_frames_with_another_fill_value():
     for fill in (np.nan, 1.0, 0.0):
         frame = pd.DataFrame(rows, columns=list("abcd")).astype(pd.SparseDtype("float", fill))
         np.testing.assert_allclose(PrimedPCA(2).fit(frame).explained_variance_, wanted)
+
+
+@pytest.mark.parametrize(
+    "rest", ["\t\n1\t2\n3\t4\n", "1\t2\n\t\n3\t4\n", "1\t2\n3\t4\n\t\n", "1\t2\n3\t4\n\t"]
+)
+@pytest.mark.parametrize("comment", [None, "#"])
+def test_a_row_of_empty_fields_between_tabs_is_a_row(tmp_path, rest, comment):
+    path = tmp_path / "a.tsv"
+    path.write_text("a\tb\n" + rest)
+    wanted = pd.read_csv(path, sep="\t").to_numpy()
+    source = as_source(path, comment=comment)
+    found = np.concatenate([block for _, block in source.scan()])
+    np.testing.assert_array_equal(found, wanted)

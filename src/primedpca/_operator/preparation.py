@@ -29,11 +29,12 @@ from primedpca._core.arrays import (
     whole_difference,
     work_dtype,
 )
-from primedpca.protocols import Array, Block
+from primedpca.protocols import Array, Block, DataSource
 
 __all__ = [
     "Columns",
     "by_host",
+    "check_whole_numbers",
     "in_float32",
     "is_near_zero",
     "own_shift",
@@ -86,6 +87,8 @@ NEAR, NEAR_ROWS = {"float32": (1.0, 1.0), "float64": (4.0, 16.0)}, 64
 LITTLE = 2**15
 #: Shifted columns of a sparse block whose entries are looked for one by one.
 FEW = 4
+#: Part of the deviations by which the rounded mean of large integers may move scores.
+COARSE = 1e-3
 _scratch = threading.local()
 _KEPT_BYTES = 2**26  # largest buffer that a thread keeps between blocks
 
@@ -484,3 +487,32 @@ def _dense_means(block: Block, unit: float, root: Array | None) -> Array:
             same = same | ~(there if there.shape[1] == 1 else there[:, near])
         means[near] = xp.where(xp.all(same, axis=0), some[near], means[near])
     return means
+
+
+def check_whole_numbers(
+    source: DataSource, mean: np.ndarray, scale: np.ndarray | None, variances: np.ndarray
+) -> None:
+    """Raise ValueError if float64 holds the mean of large integers too coarsely for scores.
+
+    A fit subtracts the mean of 64-bit integers and what rounding has left out of it; a model holds
+    the rounded mean alone.
+
+    Parameters
+    ----------
+    source : DataSource
+    mean, scale : ndarray of shape (d,)
+    variances : ndarray of shape (k,)
+    """
+    if dtype_name(source.dtype) not in ("int64", "uint64"):
+        return
+    sizes = np.abs(mean.astype(np.float64))
+    steps = np.where(sizes >= EXACT, np.spacing(sizes), 0.0)
+    lost = float(np.linalg.norm(steps if scale is None else steps / scale))
+    total = math.sqrt(float(variances.sum(dtype=np.float64)))
+    if lost > COARSE * total > 0:
+        j = int(steps.argmax())
+        raise ValueError(
+            f"Column {j} of `X` (counted from 0) has a mean of {mean[j]:.3g}, which float64 holds "
+            f"in steps of {steps[j]:g}: scores would be as coarse. Subtract a whole number from "
+            "the column before the fit."
+        )

@@ -186,7 +186,7 @@ class CSVSource(table_columns.TableRows):
             begin, piece = (skip, piece[skip - begin :]) if begin < skip else (begin, piece)
             with reading(self.path, f"block {len(counts)}, bytes from {begin} on"):
                 text = self._lines.decoded(piece)
-                if not text.strip():
+                if self._is_blank(text):
                     continue
                 block = self._block(self._parse(text, sum(counts)), "it")
                 self._check_whole_numbers(text, block)
@@ -213,9 +213,10 @@ class CSVSource(table_columns.TableRows):
             first = next(self._cut(), (0, b""))[1]
             found = list(self._lines.first(first, skip_rows + LINES))
         numbered = [(i, *line) for i, line in enumerate(found)][skip_rows:]
-        lines = [line for line in numbered if line[2].strip()]
-        if not lines:
+        names = next((i for i, line in enumerate(numbered) if line[2].strip()), None)
+        if names is None:
             raise ValueError(f"{self.path} is empty.")
+        lines = [line for line in numbered[names:] if not self._is_blank(line[2].encode())]
         named = header is not False
         self._names, raw = self._header(lines, named)
         rows = lines[0][1]
@@ -243,6 +244,10 @@ class CSVSource(table_columns.TableRows):
 
         schema = arrow.schema(list(zip(self._names, kinds, strict=True)))
         return schema, self._lines.begin + rows, texts
+
+    def _is_blank(self, text: bytes) -> bool:
+        """Whether text has no row: a tab that separates fields is a row of empty ones."""
+        return not text.strip(b" \r\n" if self._delimiter == "\t" else None)
 
     def _kind(self, column: Any) -> Any:
         """Type that a column is read as, by its first entries."""
@@ -398,7 +403,7 @@ class CSVSource(table_columns.TableRows):
         options["decimal_point"] = notation.decimal
         if kinds is not None:
             options |= {"column_types": kinds, "include_columns": list(kinds)}
-        if not text.strip():
+        if self._is_blank(text):
             return arrow.table({name: arrow.nulls(0) for name in kinds or self._names})
         parse = csv.ParseOptions(delimiter=self._delimiter)
         if self._skipping:
