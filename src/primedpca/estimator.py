@@ -815,14 +815,14 @@ class PrimedPCA(
             they are not divided here; scikit-learn divides by at least 2.2e-16, so give data with
             smaller standard deviations in another unit.
         """
+        from sklearn.decomposition import PCA
         from sklearn.pipeline import make_pipeline
         from sklearn.preprocessing import StandardScaler
 
-        from primedpca.sklearn import PCA
-
         self._check_fitted()
-        # The base of ours is scikit-learn's own, also while `patch_sklearn` replaces it.
-        pca = PCA.__base__(self.n_components_, whiten=self.whiten)
+        # While `patch_sklearn` replaces it, scikit-learn's own class is the base of ours.
+        own = PCA if PCA.__module__.startswith("sklearn.") else PCA.__base__
+        pca = own(self.n_components_, whiten=self.whiten)
         for name in (
             *("components_", "explained_variance_", "explained_variance_ratio_"),
             *("singular_values_", "mean_", "n_components_", "n_samples_", "noise_variance_"),
