@@ -37,7 +37,7 @@ def test_numbers_are_those_recorded(name):
         (lambda: _root(np.array([-3.0, 2.0, 1.0])), 1.0, 1e-8),
         (lambda: tops_of(np.array([[[3.0]]]))[0], 3.0, 1e-9),
         (
-            lambda: _tops(np.array([[2.0]]), np.ones((1, 1)), np.zeros(1), np.zeros((1, 1)))[0],
+            lambda: _tops(np.array([[2.0]]), np.ones((1, 1)), np.zeros((1, 1)))[0],
             4.0,
             1e-9,
         ),

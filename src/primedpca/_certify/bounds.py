@@ -43,8 +43,6 @@ UNIT = 2.0**-53
 NEGLIGIBLE = 1e-9
 #: Explained variance ratios that differ by less than this count as equal.
 LITTLE = 1e-7
-#: Mixing of Ritz vectors, and part of a gap, that change a bound by less than a thousandth.
-SLIGHT = 1e-3
 #: Bytes of weighted matrices that are made at a time.
 TOPS_BYTES = 2**25
 
@@ -212,11 +210,10 @@ def _block_sines(evidence: Evidence, k: int, up: np.ndarray) -> np.ndarray:
     g, cross = g[fine], evidence.cross / math.sqrt(1 - evidence.skew)
     delta = evidence.skew * math.sqrt(1 + evidence.skew) / (1 - evidence.skew)
     g = np.maximum(g, 1e-150)  # so that squares do not overflow
-    kappa = np.sqrt(_tops(b, g**-2, np.full(fine.size, SLIGHT**2)))
-    psi, whole = evidence.error_of(1 / g), spectral_norm(b)
+    kappa, psi, whole = np.sqrt(_tops(b, g**-2)), evidence.error_of(1 / g), spectral_norm(b)
     # Only later Ritz values can bring the rest nearer: the summands of the others are negative.
     later = np.where(np.arange(theta.size) > fine[:, None], 1 / g, 0.0)
-    s = _tops(b, later, SLIGHT * (low[fine] - evidence.above), evidence.relief)
+    s = _tops(b, later, evidence.relief)
     if evidence.outside:  # the errors are a part of the residuals that is only known by its size
         kappa, psi = kappa + psi, e / g.min(axis=1)
         s = (np.sqrt(s) + evidence.error_of(np.sqrt(later))) ** 2
@@ -238,28 +235,19 @@ def _block_sines(evidence: Evidence, k: int, up: np.ndarray) -> np.ndarray:
     return found
 
 
-def _tops(
-    b: np.ndarray, weights: np.ndarray, little: np.ndarray, relief: np.ndarray | None = None
-) -> np.ndarray:
-    """Bounds on the top eigenvalue of ``B diag(w) B^T - S``, or 0, for each row ``w``.
-
-    The trace of the first part is one, at a fraction of the price; it is kept where it is at most
-    ``little``.
-    """
+def _tops(b: np.ndarray, weights: np.ndarray, relief: np.ndarray | None = None) -> np.ndarray:
+    """Bounds on the top eigenvalue of ``B diag(w) B^T - S``, or 0, for each row ``w``."""
     if not b.size:
         return np.zeros(weights.shape[0])
-    found: np.ndarray = weights @ np.sum(b * b, axis=0) * (1 + 1e-12)
-    large = np.flatnonzero(~(found <= little))  # NaN is large
-    rows = max(1, TOPS_BYTES // (8 * len(b) * max(b.shape)))
-    for start in range(0, large.size, rows):
-        some = large[start : start + rows]
-        square = b @ (weights[some, :, None] * b.T)
+    rows, found = max(1, TOPS_BYTES // (8 * len(b) * max(b.shape))), np.empty(weights.shape[0])
+    for start in range(0, found.size, rows):
+        square = b @ (weights[start : start + rows, :, None] * b.T)
         if relief is None:
-            found[some] = tops_of(square)
+            found[start : start + rows] = tops_of(square)
         else:
             blur = 1e-9 * np.trace(square, axis1=1, axis2=2)
             top = np.linalg.eigvalsh(square - relief)[:, -1]
-            found[some] = np.maximum(top + blur, 0.0)
+            found[start : start + rows] = np.maximum(top + blur, 0.0)
     return found
 
 
