@@ -347,8 +347,8 @@ def sparse(asked):
         back, mean = there.T.tocsr(), cupy.asarray(np.asarray(x.mean(axis=0)).ravel())
         operator = LinearOperator(
             x.shape,
-            matvec=lambda v: there @ v - (mean @ v),
-            rmatvec=lambda u: back @ u - mean * u.sum(),
+            matvec=lambda v: there @ v.ravel() - mean @ v.ravel(),
+            rmatvec=lambda u: back @ u.ravel() - mean * u.sum(),
             dtype=np.float32,
         )
         return found(operator, k=50)[2][::-1].get()

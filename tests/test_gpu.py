@@ -380,6 +380,15 @@ def test_blocks_are_multiplied_as_they_are_stored():
         torch.testing.assert_close(sums, block.double().sum(dim=0), rtol=1e-12, atol=1e-9)
 
 
+def test_resident_data_come_in_few_blocks():
+    from primedpca.sources.memory.dense import DenseSource
+
+    free, total = torch.cuda.mem_get_info()
+    if free > 4 * 2**30:
+        blocks = DenseSource(torch.empty(2**19, 1024, device="cuda")).blocks
+        assert len(blocks) == (1 if total >= 64 * 2**30 else 2)
+
+
 def test_switches_do_not_matter():
     X = torch.tensor(data(20_000, 300, "float32", mean=3.0), device="cuda")
     wanted = None

@@ -69,7 +69,8 @@ LIMITS = {
     | {"log_cp10k": RowMap("log_cp10k", "sum", 10_000.0, "log1p")}
     | {"log_cpm": RowMap("log_cpm", "sum", 1_000_000.0, "log1p")}
     | {"normalise_rows": RowMap("normalise_rows", "squares", 1.0)},
-    "memory.dense": {"DEVICE_BLOCK_BYTES": 1024 * MIB},
+    "memory.dense": {"DEVICE_BLOCK_BYTES": 1024 * MIB}
+    | {"RESIDENT_BYTES": 4096 * MIB, "RESIDENT_SHARE": 1 / 32},
     "memory.iterables": {"BLOCK_BYTES": 4 * MIB},
     "memory.sparse": {"BLOCK_ENTRIES": 524_288, "OUTPUT_RATIO": 16},
     "wrappers.activations": {"BLOCK_BYTES": 128 * MIB, "DEVICE_BLOCK_BYTES": 1024 * MIB}

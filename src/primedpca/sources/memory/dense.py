@@ -1,5 +1,6 @@
 """Dense arrays in memory: NumPy, PyTorch, CuPy."""
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,20 @@ from primedpca.sources import base
 from primedpca.sources.base import BLOCK_BYTES, MemorySource, cut_evenly, tall_first
 
 DEVICE_BLOCK_BYTES = 2**30  # an accelerator is fast at one large product, slow at many small ones
+#: The same of data that are on a GPU already, and the part of its memory that a block may be: the
+#: host needs some 0.3 ms to start the work on a block.
+RESIDENT_BYTES, RESIDENT_SHARE = 2**32, 1 / 32
+
+
+@cache
+def resident_bytes(device: str) -> int:
+    """Return the size of a block of data on a device, the same on every GPU of a model."""
+    if not device.startswith("cuda"):
+        return DEVICE_BLOCK_BYTES
+    import torch
+
+    memory = torch.cuda.get_device_properties(device).total_memory
+    return max(DEVICE_BLOCK_BYTES, min(RESIDENT_BYTES, int(RESIDENT_SHARE * memory)))
 
 
 def cut_in_memory(
@@ -47,7 +62,8 @@ class DenseSource(MemorySource):
             self.library, self.device = base.library_of(x), str(x.device)
         self.axis = tall_first(self.shape)
         length, across = self.shape[self.axis], self.shape[1 - self.axis]
-        self.blocks = cut_in_memory(length, across, x.dtype, self.device)
+        most = resident_bytes(self.device) if self.library == "torch" else DEVICE_BLOCK_BYTES
+        self.blocks = cut_in_memory(length, across, x.dtype, self.device, most)
 
     def read(self, i: int) -> Block:
         """A view of the block."""
