@@ -561,3 +561,19 @@ def test_the_block_bound_takes_bounded_memory_and_has_the_same_bits_in_pieces(
     np.testing.assert_array_equal(_tops(b, weights, relief), whole)
     monkeypatch.setattr(bounds, "TOPS_BYTES", 1)
     np.testing.assert_array_equal(_tops(b, weights, relief), whole)
+
+
+def test_second_order_terms_are_traces_where_that_is_enough():
+    rng = np.random.default_rng(3)
+    b, weights = rng.standard_normal((5, 9)), rng.uniform(0.5, 2.0, (6, 9))
+    exact = np.array([np.linalg.eigvalsh(b @ np.diag(w) @ b.T)[-1] for w in weights])
+    traces = np.array([np.trace(b @ np.diag(w) @ b.T) for w in weights])
+    limits = np.where(np.arange(6) < 3, 2 * traces, 0.0)
+    found = _tops(b, weights, enough=limits)
+    np.testing.assert_allclose(found[:3], traces[:3], rtol=1e-8)
+    assert (found[:3] >= traces[:3]).all()
+    np.testing.assert_allclose(found[3:], exact[3:], rtol=0.05)
+    assert (found >= exact).all()
+    # Weights of 1e300 and residuals of 1e-170: neither square underflows.
+    tiny = _tops(1e-170 * b, 1e300 * weights, enough=np.inf)
+    np.testing.assert_allclose(tiny, 1e-40 * traces, rtol=1e-8)

@@ -466,3 +466,31 @@ def test_rows_near_zero_are_not_shifted(dtype):
     near[:, 3] = 0.1  # a constant, whose variance is to be exactly zero
     wide = Centred(near).in_float64()
     assert wide.covariance()[3, 3] == 0.0
+
+
+@pytest.mark.parametrize("n", [3_000, 700])
+def test_the_fall_of_the_variances_is_known_after_three_steps(n):
+    """The first block is random, so its parts along Ritz vectors count variances."""
+    rng = np.random.default_rng(5)
+    falls = {"flat": np.ones(600), "slow": np.arange(1, 601) ** -0.5, "steep": 0.9 ** np.arange(600)}
+    for name, scale in falls.items():
+        X = (rng.standard_normal((n, 600)) * scale).astype(np.float32)
+        values = np.linalg.eigvalsh(np.cov(X.T.astype(np.float64)))[::-1]
+        data, priming = Centred(X), BlockKrylov(16)
+        state = priming.init(data.like, 34, 0)
+        for _ in range(3):
+            state = priming.step(state, data)
+        true = 1 - values[59] / values[29]
+        assert abs(block_krylov.fall(state, 30) - true) < (0.1 if name != "steep" else 0.3), name
+        assert (block_krylov.fall(state, 30) < 0.1) == (name == "flat")
+
+
+def test_a_flat_spectrum_of_many_components_turns_to_a_matrix_after_three_steps():
+    rng = np.random.default_rng(6)
+    X = rng.standard_normal((2_700, 2_000), dtype=np.float32)
+    made = plan(X, 50)
+    assert made.early > 3
+    fit = PrimedPCA(50, random_state=0).fit(X)
+    # Three steps and their check, the matrix, and at most two passes of the proof.
+    assert fit.n_passes_ <= 7
+    assert fit.converged_

@@ -43,6 +43,8 @@ UNIT = 2.0**-53
 NEGLIGIBLE = 1e-9
 #: Explained variance ratios that differ by less than this count as equal.
 LITTLE = 1e-7
+#: Second-order terms up to this part of those of first order are bounded by a trace.
+MINOR = 0.01
 #: Bytes of weighted matrices that are made at a time.
 TOPS_BYTES = 2**25
 
@@ -210,10 +212,11 @@ def _block_sines(evidence: Evidence, k: int, up: np.ndarray) -> np.ndarray:
     g, cross = g[fine], evidence.cross / math.sqrt(1 - evidence.skew)
     delta = evidence.skew * math.sqrt(1 + evidence.skew) / (1 - evidence.skew)
     g = np.maximum(g, 1e-150)  # so that squares do not overflow
-    kappa, psi, whole = np.sqrt(_tops(b, g**-2)), evidence.error_of(1 / g), spectral_norm(b)
+    kappa, psi = np.sqrt(_tops(b, g**-2, enough=MINOR)), evidence.error_of(1 / g)
+    whole, wide = spectral_norm(b), low[fine] - evidence.above
     # Only later Ritz values can bring the rest nearer: the summands of the others are negative.
     later = np.where(np.arange(theta.size) > fine[:, None], 1 / g, 0.0)
-    s = _tops(b, later, evidence.relief)
+    s = _tops(b, later, evidence.relief, MINOR * wide)
     if evidence.outside:  # the errors are a part of the residuals that is only known by its size
         kappa, psi = kappa + psi, e / g.min(axis=1)
         s = (np.sqrt(s) + evidence.error_of(np.sqrt(later))) ** 2
@@ -224,7 +227,7 @@ def _block_sines(evidence: Evidence, k: int, up: np.ndarray) -> np.ndarray:
         along = evidence.crosses[fine] / math.sqrt(1 - evidence.skew)
         along += cross * (np.minimum(kappa * cross + psi, 1.0) + delta)
         second = cross * kappa
-    ahead = low[fine] - evidence.above - s - e * kappa - kappa * whole * second
+    ahead = wide - s - e * kappa - kappa * whole * second
     z = _sizes(evidence)[fine] * (1 + 2 * delta) + kappa * (whole * along + (1 + cross) * e)
     z += whole * delta + e * (psi + delta)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -235,19 +238,33 @@ def _block_sines(evidence: Evidence, k: int, up: np.ndarray) -> np.ndarray:
     return found
 
 
-def _tops(b: np.ndarray, weights: np.ndarray, relief: np.ndarray | None = None) -> np.ndarray:
-    """Bounds on the top eigenvalue of ``B diag(w) B^T - S``, or 0, for each row ``w``."""
+def _tops(
+    b: np.ndarray,
+    weights: np.ndarray,
+    relief: np.ndarray | None = None,
+    enough: float | np.ndarray = 0.0,
+) -> np.ndarray:
+    """Bounds on the top eigenvalue of ``B diag(w) B^T - S``, or 0, for each row ``w >= 0``.
+
+    The trace is such a bound.  It is all that is computed where it is at most ``enough``.
+    """
     if not b.size:
         return np.zeros(weights.shape[0])
-    rows, found = max(1, TOPS_BYTES // (8 * len(b) * max(b.shape))), np.empty(weights.shape[0])
-    for start in range(0, found.size, rows):
-        square = b @ (weights[start : start + rows, :, None] * b.T)
+    # Of columns at unit length, so that no square underflows.
+    peaks = np.maximum(np.abs(b).max(axis=0), 1e-300)
+    sizes = peaks * np.linalg.norm(b / peaks, axis=0)
+    found: np.ndarray = (weights * sizes * sizes).sum(axis=1) * (1 + 1e-9)
+    large = np.flatnonzero(~(found <= enough))
+    rows = max(1, TOPS_BYTES // (8 * len(b) * max(b.shape)))
+    for start in range(0, large.size, rows):
+        some = large[start : start + rows]
+        square = b @ (weights[some, :, None] * b.T)
         if relief is None:
-            found[start : start + rows] = tops_of(square)
+            found[some] = tops_of(square)
         else:
             blur = 1e-9 * np.trace(square, axis1=1, axis2=2)
             top = np.linalg.eigvalsh(square - relief)[:, -1]
-            found[start : start + rows] = np.maximum(top + blur, 0.0)
+            found[some] = np.maximum(top + blur, 0.0)
     return found
 
 

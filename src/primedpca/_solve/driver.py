@@ -37,6 +37,7 @@ from primedpca._solve.history import Listener, silent
 from primedpca._solve.prime import passes_of, steps
 from primedpca._solve.refine import refine_span
 from primedpca.priming import OWN, BlockKrylov, Exact, check_change, check_refined
+from primedpca.priming.block_krylov import fall
 from primedpca.priming.extra_directions import best_extra
 from primedpca.protocols import Array, Priming
 from primedpca.result import Certificate, Decomposition, Plan, Snapshot, Solution, Status
@@ -52,6 +53,9 @@ LEFT_MAP, LEFT_PROOF, RIGHT_PROOF = 2, 6, 2
 #: Angle in radians to which fewer than a quarter of the components are known, two fifths of the
 #: expected steps into a fit, where a spectrum is flat.
 ROUGH = 0.1
+#: Step at which the variances from the k-th to the 2k-th show a flat spectrum if they fall by less
+#: than this part; then twice the expected steps and more would follow.
+FALLS_AT, FALLS_BY = 3, 0.1
 #: Steps with an explicit matrix, which read no data: more than there can be.
 ENDLESS = 10**6
 #: Bounds that passes can divide by less than this are near enough to those of rounding alone.
@@ -460,14 +464,22 @@ class _Fit:
         return refined(self.data, priming, step.snapshot, k)
 
     def _is_flat(self, step: Step) -> bool:
-        """Whether few components are known at the step when many should be; once in a fit."""
-        state, plan = step.snapshot.state, self.plan
-        if plan.early != step.snapshot.step or _is_explicit(step.stage.priming):
+        """Whether the spectrum is flat, so that a matrix costs less than many more passes.
+
+        A random start shows it soon.  From any start, few components are then known at the step
+        when many should be.
+        """
+        state, plan, stage = step.snapshot.state, self.plan, step.stage
+        now, early = step.snapshot.step, plan.early or 0
+        if now > early or now not in (FALLS_AT, early) or _is_explicit(stage.priming):
             return False
-        if self.goal.proven and not isinstance(step.stage.certifier, CheckedCertifier):
+        if self.goal.proven and not isinstance(stage.certifier, CheckedCertifier):
             return False
-        known = state.change[: int(plan.n_components)] < ROUGH
-        return bool(4 * known.sum() < known.size)
+        if now == early:
+            known = state.change[: int(plan.n_components)] < ROUGH
+            return bool(4 * known.sum() < known.size)
+        fresh = stage.start is None and len(state.basis) == now
+        return fresh and fall(state, int(plan.n_components)) < FALLS_BY
 
     def _spent(self, step: Step) -> bool:
         """Whether a full decomposition would have been cheaper than going on."""
