@@ -516,8 +516,8 @@ class Plan:
     max_basis : int, optional
         Columns that the proof may keep after a priming other than block Krylov.
     early : int, optional
-        Step of block Krylov at which a flat spectrum is recognised: an explicit matrix, one of
-        the ``ways``, then takes over.
+        Step of block Krylov at which a flat spectrum is recognised, if the third step did not show
+        it: an explicit matrix, one of the ``ways``, then takes over.
     """
 
     priming: Any

@@ -472,7 +472,11 @@ def test_rows_near_zero_are_not_shifted(dtype):
 def test_the_fall_of_the_variances_is_known_after_three_steps(n):
     """The first block is random, so its parts along Ritz vectors count variances."""
     rng = np.random.default_rng(5)
-    falls = {"flat": np.ones(600), "slow": np.arange(1, 601) ** -0.5, "steep": 0.9 ** np.arange(600)}
+    falls = {
+        "flat": np.ones(600),
+        "slow": np.arange(1, 601) ** -0.5,
+        "steep": 0.9 ** np.arange(600),
+    }
     for name, scale in falls.items():
         X = (rng.standard_normal((n, 600)) * scale).astype(np.float32)
         values = np.linalg.eigvalsh(np.cov(X.T.astype(np.float64)))[::-1]

@@ -35,6 +35,9 @@ WORTH = 0.9
 SMALL = 200
 #: Where the spectrum is flat, block Krylov takes this many times the steps expected.
 FLAT = 3.0
+#: Step at which the variances from the k-th to the 2k-th show a flat spectrum if they fall by less
+#: than this part; then twice the expected steps and more would follow.
+FALLS_AT, FALLS_BY = 3, 0.1
 DISK = 2e9  # bytes a second of a local disk or network, partly served by the system's file cache
 ALLOCATOR = 1.1  # memory of the process over memory in use: the allocator keeps freed blocks
 WAITING_BYTES = 2.0**27  # partial sums that a remote worker may hold

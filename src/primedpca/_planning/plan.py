@@ -16,7 +16,7 @@ from primedpca._core.process import one_blas_thread
 from primedpca._core.units import as_bytes
 from primedpca._core.wording import memory_words
 from primedpca._operator.operator import Centred
-from primedpca._planning.costs import FLAT, REFERENCE_WORKERS, Load, ways
+from primedpca._planning.costs import FALLS_AT, FLAT, REFERENCE_WORKERS, Load, ways
 from primedpca._planning.memory_limits import within_budget
 from primedpca._planning.rates import CORE
 from primedpca.priming import REGISTRY, BlockKrylov, Exact, as_priming
@@ -119,7 +119,7 @@ def _with_sample(plan: Plan, data: Centred) -> Plan:
         others = (way for way in plan.ways if way.priming.traits.certifier != "exact")
         matrix = next(way for way in others if way.priming.explicit)
         part, words = (
-            plan.early / best.steps,
+            min(plan.early, FALLS_AT) / best.steps,
             f"{words}, so the fit may switch to {matrix.name} partway",
         )
         after = (matrix.passes, matrix.flops, matrix.memory, matrix.seconds)

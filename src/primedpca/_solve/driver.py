@@ -33,6 +33,7 @@ from primedpca._core.orthonormal import basis_of
 from primedpca._core.process import one_blas_thread
 from primedpca._operator.operator import Centred
 from primedpca._operator.scaling import decomposition, in_unit_of_data
+from primedpca._planning.costs import FALLS_AT, FALLS_BY
 from primedpca._solve.history import Listener, silent
 from primedpca._solve.prime import passes_of, steps
 from primedpca._solve.refine import refine_span
@@ -53,9 +54,6 @@ LEFT_MAP, LEFT_PROOF, RIGHT_PROOF = 2, 6, 2
 #: Angle in radians to which fewer than a quarter of the components are known, two fifths of the
 #: expected steps into a fit, where a spectrum is flat.
 ROUGH = 0.1
-#: Step at which the variances from the k-th to the 2k-th show a flat spectrum if they fall by less
-#: than this part; then twice the expected steps and more would follow.
-FALLS_AT, FALLS_BY = 3, 0.1
 #: Steps with an explicit matrix, which read no data: more than there can be.
 ENDLESS = 10**6
 #: Bounds that passes can divide by less than this are near enough to those of rounding alone.
