@@ -668,9 +668,22 @@ def test_refusals(name):
         as_source(given)
 
 
-def test_ragged_lists_are_refused():
-    with pytest.raises(ValueError, match=r"`X` holds .* in rows of equal length: .*inhomogeneous"):
-        as_source([[1, 2], [3]])
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([[1, 2], [3, 4], [5]], "row 1 has length 2, row 3 has length 1"),
+        ([1, [2, 3]], "row 1 is a single value, row 2 has length 2"),
+        ([[1, 2], None], "row 2 is a single value"),
+        (([1, 2], np.ones(3)), "row 2 has length 3"),
+        (np.array([[1, 2], [3]], object), "row 2 has length 1"),
+        ([[1, [2]], [3, 4]], "row 1 is a single value, row 2 has length 1"),
+    ],
+)
+def test_ragged_lists_are_refused(rows, words):
+    model = PrimedPCA(1).fit(np.eye(3))
+    for read in (as_source, PrimedPCA(1).fit, PrimedPCA(1).partial_fit, model.transform):
+        with pytest.raises(ValueError, match=f"The rows of `X` differ in length: .*{words}.*nan"):
+            read(rows)
 
 
 def test_arrays_of_objects_are_converted_as_in_a_fit():

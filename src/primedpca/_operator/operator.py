@@ -44,6 +44,7 @@ from primedpca.protocols import (
     Parts,
     Traits,
     check_block,
+    check_rows,
 )
 from primedpca.sources import as_source
 from primedpca.sources.base import OneBlock
@@ -460,6 +461,7 @@ class Centred:
         self.learn()
         found = self.source.batches(size, seed, epoch, start)
         for i, (index, block) in enumerate(found, start + 1):
+            check_rows(block, index, self.source)
             self.count(len(index) / self.shape[0])
             part = self.part(OneBlock(block), index, LocalEngine(1))
             if part.weight > 0:  # rows of weight zero count as absent
