@@ -294,7 +294,7 @@ NUMBERS = {
     "coordinates": (
         sp.coo_array,
         TypeError,
-        r"Mine is sparse in the format 'coo'.*block.tocsr\(\)",
+        r"of Mine is sparse .* 'coo'.*block.tocsr\(\)",
     ),
     "a frame": (pd.DataFrame, TypeError, r"of Mine is a DataFrame. Return numpy.asarray\(block\)"),
 }

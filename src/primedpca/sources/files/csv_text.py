@@ -36,6 +36,10 @@ CONVERSION = re.compile(r"In CSV column #\d+: ")
 RAGGED = re.compile(r"Expected (\d+) columns, got (\d+): ?(.*)", re.DOTALL)
 
 
+class DelimiterError(ValueError):
+    """The first line has another delimiter."""
+
+
 class NoNamesError(ValueError):
     """The line that should name the columns looks like a row."""
 
@@ -340,7 +344,7 @@ class CSVSource(table_columns.TableRows):
             number, remedy = lines[0][0] + 1, f"pass `delimiter`={other!r}"
             if other == self._notation.decimal:
                 remedy += ", or put the name in quotation marks if there is one column"
-            raise ValueError(f"{self.path} has no {sign!r} in line {number}; {remedy}.")
+            raise DelimiterError(f"{self.path} has no {sign!r} in line {number}; {remedy}.")
 
     # -- rows ----------------------------------------------------------------------------------
 
