@@ -20,6 +20,7 @@ from sklearn.utils._set_output import _get_output_config
 from primedpca import rotation as rotations
 from primedpca._core.arrays import (
     as_real,
+    check_held,
     check_python_numbers,
     is_dense,
     is_sparse,
@@ -32,6 +33,7 @@ from primedpca._core.parameters import (
     DEFAULTS,
     as_seed,
     check_choice,
+    check_device,
     check_options,
     is_proven,
 )
@@ -861,9 +863,7 @@ class PrimedPCA(
         elif isinstance(X, (np.memmap, np.ma.MaskedArray)) or not (
             isinstance(X, (list, tuple, np.ndarray)) or is_sparse(X)
         ):
-            if str(getattr(X, "device", "")) == "meta":  # enough for `plan`
-                words = "which holds a shape but no numbers. Create it on 'cpu' or 'cuda'."
-                raise ValueError(f"`X` is a tensor on the device 'meta', {words}")
+            check_held(X, "`X`")
             X = as_table(X)  # noqa: N806  (scikit-learn knows the names of tables)
             library = library_of_frame(X)
             if reset and library is not None:
@@ -883,6 +883,7 @@ class PrimedPCA(
             source = as_source(validation.validate_data(self, X, reset=reset, **options))
         if self.device is None:
             return source
+        check_device(self.device)
         return on_device(source, self.device, as_bytes(self.max_memory))
 
     def _check_score_names(self, X: Any) -> None:  # noqa: N803

@@ -27,6 +27,7 @@ __all__ = [
     "Like",
     "as_real",
     "check_extended",
+    "check_held",
     "check_python_numbers",
     "check_whole_numbers",
     "describe",
@@ -192,6 +193,15 @@ def to_numpy(x: Array) -> np.ndarray:
     return np.asarray(x.get() if is_cupy_array(x) else x)
 
 
+def check_held(x: Any, name: str) -> None:
+    """Refuse tensors of PyTorch that have a shape but hold no numbers."""
+    kind = type(x).__name__
+    if kind == "FakeTensor" or str(getattr(x, "device", "")) == "meta":
+        where = f"is a {kind}" if kind == "FakeTensor" else "is a tensor on the device 'meta'"
+        words = "which holds a shape but no numbers. Create it on 'cpu' or 'cuda'."
+        raise ValueError(f"{name} {where}, {words}")
+
+
 def as_real(values: Any, name: str) -> np.ndarray:
     """Return real numbers given by the user as a new array in float64.
 
@@ -207,6 +217,7 @@ def as_real(values: Any, name: str) -> np.ndarray:
         raise ValueError(f"`{name}` is a sparse matrix. Pass it as a dense array: `toarray()`.")
     if np.ma.is_masked(values):
         raise ValueError(f"`{name}` has masked entries. Fill them, or leave them out.")
+    check_held(values, f"`{name}`")
     found = to_numpy(values)
     if found.dtype.kind == "c":
         raise ValueError(f"`{name}` holds complex numbers. Pass real numbers.")

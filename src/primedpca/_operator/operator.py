@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from primedpca._core.arrays import (
+    check_held,
     dtype_name,
     is_sparse,
     like_block,
@@ -204,6 +205,7 @@ class Centred:
         if unknown:
             raise TypeError(f"Unknown option `{min(unknown)}`. Use one of {', '.join(OPTIONS)}.")
         if not isinstance(x, Centred):
+            check_held(x, "`X`")  # not in the constructor: a shape is enough for `plan`
             return cls(x, **preparation)
         asked = [name for name, value in preparation.items() if value is not None]
         if asked:
