@@ -47,6 +47,7 @@ from primedpca._model.attributes import (
     attributes,
     check_names,
     deviations,
+    divisible,
     unchanged_by_errors,
 )
 from primedpca._model.callbacks import CallbackSupportMixin, watched, with_callbacks
@@ -292,7 +293,7 @@ class PrimedPCA(
         PrimedPCA
             Itself.  After an error it is as it was before the call.
         """
-        with lock_of(self), together(self.engine, "a fit"), unchanged_by_errors(self):
+        with together(self.engine, "a fit"):
             return self._fit(X, y, sample_weight)
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> PrimedPCA:  # noqa: N803
@@ -388,7 +389,7 @@ class PrimedPCA(
 
     def _warn(self, words: str) -> None:
         """Warn of a fit that fell short; the drop-ins leave that to their certificates."""
-        warnings.warn(words, ConvergenceWarning, stacklevel=6)
+        warnings.warn(words, ConvergenceWarning, stacklevel=7)
 
     # -- scores --------------------------------------------------------------------------------
 
@@ -457,7 +458,7 @@ class PrimedPCA(
             return None
         scores = centred_product(X, mean, self.scale_, components.T)
         if self.whiten:
-            scores /= deviations(self.explained_variance_, components.dtype)
+            scores /= deviations(self)
         # NaN and infinity in a row reach its scores; the long way says where, or fills them.
         return scores if np.isfinite(scores).all() else None
 
@@ -516,8 +517,7 @@ class PrimedPCA(
 
     def _stretch(self) -> Any:
         """Divisors of the scores: their standard deviations, with ``whiten``."""
-        kind = self.components_.dtype
-        return deviations(self.explained_variance_, kind)[:, None] if self.whiten else kind.type(1)
+        return deviations(self)[:, None] if self.whiten else self.components_.dtype.type(1)
 
     @property
     def _n_features_out(self) -> int:
@@ -577,6 +577,8 @@ class PrimedPCA(
             numbers = numbers * np.sqrt(self.explained_variance_.astype(np.float64))
         if rotation is None:
             return names, numbers
+        # The rotation could not know that variances were computed in float32.
+        numbers[:, ~divisible(self)] = 0.0
         check_choice("rotation", rotation, ("varimax", "promax"))
         turned: np.ndarray = getattr(rotations, rotation)(numbers).loadings
         return [f"R{name[1:]}" for name in names], turned
