@@ -273,7 +273,7 @@ class PrimedPCA(
 
     # -- fitting -----------------------------------------------------------------------------
 
-    @with_callbacks  # type: ignore[untyped-decorator]
+    @with_callbacks
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> PrimedPCA:  # noqa: N803
         """Find the components of ``X``.
 

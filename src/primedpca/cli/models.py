@@ -247,8 +247,8 @@ def _components(path: str, reading: opt.Reading) -> tuple[Any, Any, Any]:
     from primedpca.sources.files.csv_text import DelimiterError
 
     # That of the first way whose delimiter is in the file.
-    error = next((one for one in errors if not isinstance(one, DelimiterError)), errors[0])
-    raise ValueError(_about_components(path, str(error))) from error
+    chosen = next((one for one in errors if not isinstance(one, DelimiterError)), errors[0])
+    raise ValueError(_about_components(path, str(chosen))) from chosen
 
 
 #: Delimiters that files of components are tried with; None is the one that the suffix means.

@@ -220,6 +220,8 @@ class CSVSource(table_columns.TableRows):
         names = next((i for i, line in enumerate(numbered) if line[2].strip()), None)
         if names is None:
             raise ValueError(f"{self.path} is empty.")
+        if numbered[names][2].startswith("##fileformat=VCF"):
+            raise ValueError(f"{self.path} holds genotypes as VCF, not a table. {common.VCF}")
         lines = [line for line in numbered[names:] if not self._is_blank(line[2].encode())]
         named = header is not False
         self._names, raw = self._header(lines, named)
