@@ -273,7 +273,10 @@ def check_block(block: Any, source: DataSource, i: int) -> None:
     wanted = (stop - start, d) if source.axis == 0 else (n, stop - start)
     if getattr(block, "shape", None) != wanted:
         _check_shape(block, wanted, f"Block {i} of {class_of(source)}", "`read`")
-    _check_numbers(block, source, i)
+    if type(block) is np.ndarray:  # it cannot be masked, and its kind is known
+        work_dtype(block.dtype)
+    else:
+        _check_numbers(block, source, i)
 
 
 def check_rows(rows: Any, index: Any, source: DataSource) -> None:

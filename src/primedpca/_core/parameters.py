@@ -87,7 +87,8 @@ def check_options(options: dict[str, Any]) -> None:
     for name in ("center", "whiten", "warm_start"):
         if not isinstance(options[name], (bool, np.bool_)):
             raise ValueError(f"`{name}`={options[name]!r} must be True or False.")
-    check_device(options["device"])
+    if options["device"] is not None:
+        check_device(options["device"])
     verbose = options["verbose"]
     if not (callable(verbose) or isinstance(verbose, (bool, np.bool_, Integral))):
         raise ValueError(f"`verbose`={verbose!r} must be 0, 1 or a function.")
