@@ -314,3 +314,12 @@ def test_intervals_follow_the_unit(unit):
     wanted = choose_k(rows, random_state=0).intervals
     found = choose_k(rows * unit, random_state=0).intervals
     np.testing.assert_allclose(found / unit / unit, wanted, rtol=1e-6)
+
+
+def test_tiny_numbers_are_an_error_without_a_warning_of_the_fit():
+    rows = np.random.default_rng(0).normal(size=(60, 5))
+    with pytest.raises(ValueError, match="The variance of `X` is zero"):
+        choose_k(rows * 1e-200)
+    with pytest.warns(RuntimeWarning, match="are below the range of float64") as caught:
+        choose_k(rows * 1e-160)
+    assert [one.filename for one in caught] == [__file__]

@@ -151,3 +151,23 @@ def test_large_powers_do_not_underflow(power):
     assert np.linalg.matrix_rank(found.loadings) == 3
     product = found.loadings @ found.correlations @ found.loadings.T
     np.testing.assert_allclose(product, loadings @ loadings.T, atol=1e-9)
+
+
+@pytest.mark.parametrize("rotation", ["varimax", "promax"])
+@pytest.mark.parametrize("priming", ["exact", "block_krylov"])
+def test_components_of_rounding_in_float32_are_not_rotated_or_divided_by(priming, rotation):
+    rng = np.random.default_rng(0)
+    X = (rng.normal(size=(500, 3)) @ rng.normal(size=(3, 12)) + 100).astype(np.float32)
+    options = {"priming": priming, "certificate": "none", "whiten": True, "random_state": 0}
+    found, few = (PrimedPCA(k, **options).fit(X) for k in (6, 3))
+    assert 0 < found.explained_variance_[3] < 1e-6 * found.explained_variance_[0]
+    turned, wanted = (np.asarray(model.loadings(rotation=rotation)) for model in (found, few))
+    np.testing.assert_allclose(turned[:, :3], wanted, atol=1e-4)
+    assert not turned[:, 3:].any()
+    scores = found.transform(X)
+    np.testing.assert_allclose(scores[:, :3].std(axis=0, ddof=1), 1, rtol=1e-4)
+    assert np.abs(scores[:, 3:]).max() < 1e-2
+    np.testing.assert_allclose(found.inverse_transform(scores), X, atol=1e-3)
+    # A certificate, computed in float64, proves the variances of the rounded numbers themselves.
+    proven = PrimedPCA(6, **options | {"certificate": "auto"}).fit(X)
+    np.testing.assert_allclose(proven.transform(X).std(axis=0, ddof=1), 1, rtol=1e-2)

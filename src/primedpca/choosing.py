@@ -43,6 +43,8 @@ swap or mix between replicates, and the intervals of their loadings are wide, as
 from __future__ import annotations
 
 import math
+import sys
+import warnings
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any, NamedTuple
@@ -53,6 +55,7 @@ from primedpca._core.parameters import DEFAULTS, as_seed, check_count, is_real, 
 from primedpca._core.process import one_blas_thread
 from primedpca._io.score_file import score_blocks
 from primedpca._model.columns import column_variances
+from primedpca._operator.scaling import BELOW_RANGE, UNIT
 from primedpca._planning.plan import likeliest_dimension
 from primedpca.estimator import PrimedPCA
 
@@ -258,11 +261,16 @@ def choose_k(
     model = PrimedPCA(**{"certificate": "none"} | options | {"random_state": seed})
     source = model._source(X, reset=True)
     n, d = source.shape
-    model.set_params(n_components=_how_many(max_components, n, d)).fit(source)
+    model.set_params(n_components=_how_many(max_components, n, d))
+    with warnings.catch_warnings():  # variances that are rounded to 0 are an error below
+        warnings.filterwarnings("ignore", BELOW_RANGE, RuntimeWarning)
+        model.fit(source)
     variances = model.explained_variance_.astype(np.float64)
     ratios = model.explained_variance_ratio_.astype(np.float64)
     if not min(variances[0], ratios[0]) > 0:
         raise ValueError(NO_VARIANCE)
+    if variances[0] < sys.float_info.min:
+        warnings.warn(f"{BELOW_RANGE} {UNIT}", RuntimeWarning, stacklevel=2)
     total, parts = float(variances[0] / ratios[0]), min(n - bool(model.center), d)
     rng = np.random.default_rng((seed, 3))
     spreads, passes = column_variances(source, model)

@@ -20,6 +20,7 @@ from sklearn.utils._set_output import _get_output_config
 from primedpca import rotation as rotations
 from primedpca._core.arrays import (
     as_real,
+    check_held,
     check_python_numbers,
     is_dense,
     is_sparse,
@@ -32,6 +33,7 @@ from primedpca._core.parameters import (
     DEFAULTS,
     as_seed,
     check_choice,
+    check_device,
     check_options,
     is_proven,
 )
@@ -45,6 +47,7 @@ from primedpca._model.attributes import (
     attributes,
     check_names,
     deviations,
+    divisible,
     unchanged_by_errors,
 )
 from primedpca._model.callbacks import CallbackSupportMixin, watched, with_callbacks
@@ -270,7 +273,7 @@ class PrimedPCA(
 
     # -- fitting -----------------------------------------------------------------------------
 
-    @with_callbacks  # type: ignore[untyped-decorator]
+    @with_callbacks
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> PrimedPCA:  # noqa: N803
         """Find the components of ``X``.
 
@@ -290,7 +293,7 @@ class PrimedPCA(
         PrimedPCA
             Itself.  After an error it is as it was before the call.
         """
-        with lock_of(self), together(self.engine, "a fit"), unchanged_by_errors(self):
+        with together(self.engine, "a fit"):
             return self._fit(X, y, sample_weight)
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> PrimedPCA:  # noqa: N803
@@ -386,7 +389,7 @@ class PrimedPCA(
 
     def _warn(self, words: str) -> None:
         """Warn of a fit that fell short; the drop-ins leave that to their certificates."""
-        warnings.warn(words, ConvergenceWarning, stacklevel=6)
+        warnings.warn(words, ConvergenceWarning, stacklevel=7)
 
     # -- scores --------------------------------------------------------------------------------
 
@@ -455,7 +458,7 @@ class PrimedPCA(
             return None
         scores = centred_product(X, mean, self.scale_, components.T)
         if self.whiten:
-            scores /= deviations(self.explained_variance_, components.dtype)
+            scores /= deviations(self)
         # NaN and infinity in a row reach its scores; the long way says where, or fills them.
         return scores if np.isfinite(scores).all() else None
 
@@ -514,8 +517,7 @@ class PrimedPCA(
 
     def _stretch(self) -> Any:
         """Divisors of the scores: their standard deviations, with ``whiten``."""
-        kind = self.components_.dtype
-        return deviations(self.explained_variance_, kind)[:, None] if self.whiten else kind.type(1)
+        return deviations(self)[:, None] if self.whiten else self.components_.dtype.type(1)
 
     @property
     def _n_features_out(self) -> int:
@@ -575,6 +577,8 @@ class PrimedPCA(
             numbers = numbers * np.sqrt(self.explained_variance_.astype(np.float64))
         if rotation is None:
             return names, numbers
+        # The rotation could not know that variances were computed in float32.
+        numbers[:, ~divisible(self)] = 0.0
         check_choice("rotation", rotation, ("varimax", "promax"))
         turned: np.ndarray = getattr(rotations, rotation)(numbers).loadings
         return [f"R{name[1:]}" for name in names], turned
@@ -861,9 +865,7 @@ class PrimedPCA(
         elif isinstance(X, (np.memmap, np.ma.MaskedArray)) or not (
             isinstance(X, (list, tuple, np.ndarray)) or is_sparse(X)
         ):
-            if str(getattr(X, "device", "")) == "meta":  # enough for `plan`
-                words = "which holds a shape but no numbers. Create it on 'cpu' or 'cuda'."
-                raise ValueError(f"`X` is a tensor on the device 'meta', {words}")
+            check_held(X, "`X`")
             X = as_table(X)  # noqa: N806  (scikit-learn knows the names of tables)
             library = library_of_frame(X)
             if reset and library is not None:
@@ -883,6 +885,7 @@ class PrimedPCA(
             source = as_source(validation.validate_data(self, X, reset=reset, **options))
         if self.device is None:
             return source
+        check_device(self.device)
         return on_device(source, self.device, as_bytes(self.max_memory))
 
     def _check_score_names(self, X: Any) -> None:  # noqa: N803

@@ -21,13 +21,25 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
-from primedpca._core.arrays import Array, Block, Like
+import numpy as np
+
+from primedpca._core.arrays import (
+    Array,
+    Block,
+    Like,
+    check_unmasked,
+    is_dense,
+    is_sparse,
+    work_dtype,
+)
 
 __all__ = ["Array", "Block", "DataSource", "Engine", "EngineTraits", "Journal", "Kernel", "Like"]
 __all__ += ["Operands", "Operator", "Parts", "Priming", "PrimingTraits", "SharedRows", "State"]
-__all__ += ["Traits", "check_block", "check_blocks", "is_spread", "makes_square"]
+__all__ += ["Traits", "check_block", "check_blocks", "check_rows", "class_of", "is_spread"]
+__all__ += ["makes_square"]
 
 #: A named tuple of arrays and numbers, nothing else, so that it can be saved.  Methods that take
 #: one accept ``Any``: each priming declares the named tuple that it returns, which is narrower.
@@ -212,7 +224,22 @@ def is_spread(source: DataSource) -> bool:
 
 
 def check_blocks(source: DataSource) -> None:
-    """Raise ValueError unless the blocks that a source declares follow one another to its end."""
+    """Raise an error unless the shape, axis and blocks that a source declares fit together."""
+    name = class_of(source)
+    shape: Any = source.shape
+    if not _is_pair(tuple(shape) if hasattr(shape, "__iter__") else shape):
+        raise TypeError(
+            f"`shape` of {name} is {shape!r}. Set it to (n_samples, n_features), two whole numbers."
+        )
+    if source.axis not in (0, 1):
+        words = "Set it to 0 for blocks of rows, or to 1 for blocks of columns."
+        raise ValueError(f"`axis` of {name} is {source.axis!r}. {words}")
+    words = "Set it to a tuple of pairs of whole numbers: ((start, stop), ...)."
+    if not isinstance(source.blocks, (tuple, list)):
+        raise TypeError(f"`blocks` of {name} has type {type(source.blocks).__name__}. {words}")
+    odd = [block for block in source.blocks if not _is_pair(block)]
+    if odd:
+        raise TypeError(f"`blocks` of {name} holds {odd[0]!r}. {words}")
     end, length = 0, source.shape[source.axis]
     for start, stop in source.blocks:
         if start != end or stop < start:
@@ -223,24 +250,72 @@ def check_blocks(source: DataSource) -> None:
             return
         start, stop = end, length
     raise ValueError(
-        f"`blocks` of {type(source).__name__} do not cover its {length} "
+        f"`blocks` of {name} do not cover its {length} "
         f"{'columns' if source.axis else 'rows'} one after another: block {start}:{stop} follows "
         f"the end {end}. Correct `blocks` or `shape`."
     )
 
 
+def _is_pair(value: Any) -> bool:
+    pair = isinstance(value, (tuple, list)) and len(value) == 2
+    return pair and all(isinstance(part, Integral) for part in value)
+
+
+def class_of(source: Any) -> str:
+    """Name of the class of a source; of one that the library has completed, the user's own."""
+    return type(getattr(source, "completed", source)).__name__
+
+
 def check_block(block: Any, source: DataSource, i: int) -> None:
-    """Raise ValueError if block ``i`` is not of the shape that its source declares."""
+    """Raise an error if block ``i`` is not an array of real numbers of the declared shape."""
     start, stop = source.blocks[i]
     n, d = source.shape
     wanted = (stop - start, d) if source.axis == 0 else (n, stop - start)
+    if getattr(block, "shape", None) != wanted:
+        _check_shape(block, wanted, f"Block {i} of {class_of(source)}", "`read`")
+    if type(block) is np.ndarray:  # it cannot be masked, and its kind is known
+        work_dtype(block.dtype)
+    else:
+        _check_numbers(block, source, i)
+
+
+def check_rows(rows: Any, index: Any, source: DataSource) -> None:
+    """Raise an error if a mini-batch is not an array of real numbers with a row for each index."""
+    wanted = (len(index), source.shape[1])
+    if getattr(rows, "shape", None) != wanted:
+        _check_shape(rows, wanted, f"A batch of {class_of(source)}", "`batches`")
+    _check_numbers(rows, source, None)
+
+
+def _check_shape(block: Any, wanted: tuple[int, int], name: str, method: str) -> None:
     found = getattr(block, "shape", None)
     if found is None or tuple(found) != wanted:
         what = f"is a {type(block).__name__}" if found is None else f"has shape {tuple(found)}"
         raise ValueError(
-            f"Block {i} of {type(source).__name__} {what}, but `blocks` and `shape` declare an "
-            f"array of shape {wanted}. Correct `read`."
+            f"{name} {what}, but `blocks` and `shape` declare an array of shape {wanted}. Correct "
+            f"{method}."
         )
+
+
+def _check_numbers(block: Any, source: DataSource, i: int | None) -> None:
+    """Raise an error for a block that products cannot read, or of which they would drop a part.
+
+    The ``dtype`` that a source declares is a promise: the block itself decides.
+    """
+    sparse = is_sparse(block)
+    # Products of numpy.matrix have other shapes than those of arrays.
+    dense = not sparse and is_dense(block) and not isinstance(block, np.matrix)
+    if dense or (sparse and block.format in ("csr", "csc")):
+        work_dtype(block.dtype)
+        check_unmasked(block, "`X`")
+        return
+    name = f"{'A batch' if i is None else f'Block {i}'} of {class_of(source)}"
+    method = "`batches`" if i is None else "`read`"
+    if sparse:
+        words = f"is sparse in the format {block.format!r}. Return block.tocsr() from {method}."
+    else:
+        words = f"is a {type(block).__name__}. Return numpy.asarray(block) from {method}."
+    raise TypeError(f"{name} {words}")
 
 
 class Parts(NamedTuple):

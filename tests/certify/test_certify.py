@@ -291,7 +291,7 @@ def test_certify_deterministically():
         (np.ones((2, 24)), "`components` must have orthonormal rows.* by 24"),
         (np.eye(23)[:2], r"shape \(2, 23\), but `X` has 24 features"),
         (np.eye(24)[0], "one row for each component"),
-        (np.full((1, 24), np.nan), "orthonormal"),
+        (np.full((1, 24), np.nan), "non-finite value, nan, in row 1, column 1. Pass finite"),
     ],
     ids=["not orthonormal", "wrong length", "one row", "nan"],
 )

@@ -119,6 +119,38 @@ def test_options_of_the_data_need_not_describe_the_components(words, ours, their
     assert len(found["certificate"]["angle_bounds"]) == 2
 
 
+@pytest.mark.parametrize("words", [(), ("--decimal", ",")])
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("sign", [";", "\t", "|"])
+def test_components_may_have_a_decimal_comma(sign, named, words, folder):
+    rows = [sign.join(f"{value!r}" for value in row) for row in PCA(2).fit(X).components_.tolist()]
+    lines = [sign.join("abcd")] * named + [row.replace(".", ",") for row in rows]
+    (folder / "c.csv").write_text("\n".join(lines) + "\n")
+    found = answer("certify", "x.npy", "c.csv", *words, "--tol", "1deg", cwd=folder)
+    assert found["met"] is True
+    assert len(found["certificate"]["angle_bounds"]) == 2
+
+
+@pytest.mark.parametrize("words", [(), ("--delimiter", ";"), ("--decimal", ",")])
+@pytest.mark.parametrize(
+    ("name", "text", "named"),
+    [
+        ("c.csv", "a,b,c,d\n1,0,x,0\n0,1,0,0\n", "not all numbers: 'c' ('x' in row 1). Write num"),
+        ("c.csv", "a,b,c,d\n1,0,50%,0\n0,1,0,0\n", "'c' ('50%' in row 1). Write numbers alone"),
+        ("c.csv", "a,b,c,d\n1,0,0\n0,1,0,0\n", "3 fields instead of 4"),
+        ("c.csv", "", "is empty"),
+        ("c.csv", "a,b,c,d\n1,,0,0\n0,1,0,0\n", "non-finite value, nan, in row 1, column 2"),
+        ("c.bin", "12345678", "unsupported suffix"),
+    ],
+)
+def test_errors_about_components_name_no_options_of_the_data(name, text, named, words, folder):
+    (folder / name).write_text(text)
+    error = answer("certify", "x.npy", name, *words, cwd=folder, code=1)["error"]
+    assert error.startswith("COMPONENTS")
+    assert named in error
+    assert "`--" not in error
+
+
 def test_gzipped_tabs_are_a_table_to_every_command(folder):
     write_csv(folder / "x.tsv", "abcd", delimiter="\t")
     (folder / "x.tsv.gz").write_bytes(gzip.compress((folder / "x.tsv").read_bytes()))

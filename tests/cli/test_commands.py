@@ -414,3 +414,18 @@ def test_a_limit_on_the_size_of_files_is_named(folder, suffix):
     assert f"primedpca: `-o` s.{suffix} could not be written: File too large" in done.stderr
     assert not [path for path in folder.iterdir() if "s.z" in path.name or path.name[0] == "."]
     assert not (folder / f"s.{suffix}").exists()
+
+
+@pytest.mark.filterwarnings("default:The variances of:RuntimeWarning")
+def test_warnings_of_the_library_are_lines_of_the_command(folder):
+    rows = np.random.default_rng(0).normal(size=(60, 5))
+    np.save(folder / "tiny.npy", rows * 1e-200)
+    np.save(folder / "small.npy", rows * 1e-160)
+    done = primedpca("choose", "tiny.npy", cwd=folder)
+    assert done.stderr.startswith("primedpca: The variance of DATA is zero")
+    assert done.stderr.count("\n") == 1
+    done = primedpca("choose", "small.npy", cwd=folder)
+    assert done.returncode == 0
+    assert done.stderr.startswith("primedpca: warning: The variances of DATA are below the range")
+    assert ".py" not in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 
 from primedpca import PrimedPCA
 from primedpca.engines import FixedTree, LocalEngine, read_and_apply
@@ -283,3 +284,92 @@ def test_a_fit_that_a_callback_stops_has_not_converged(priming, certificate):
     found = model.set_callbacks(Stop()).fit(rows)
     assert found.status_ is Status.STOPPED
     assert not found.converged_
+
+
+NUMBERS = {
+    "complex": (lambda block: block + 1j, ValueError, "Complex data not supported.* complex128"),
+    "masked": (lambda block: np.ma.masked_less(block, 0), TypeError, "`X` is a masked array"),
+    "objects": (lambda block: block.astype(object), TypeError, "`X` has dtype object"),
+    "text": (lambda block: block.astype(str), TypeError, "`X` has dtype str"),
+    "coordinates": (
+        sp.coo_array,
+        TypeError,
+        r"of Mine is sparse .* 'coo'.*block.tocsr\(\)",
+    ),
+    "a frame": (pd.DataFrame, TypeError, r"of Mine is a DataFrame. Return numpy.asarray\(block\)"),
+}
+
+
+class Mine:
+    """A source with the members of the protocol alone, which declares float64."""
+
+    axis, device = 0, None
+
+    def __init__(self, change=lambda block: block, first=0, **declared):
+        self.change, self.first = change, first
+        own = {"shape": ROWS.shape, "dtype": ROWS.dtype, "blocks": tuple(cut_evenly(300, 50))}
+        vars(self).update(own | {"local": tuple(range(6))} | declared)
+
+    def read(self, i):
+        block = ROWS[50 * i : 50 * (i + 1)]
+        return block if i < self.first else self.change(block)
+
+    def scan(self, start=0):
+        for i in range(start, 6):
+            yield i, self.read(i)
+
+    def batches(self, size, seed, epoch=0, start=0):
+        for i in range(start, 6):
+            yield np.arange(50 * i, 50 * (i + 1)), self.read(i)
+
+    def sample(self, share, seed): ...
+
+
+@pytest.mark.parametrize("first", [0, 3])
+@pytest.mark.parametrize("change", NUMBERS)
+def test_blocks_of_other_than_real_numbers_are_refused_by_name(change, first):
+    make, kind, words = NUMBERS[change]
+    source = Mine(make, first)
+    for priming in PRIMINGS:
+        with pytest.raises(kind, match=words):
+            PrimedPCA(2, priming=priming, random_state=0).fit(source)
+    with pytest.raises(kind, match=words):
+        PrimedPCA(2).fit(ROWS).transform(source)
+    model = PrimedPCA(2).partial_fit(ROWS)
+    with pytest.raises(kind, match=words):
+        model.partial_fit(source)
+    assert model.n_samples_ == 300
+
+
+def test_blocks_that_are_dense_and_sparse_by_turns_are_refused():
+    own = Own()
+    own.read = lambda i: ROWS[:50] if i else sp.csr_array(ROWS[:50])
+    with pytest.raises(TypeError, match="Some blocks of `X` are dense, others sparse"):
+        PrimedPCA(2, priming="oja").fit(own)
+
+
+@pytest.mark.parametrize(
+    ("declared", "words"),
+    [
+        ({"blocks": np.array([[0, 300]])}, "`blocks` of Mine has type ndarray. Set it to a tuple"),
+        ({"blocks": (0, 300)}, "`blocks` of Mine holds 0. Set it to a tuple of pairs"),
+        ({"blocks": ((0.0, 300.0),)}, r"`blocks` of Mine holds \(0.0, 300.0\)"),
+        ({"shape": (300,)}, r"`shape` of Mine is \(300,\). Set it to \(n_samples, n_features\)"),
+        ({"shape": None}, "`shape` of Mine is None"),
+        ({"axis": 2}, "`axis` of Mine is 2. Set it to 0 for blocks of rows"),
+        ({"feature_names": ["a", "b"]}, r"`feature_names` of Mine is of shape \(2,\).* 12 columns"),
+        ({"feature_names": "abcdefghijkl"}, "`feature_names` of Mine is str"),
+    ],
+)
+def test_what_a_source_declares_is_checked(declared, words):
+    for fit in (PrimedPCA(2).fit, PrimedPCA(2).partial_fit):
+        with pytest.raises((TypeError, ValueError), match=words):
+            fit(Mine(**declared))
+
+
+@pytest.mark.parametrize("values", [["a"] * 3, ["a"] * 301, 3, np.zeros((300, 2))])
+@pytest.mark.parametrize("name", ["labels", "row_names"])
+def test_labels_are_one_for_each_row(name, values, tmp_path):
+    source = Mine(**{name: values})
+    with pytest.raises(ValueError, match=f"`{name}` of Mine is .* declares 300 rows. Set it to"):
+        PrimedPCA(2).fit(ROWS).transform(source, out=tmp_path / "scores.csv")

@@ -175,6 +175,22 @@ def test_a_failing_fit_is_torn_down():
 
 
 @callbacks
+@pytest.mark.parametrize("fitted", [False, True])
+def test_a_callback_that_fails_to_be_torn_down_leaves_the_model_as_it_was(fitted):
+    class Failing(Log):
+        def teardown(self, estimator, context):
+            raise OSError("disk full")
+
+    pca = PrimedPCA(2, **OPTIONS)
+    before = pca.fit(X[:100]).components_ if fitted else None
+    with pytest.raises(OSError, match="disk full"):
+        pca.set_callbacks(Failing()).fit(X)
+    assert getattr(pca, "components_", None) is before
+    assert getattr(pca, "n_samples_", 100) == 100
+    assert {"_callback_fit_ctx", "_skl_callbacks_to_teardown"}.isdisjoint(vars(pca))
+
+
+@callbacks
 def test_a_callback_that_fails_at_the_end_leaves_the_model_as_it_was():
     class Failing(Log):
         def on_fit_task_end(self, estimator, context, **about):

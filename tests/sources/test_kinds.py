@@ -267,6 +267,31 @@ def test_another_matrix_of_an_h5ad_file(tmp_path):
         as_source(f"{tmp_path / 'a.h5ad'}::layers/x")
 
 
+@pytest.mark.parametrize(
+    ("part", "kind"),
+    [
+        ("obs", "a table of labels"),
+        ("obs/kind", "a column of labels"),
+        ("obs/size", "a column"),
+        ("obsm/table", "a table of labels"),
+        ("layers", "a group"),
+        ("uns/word", "a single value"),
+        ("uns/cube", "an array of 3 dimensions"),
+    ],
+)
+def test_parts_of_an_h5ad_file_that_are_not_matrices(part, kind, tmp_path):
+    held = catalogue.annotated(counts())
+    held.obs["kind"] = pd.Categorical(["p", "q"] * (held.n_obs // 2))
+    held.obs["size"] = np.arange(1.0 * held.n_obs)
+    held.obsm["table"] = pd.DataFrame({"u": np.arange(1.0 * held.n_obs)}, index=held.obs_names)
+    held.layers["counts"] = sp.csr_array(counts(seed=1))
+    held.uns |= {"word": "hello", "cube": np.zeros((2, 2, 2))}
+    held.write_h5ad(tmp_path / "a.h5ad")
+    words = f"a.h5ad::{part} is {kind}, not a matrix. Name one of its matrices: X, layers/counts.$"
+    with pytest.raises(ValueError, match=words):
+        as_source(f"{tmp_path / 'a.h5ad'}::{part}")
+
+
 def test_names_of_other_matrices_of_an_h5ad_file(tmp_path):
     held = anndata.AnnData(counts(), layers={"counts": counts()})
     held.obsm["X_umap"], held.obsm["X_wide"] = counts(d=2), counts(d=12, seed=2)

@@ -262,3 +262,21 @@ def test_memory_is_bounded_by_what_is_promised(tmp_path, what, suffix):
 
 def test_only_bytes_of_numbers_are_allowed():
     assert set(matrix_market.ALLOWED) == set(b" \t\r\n0123456789+-.eEnafityNAFITY")
+
+
+@pytest.mark.parametrize(("genes", "end"), [("features", ""), ("features", ".gz"), ("genes", "")])
+def test_counts_of_10x_genomics_have_genes_as_rows(genes, end, tmp_path):
+    head = "%%MatrixMarket matrix coordinate integer general\n2 3 2\n1 1 5\n2 3 7\n"
+    texts = {"matrix.mtx": head, f"{genes}.tsv": "E1\tG1\nE2\tG2\n", "barcodes.tsv": "A\nC\nG\n"}
+    for name, text in texts.items():
+        data = gzip.compress(text.encode()) if end else text.encode()
+        (tmp_path / f"{name}{end}").write_bytes(data)
+    remedy = r"scanpy.read_10x_mtx\('.*'\).write_h5ad\('cells.h5ad'\) makes a file of cells as rows"
+    with pytest.raises(
+        ValueError, match=f"folder of 10x Genomics, with cells as columns.*{remedy}"
+    ):
+        as_source(tmp_path)
+    with pytest.warns(UserWarning, match=f"genes as rows, so rows are genes here.*{remedy}"):
+        assert as_source(tmp_path / f"matrix.mtx{end}").shape == (2, 3)
+    (tmp_path / f"barcodes.tsv{end}").unlink()
+    assert as_source(tmp_path / f"matrix.mtx{end}").shape == (2, 3)

@@ -18,8 +18,9 @@ import pytest
 import scipy.sparse as sp
 import torch
 from catalogue import BYTE_SOURCES, FILES, KINDS, SOURCES, TEXT_FILES
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-from primedpca import PrimedPCA, as_source, certify, plan, svd
+from primedpca import PrimedPCA, as_source, certify, choose_k, plan, prime, refine, svd
 from primedpca._core.arrays import is_sparse, like_block, to_numpy, work_dtype
 from primedpca._operator.operator import Centred
 from primedpca.protocols import DataSource
@@ -668,9 +669,22 @@ def test_refusals(name):
         as_source(given)
 
 
-def test_ragged_lists_are_refused():
-    with pytest.raises(ValueError, match=r"`X` holds .* in rows of equal length: .*inhomogeneous"):
-        as_source([[1, 2], [3]])
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([[1, 2], [3, 4], [5]], "row 1 has length 2, row 3 has length 1"),
+        ([1, [2, 3]], "row 1 is a single value, row 2 has length 2"),
+        ([[1, 2], None], "row 2 is a single value"),
+        (([1, 2], np.ones(3)), "row 2 has length 3"),
+        (np.array([[1, 2], [3]], object), "row 2 has length 1"),
+        ([[1, [2]], [3, 4]], "row 1 is a single value, row 2 has length 1"),
+    ],
+)
+def test_ragged_lists_are_refused(rows, words):
+    model = PrimedPCA(1).fit(np.eye(3))
+    for read in (as_source, PrimedPCA(1).fit, PrimedPCA(1).partial_fit, model.transform):
+        with pytest.raises(ValueError, match=f"The rows of `X` differ in length: .*{words}.*nan"):
+            read(rows)
 
 
 def test_arrays_of_objects_are_converted_as_in_a_fit():
@@ -810,8 +824,29 @@ def test_a_record_batch_is_read_as_a_table():
 
 
 def test_a_tensor_without_numbers_is_refused():
-    with pytest.raises(ValueError, match="on the device 'meta', which holds a shape but no num"):
-        PrimedPCA(2).fit(torch.empty((9, 3), device="meta"))
+    X = np.random.default_rng(0).normal(size=(9, 3))
+    model = PrimedPCA(2).fit(X)
+    empty = torch.empty((9, 3), device="meta")
+    with FakeTensorMode():
+        fake = torch.empty((9, 3))
+    for given, kind in ((empty, "tensor on the device 'meta'"), (fake, "FakeTensor")):
+        calls = [PrimedPCA(2).fit, PrimedPCA(2).partial_fit, model.transform, choose_k]
+        calls += [lambda A: svd(A, 2), lambda X: refine(X, model.components_.T)]
+        calls += [lambda X: certify(X, model.components_), lambda X: next(prime(X, "oja", 2))]
+        calls += [lambda V: certify(X, V[:2])]
+        for call in calls:
+            with pytest.raises(ValueError, match=f" is a {kind}, which holds a shape but no num"):
+                call(given)
+
+
+def test_devices_that_compute_nothing_are_refused():
+    X = np.random.default_rng(0).normal(size=(9, 3))
+    model = PrimedPCA(2).fit(X).set_params(device="meta")
+    with pytest.raises(ValueError, match="`device`='meta' holds shapes but no numbers"):
+        model.transform(X)
+    for device in ("hpu", "vulkan"):
+        with pytest.raises(ValueError, match=f"`device`='{device}' is not available: .* Use 'cpu'"):
+            PrimedPCA(2, device=device).fit(X)
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of:UserWarning")

@@ -484,6 +484,21 @@ def test_lines_that_are_skipped(tmp_path):
     np.testing.assert_array_equal(source.read(0), [[1, 2], [7, 8], [1, 2], [1, 2], [1, 2]])
 
 
+def test_genotypes_as_text_are_no_table(tmp_path):
+    text = "##fileformat=VCFv4.2\n##contig=<ID=1,length=2>\n#CHROM\tPOS\tS1\n1\t100\t0/0\n"
+    for name in ("a.csv", "a.tsv"):
+        told = refused(as_source, write(tmp_path / name, text))
+        assert told.endswith(
+            f"{name} holds genotypes as VCF, not a table. Convert it to PLINK, 'plink2 --vcf FILE "
+            "--make-bed --out NAME', and read NAME.bed."
+        )
+
+
+def test_yes_and_no_have_a_remedy(tmp_path):
+    told = refused(as_source, write(tmp_path / "a.csv", "a,b\n1,yes\n2,no\n"))
+    assert told.endswith("; store yes and no, or true and false, as 1 and 0.")
+
+
 # -- paths ------------------------------------------------------------------------------------
 
 

@@ -27,6 +27,7 @@ __all__ = [
     "Like",
     "as_real",
     "check_extended",
+    "check_held",
     "check_python_numbers",
     "check_whole_numbers",
     "describe",
@@ -131,7 +132,7 @@ def describe(x: Any) -> str:
     kind = type(x)
     name = f"{kind.__module__.split('.')[0]}.{kind.__qualname__}"
     try:
-        shape = tuple(x.shape) if hasattr(x, "shape") else (None,)
+        shape = tuple(x.shape) if hasattr(getattr(x, "shape", None), "__iter__") else (None,)
         # Lazy tables have expressions in the place of numbers.
         known = all(isinstance(size, Integral) for size in shape)
         return f"{name} of shape {shape}" if known else name
@@ -192,6 +193,15 @@ def to_numpy(x: Array) -> np.ndarray:
     return np.asarray(x.get() if is_cupy_array(x) else x)
 
 
+def check_held(x: Any, name: str) -> None:
+    """Refuse tensors of PyTorch that have a shape but hold no numbers."""
+    kind = type(x).__name__
+    if kind == "FakeTensor" or str(getattr(x, "device", "")) == "meta":
+        where = f"is a {kind}" if kind == "FakeTensor" else "is a tensor on the device 'meta'"
+        words = "which holds a shape but no numbers. Create it on 'cpu' or 'cuda'."
+        raise ValueError(f"{name} {where}, {words}")
+
+
 def as_real(values: Any, name: str) -> np.ndarray:
     """Return real numbers given by the user as a new array in float64.
 
@@ -207,6 +217,7 @@ def as_real(values: Any, name: str) -> np.ndarray:
         raise ValueError(f"`{name}` is a sparse matrix. Pass it as a dense array: `toarray()`.")
     if np.ma.is_masked(values):
         raise ValueError(f"`{name}` has masked entries. Fill them, or leave them out.")
+    check_held(values, f"`{name}`")
     found = to_numpy(values)
     if found.dtype.kind == "c":
         raise ValueError(f"`{name}` holds complex numbers. Pass real numbers.")
@@ -304,14 +315,43 @@ def check_unmasked(values: Any, name: str) -> None:
 
 
 def check_python_numbers(values: Any, name: str) -> None:
-    """Refuse integers that float64 cannot hold, and decimals as large, in lists or of objects."""
+    """Refuse lists and objects that are not an array of numbers that float64 holds.
+
+    Rows differ in length, or integers or decimals are too large.
+    """
     check_unmasked(values, name)
     objects = isinstance(values, np.ndarray) and values.dtype.kind == "O"
+    if objects or isinstance(values, (list, tuple)):
+        _check_lengths(values, name)
     for value in values if objects or isinstance(values, (list, tuple)) else ():
         if isinstance(value, (list, tuple, np.ndarray)):
             check_python_numbers(value, name)
         elif isinstance(value, (int, np.integer, Decimal)) and not _is_exact(value):
             _refuse_whole_number(value, name)
+
+
+def _check_lengths(rows: Any, name: str) -> None:
+    """Refuse rows of different lengths, and numbers among rows."""
+    first: int | None = None
+    for i, row in enumerate(rows):
+        length = _length(row)
+        if i == 0:
+            first = length
+        elif length != first:
+            one, other = (
+                "is a single value" if n is None else f"has length {n}" for n in (first, length)
+            )
+            raise ValueError(
+                f"The rows of {name} differ in length: row 1 {one}, row {i + 1} {other}. Make "
+                "them equally long, with float('nan') for a missing value (`missing`='mean')."
+            )
+
+
+def _length(row: Any) -> int | None:
+    if isinstance(row, (list, tuple)):
+        return len(row)
+    shape = getattr(row, "shape", ())
+    return int(shape[0]) if shape else None
 
 
 def _is_exact(value: int | np.integer[Any] | Decimal) -> bool:

@@ -13,7 +13,8 @@ import numpy as np
 from primedpca._core.units import as_bytes
 
 __all__ = [
-    *("DEFAULT", "DEFAULTS", "as_seed", "check_choice", "check_count", "check_options"),
+    *("DEFAULT", "DEFAULTS", "as_seed", "check_choice", "check_count", "check_device"),
+    *("check_options",),
     *("is_proven", "is_real", "is_whole"),
 ]
 
@@ -49,6 +50,12 @@ DEFAULTS: dict[str, Any] = DEFAULT._asdict()
 CERTIFICATES = ("auto", "none", "deterministic", "probabilistic")
 
 
+def check_device(device: Any) -> None:
+    """Refuse the device of PyTorch that holds no numbers."""
+    if str(device) == "meta":
+        raise ValueError("`device`='meta' holds shapes but no numbers. Use 'cpu' or 'cuda'.")
+
+
 def check_options(options: dict[str, Any]) -> None:
     """Validate the values of the estimator's parameters; raise ValueError for an invalid one."""
     tol, share = options["tol"], options["refine_share"]
@@ -80,8 +87,8 @@ def check_options(options: dict[str, Any]) -> None:
     for name in ("center", "whiten", "warm_start"):
         if not isinstance(options[name], (bool, np.bool_)):
             raise ValueError(f"`{name}`={options[name]!r} must be True or False.")
-    if str(options["device"]) == "meta":
-        raise ValueError("`device`='meta' holds shapes but no numbers. Use 'cpu' or 'cuda'.")
+    if options["device"] is not None:
+        check_device(options["device"])
     verbose = options["verbose"]
     if not (callable(verbose) or isinstance(verbose, (bool, np.bool_, Integral))):
         raise ValueError(f"`verbose`={verbose!r} must be 0, 1 or a function.")

@@ -130,9 +130,22 @@ def with_variance(variances: np.ndarray, least: float = LEAST_VARIANCE) -> np.nd
     return np.asarray(values > least * values.max(initial=0.0))
 
 
-def deviations(variances: np.ndarray, dtype: Any) -> np.ndarray:
+def divisible(model: Any) -> np.ndarray:
+    """Mask of the components of a fitted model with a variance to divide by, ``(k,)``.
+
+    A fit in float32 leaves up to about eps / 2 of the largest variance; one with a certificate
+    computes variances in float64.
+    """
+    least = LEAST_VARIANCE
+    if getattr(model, "certificate_", None) is None:
+        least = max(least, 10 * float(np.finfo(model.components_.dtype).eps))
+    return with_variance(model.explained_variance_, least)
+
+
+def deviations(model: Any) -> np.ndarray:
     """Divisors for whitening, ``(k,)``: standard deviations, or 1 where rounding hides them."""
-    return np.where(with_variance(variances), np.sqrt(variances), 1.0).astype(dtype)
+    found = np.where(divisible(model), np.sqrt(model.explained_variance_), 1.0)
+    return found.astype(model.components_.dtype)
 
 
 def _fitting(values: np.ndarray, dtype: Any) -> np.ndarray:

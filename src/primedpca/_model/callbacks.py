@@ -8,16 +8,19 @@ from typing import Any
 import numpy as np
 
 from primedpca._core.notebook import InPlace, in_notebook
+from primedpca._core.process import lock_of
+from primedpca._model.attributes import unchanged_by_errors
 from primedpca._model.notebook_html import progress_html
 from primedpca._solve.history import Find, line
 from primedpca._solve.history import Row as Record
 from primedpca.result import Decomposition
 
 try:
-    from sklearn.callback import CallbackSupportMixin, with_callbacks
+    from sklearn.callback import CallbackSupportMixin
+    from sklearn.callback import with_callbacks as torn_down
 except ImportError:  # scikit-learn before 1.9
 
-    def with_callbacks(method: Callable[..., Any]) -> Callable[..., Any]:
+    def torn_down(method: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a method without any set-up.
 
         The wrapper adds one stack frame, as scikit-learn's does, so that warnings point to the
@@ -39,6 +42,21 @@ except ImportError:  # scikit-learn before 1.9
 
 
 __all__ = ["CallbackSupportMixin", "watched", "with_callbacks"]
+
+
+def with_callbacks(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a fit such that callbacks are torn down after it.
+
+    scikit-learn does so outside of the method.  An error there, too, leaves the model as it was.
+    """
+    inner = torn_down(method)
+
+    @wraps(method)
+    def fit(model: Any, *args: Any, **options: Any) -> Any:
+        with lock_of(model), unchanged_by_errors(model):
+            return inner(model, *args, **options)
+
+    return fit
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from primedpca._operator.scaling import decomposition
 from primedpca.priming import FrequentDirections
 from primedpca.priming.column_sums import LEAST, ColumnSums, column_sums
 from primedpca.priming.sketch import FOLD, ROOM, SketchState, Stream, merge, rescaled, take_in
-from primedpca.protocols import DataSource, Traits
+from primedpca.protocols import DataSource, Traits, check_block, check_rows
 from primedpca.result import Certificate, Decomposition, Plan, Status
 from primedpca.sources.base import OneBlock
 
@@ -371,9 +371,11 @@ def _pieces(source: DataSource, size: int) -> Iterator[tuple[int, Any]]:
     """Yield the index of the first row, counted from 0, and at most ``size`` rows, in order."""
     if source.axis == 1:
         for index, piece in source.batches(size, None):
+            check_rows(piece, index, source)
             yield int(index[0]), piece
         return
     for i, block in source.scan():
+        check_block(block, source, i)
         for a in range(0, block.shape[0], size):
             yield source.blocks[i][0] + a, block[a : a + size]
 

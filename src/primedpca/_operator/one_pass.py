@@ -19,7 +19,7 @@ from primedpca._operator import statistics
 from primedpca._operator.operator import Centred
 from primedpca._operator.preparation import Columns, stored_means
 from primedpca.engines import LocalEngine
-from primedpca.protocols import Array, Block
+from primedpca.protocols import Array, Block, check_rows
 from primedpca.sources.base import OneBlock
 
 __all__ = ["stream"]
@@ -59,6 +59,7 @@ def stream(
         i, seen, before, known = position
         view = _View.known(data, known)
     for index, rows in data.source.batches(size, None, start=i):
+        check_rows(rows, index, data.source)
         block = rows.toarray() if is_sparse(rows) else rows
         i, seen = i + 1, seen + len(index)
         if view is None and not _counts(data, index) and seen < n:

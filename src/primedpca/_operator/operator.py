@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from primedpca._core.arrays import (
+    check_held,
     dtype_name,
     is_sparse,
     like_block,
@@ -44,6 +45,7 @@ from primedpca.protocols import (
     Parts,
     Traits,
     check_block,
+    check_rows,
 )
 from primedpca.sources import as_source
 from primedpca.sources.base import OneBlock
@@ -203,6 +205,7 @@ class Centred:
         if unknown:
             raise TypeError(f"Unknown option `{min(unknown)}`. Use one of {', '.join(OPTIONS)}.")
         if not isinstance(x, Centred):
+            check_held(x, "`X`")  # not in the constructor: a shape is enough for `plan`
             return cls(x, **preparation)
         asked = [name for name, value in preparation.items() if value is not None]
         if asked:
@@ -460,6 +463,7 @@ class Centred:
         self.learn()
         found = self.source.batches(size, seed, epoch, start)
         for i, (index, block) in enumerate(found, start + 1):
+            check_rows(block, index, self.source)
             self.count(len(index) / self.shape[0])
             part = self.part(OneBlock(block), index, LocalEngine(1))
             if part.weight > 0:  # rows of weight zero count as absent

@@ -18,7 +18,6 @@ import numpy as np
 from primedpca._core.arrays import (
     EXACT,
     check_extended,
-    check_unmasked,
     dtype_name,
     is_device_sparse,
     is_numpy_array,
@@ -427,7 +426,6 @@ def stored_means(block: Block, dtype: Any, unit: float = 1.0, root: Array | None
     root : array of shape (rows,), optional
         Square roots of the weights.  By default every weight is 1.
     """
-    check_unmasked(block, "`X`")  # of a source of the user's own
     if root is not None:
         root = root if bool((root > 0).any()) else None
     with np.errstate(all="ignore"):

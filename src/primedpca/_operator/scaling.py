@@ -21,6 +21,9 @@ from primedpca.result import Decomposition
 __all__ = ["bounds_in_unit_of_data", "decomposition", "grown", "in_unit_of_data"]
 
 
+#: Warning of variances that are rounded to 0, in two sentences.
+BELOW_RANGE = "The variances of `X` are below the range of float64 and are rounded to 0."
+UNIT = "Multiply `X` by a large number."
 #: Half the smallest positive number, four times, down and up.
 FOUR_HALVES = np.array([-2, 2]) * np.finfo(np.float64).smallest_subnormal
 
@@ -86,8 +89,7 @@ def decomposition(data: Centred, basis: Array, variances: np.ndarray) -> Decompo
             "The variances of `X` exceed the range of float64. Divide `X` by a large number."
         )
     if data.total > 0 and total < sys.float_info.min:
-        words = "The variances of `X` are below the range of float64 and are rounded to 0."
-        warnings.warn(f"{words} Multiply `X` by a large number.", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"{BELOW_RANGE} {UNIT}", RuntimeWarning, stacklevel=2)
     few = variances[: basis.shape[1]]
     small = bool(((few > 0) & (scaled < sys.float_info.min)).any())
     # The variances of numbers below 1e-154 are below the range of float64, not their roots.

@@ -315,6 +315,12 @@ def _check_components(components: Any, data: Centred) -> tuple[Array, np.ndarray
         )
     if not values.size:
         raise ValueError("`components` has no rows. Pass one row for each component.")
+    if not np.isfinite(values).all():
+        i, j = np.argwhere(~np.isfinite(values))[0]
+        raise ValueError(
+            f"`components` has a non-finite value, {values[i, j]}, in row {i + 1}, column {j + 1}. "
+            "Pass finite numbers."
+        )
     if is_frame(components):
         names = data.source.traits.feature_names()
         values = aligned(values, column_names(components), names)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from primedpca._core.arrays import Array, is_dense, to_numpy
+from primedpca._core.arrays import Array, check_held, is_dense, to_numpy
 from primedpca._core.orthonormal import orthonormalise
 from primedpca._core.parameters import DEFAULTS, as_seed, check_options, is_proven, is_whole
 from primedpca._core.process import one_blas_thread, reusing_memory
@@ -113,6 +113,7 @@ def svd(
     >>> bool(((low <= true) & (true <= high)).all())
     True
     """
+    check_held(A, "`A`")
     known = _known(A, k, {"tol": tol, "center": center, "random_state": random_state}, options)
     data = Centred(
         on_device(as_source(A), known["device"]),

@@ -3,6 +3,7 @@
 import errno
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from typing import Any
@@ -58,12 +59,25 @@ def _named_errors() -> Iterator[None]:
         raise OutputError(f"{words} Write it to another place.") from error
 
 
+@contextmanager
+def _warnings_as_lines() -> Iterator[None]:
+    """Print warnings of the library in the words of the command line, not as lines of its code."""
+
+    def show(message: Any, *place: Any, **more: Any) -> None:
+        say(f"primedpca: warning: {in_words_of_the_command_line(str(message))}", error=True)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
+
+
 def run(app: Callable[..., object], words: Sequence[str]) -> int:
     """Run a command line and return its exit code."""
     if sys.stdout is None:  # closed; then nothing is printed
-        return _run(app, words)
+        with _warnings_as_lines():
+            return _run(app, words)
     try:
-        with redirect_stdout(_Output(sys.stdout)):
+        with redirect_stdout(_Output(sys.stdout)), _warnings_as_lines():
             code = _run(app, words)
             sys.stdout.flush()  # an error at the end of the process could not be reported
             return code

@@ -69,6 +69,14 @@ def _map_for(known: str | None, asked: str | None) -> str | None:
     return known
 
 
+def foreign_options(path: str) -> tuple[str, ...]:
+    """Return the options of text that the data at ``path`` cannot have."""
+    inside = os.listdir(path) if os.path.isdir(path) else [path]
+    if any(map(is_csv, inside)):
+        return ()
+    return ("delimiter",) if any(map(is_sheet, inside)) else ("delimiter", "header", "decimal")
+
+
 def is_csv(path: str) -> bool:
     """Whether a path names a CSV file, by its suffix."""
     from primedpca.sources.files.csv_text import SUFFIXES

@@ -6,11 +6,12 @@ And ``inspect``, which prints what a model file holds.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -192,9 +193,9 @@ def certify(
             if value is not None:
                 raise ValueError(f"`{option}` {value} is set by the model. Omit it.")
         prepared = {"center": model.center, "scale": model.scale_, "missing": model.missing}
-    if files.is_csv(components) and not files.is_csv(data):
-        # Both options describe the components only.
-        reading = replace(reading, delimiter=None, header=None)
+    if files.is_csv(components):
+        # Options that DATA cannot have describe the components only.
+        reading = replace(reading, **dict.fromkeys(files.foreign_options(data)))
     source = files.open_like(data, model, reading)
     from primedpca._model.attributes import check_names
     from primedpca._solve.audit import certify as audited
@@ -229,21 +230,42 @@ def _components(path: str, reading: opt.Reading) -> tuple[Any, Any, Any]:
     if files.is_csv(path):
         # The options may describe DATA only.  A file that is read in a wrong way has text, or rows
         # that are not orthonormal.  Rows without names need no option, see `_vectors`.
-        signs = dict.fromkeys((reading.delimiter, None, ";", "\t"))
         ways = [
-            opt.Reading(delimiter=sign, header=header)
+            opt.Reading(delimiter=sign, header=header, decimal=decimal)
             for header in dict.fromkeys((reading.header or None, None))
-            for sign in signs
+            for decimal in dict.fromkeys((reading.decimal, None, ","))
+            for sign in dict.fromkeys((reading.delimiter, *SIGNS))
         ]
-    try:
-        for way in ways:
-            with suppress(ValueError):
-                return *_vectors(path, way), None
-        return *_vectors(path, ways[0]), None  # its error is about the options that were given
-    except (OSError, ValueError) as error:
-        # Subclasses of ValueError may take other arguments than a message.
-        kind = type(error) if isinstance(error, OSError) else ValueError
-        raise kind(str(error).replace("`X`", "`components`")) from error
+    errors: list[Exception] = []
+    for way in ways:
+        try:
+            return *_vectors(path, way), None
+        except OSError as error:
+            raise type(error)(str(error).replace("`X`", "`components`")) from error
+        except (TypeError, ValueError) as error:
+            errors.append(error)
+    from primedpca.sources.files.csv_text import DelimiterError
+
+    # That of the first way whose delimiter is in the file.
+    chosen = next((one for one in errors if not isinstance(one, DelimiterError)), errors[0])
+    raise ValueError(_about_components(path, str(chosen))) from chosen
+
+
+#: Delimiters that files of components are tried with; None is the one that the suffix means.
+SIGNS = (None, ";", "\t", "|", " ")
+_REMEDY = re.compile(r"[.;:] (?=(use|pass|correct|for raw binary) )", re.IGNORECASE)
+
+
+def _about_components(path: str, message: str) -> str:
+    """Return a message on COMPONENTS without remedies that are options for reading DATA."""
+    named = message.replace("`X`", "`components`")
+    if named.startswith(path):
+        named = f"`components`={path!r}{named.removeprefix(path)}"
+    inside = re.sub(r": pass `[^)]*\)", ")", named)
+    if any(f"`{own.name}`" in named for own in fields(opt.Reading)):
+        words = "Write numbers alone, one component per row, or save them by numpy.save"
+        named = f"{_REMEDY.split(inside)[0]}. {words}."
+    return named if "`components`" in named else f"`components`={path!r}: {named}"
 
 
 def _vectors(path: str, own: opt.Reading) -> tuple[Any, Any]:

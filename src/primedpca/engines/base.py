@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from primedpca._core.arrays import check_unmasked, device, is_sparse, namespace
+from primedpca._core.arrays import device, is_sparse, namespace
 from primedpca._core.process import one_blas_thread
 from primedpca.protocols import (
     Array,
@@ -199,7 +199,6 @@ def block_parts(
     block: Block, place: tuple[int, int], kernel: Kernel, whole: Operands, mine: Operands
 ) -> Parts:
     """Apply a kernel to the block at ``place``, with its own part of every array in ``mine``."""
-    check_unmasked(block, "`X`")  # of a source of the user's own
     # Overflow and NaN are found in the results; warnings are set per thread, hence here.
     with np.errstate(all="ignore"):
         own = dict(mine)

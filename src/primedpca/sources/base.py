@@ -22,7 +22,7 @@ from primedpca._core.arrays import (
 )
 from primedpca._core.digest import digest, written
 from primedpca._core.process import pool_of, processors
-from primedpca.protocols import Block, DataSource, Traits, check_block, is_spread
+from primedpca.protocols import Block, DataSource, Traits, check_block, class_of, is_spread
 
 #: Row numbers and rows of one mini-batch after the other.
 Batches: TypeAlias = Iterator[tuple[np.ndarray, Block]]
@@ -139,9 +139,9 @@ class BlockSource(ABC):
             paths = tuple(os.fspath(one) for one in files if isinstance(one, (str, os.PathLike)))
         return Traits(
             **dict(zip(_PLAIN, _plain_of(self), strict=True)),
-            feature_names=partial(getattr, self, "feature_names"),
-            row_names=partial(getattr, self, "row_names"),
-            labels=partial(getattr, self, "labels"),
+            feature_names=partial(_one_each, self, "feature_names", 1),
+            row_names=partial(_one_each, self, "row_names", 0),
+            labels=partial(_one_each, self, "labels", 0),
             paths=paths,
             nnz=lambda: self.array.nnz if is_sparse(self.array) else self.nnz,
             fingerprint=self.fingerprint,
@@ -189,9 +189,11 @@ class BlockSource(ABC):
             return join(pieces, axis=1)
         owner = np.searchsorted([stop for _, stop in self.blocks], index, side="right")
         places = {i: np.flatnonzero(owner == i) for i in np.unique(owner).tolist() or [0]}
-        pieces = [
-            take_rows(self.read(i), index[at] - self.blocks[i][0]) for i, at in places.items()
-        ]
+        pieces = []
+        for i, at in places.items():
+            block = self.read(i)
+            check_block(block, self, i)
+            pieces.append(take_rows(block, index[at] - self.blocks[i][0]))
         return take_rows(join(pieces, axis=0), np.argsort(np.concatenate(list(places.values()))))
 
     def batches(self, size: int, seed: int | None, epoch: int = 0, start: int = 0) -> Batches:
@@ -222,6 +224,23 @@ class BlockSource(ABC):
         count = min(n, max(2, round(share * n)))
         chosen = np.random.default_rng((seed, 2)).choice(n, count, replace=False)
         return Subset(self, np.sort(chosen))
+
+
+def _one_each(source: BlockSource, name: str, axis: Literal[0, 1]) -> Any:
+    """An attribute of a source, which has one value for each of its rows or columns, or None."""
+    values, length = getattr(source, name), source.shape[axis]
+    if values is None:
+        return None
+    plain = isinstance(values, (str, bytes)) or not hasattr(values, "__len__")
+    shape = None if plain else tuple(getattr(values, "shape", (len(values),)))
+    if shape == (length,):
+        return values
+    found = type(values).__name__ if shape is None else f"of shape {shape}"
+    each = ("row", "column")[axis]
+    raise ValueError(
+        f"`{name}` of {class_of(source)} is {found}, but `shape` declares {length} {each}s. Set it "
+        f"to a sequence with one value for each {each}, or to None."
+    )
 
 
 #: Attributes that are traits as they are; the others are looked up when they are asked for.
@@ -395,6 +414,8 @@ def join(pieces: list[Block], axis: int) -> Block:
     """Blocks end to end; a single one as it is."""
     if len(pieces) == 1:
         return pieces[0]
+    if len({is_sparse(piece) for piece in pieces}) > 1:
+        raise TypeError("Some blocks of `X` are dense, others sparse. Return one kind from `read`.")
     if is_sparse(pieces[0]):
         from scipy.sparse import hstack, vstack
 

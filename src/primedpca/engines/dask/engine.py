@@ -21,7 +21,15 @@ from primedpca._core import dask_cluster
 from primedpca._core.process import one_blas_thread, reusing_memory
 from primedpca.engines.base import FAN_IN, BaseEngine, FixedTree, block_parts, kernel_name
 from primedpca.engines.local import LocalEngine
-from primedpca.protocols import Block, DataSource, EngineTraits, Kernel, Operands, Parts
+from primedpca.protocols import (
+    Block,
+    DataSource,
+    EngineTraits,
+    Kernel,
+    Operands,
+    Parts,
+    check_block,
+)
 from primedpca.sources.base import View, join, needed, take_rows
 from primedpca.sources.memory import dask_array
 from primedpca.sources.memory.dask_array import DaskSource, array_below, chunks_of, view_of
@@ -197,6 +205,7 @@ def run(job: Job, first: int, last: int, chunks: Any, before: Parts | None) -> P
         for i in range(first, last):
             with job.naming(i):
                 block = job.block(i, chunks)
+                check_block(block, job.source, i)
                 tree.add(block_parts(block, blocks[i], job.kernel, job.whole, job.mine))
         return tree.total() if before is None else fold([before, tree.total()])
 

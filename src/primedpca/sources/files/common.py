@@ -172,6 +172,22 @@ def need(library: str, what: str, extra: str = "disk") -> Any:
     return base.needed(library, f"Reading {what}", extra)
 
 
+#: What to do with genotypes in the variant call format.
+VCF = "Convert it to PLINK, 'plink2 --vcf FILE --make-bed --out NAME', and read NAME.bed."
+#: What to do with counts of 10x Genomics in a folder.
+TENX = "In Python, scanpy.read_10x_mtx({}).write_h5ad('cells.h5ad') makes a file of cells as rows."
+
+
+def is_tenx(folder: str) -> bool:
+    """Whether a folder holds counts of 10x Genomics: a matrix, its genes and its cells."""
+
+    def there(*names: str) -> bool:
+        files = (os.path.join(folder, name + end) for name in names for end in ("", ".gz"))
+        return any(map(os.path.exists, files))
+
+    return there("matrix.mtx") and there("features.tsv", "genes.tsv") and there("barcodes.tsv")
+
+
 class UnfitError(ValueError):
     """A message that is complete but for the path; the file is not damaged."""
 

@@ -36,6 +36,10 @@ CONVERSION = re.compile(r"In CSV column #\d+: ")
 RAGGED = re.compile(r"Expected (\d+) columns, got (\d+): ?(.*)", re.DOTALL)
 
 
+class DelimiterError(ValueError):
+    """The first line has another delimiter."""
+
+
 class NoNamesError(ValueError):
     """The line that should name the columns looks like a row."""
 
@@ -216,6 +220,8 @@ class CSVSource(table_columns.TableRows):
         names = next((i for i, line in enumerate(numbered) if line[2].strip()), None)
         if names is None:
             raise ValueError(f"{self.path} is empty.")
+        if numbered[names][2].startswith("##fileformat=VCF"):
+            raise ValueError(f"{self.path} holds genotypes as VCF, not a table. {common.VCF}")
         lines = [line for line in numbered[names:] if not self._is_blank(line[2].encode())]
         named = header is not False
         self._names, raw = self._header(lines, named)
@@ -340,7 +346,7 @@ class CSVSource(table_columns.TableRows):
             number, remedy = lines[0][0] + 1, f"pass `delimiter`={other!r}"
             if other == self._notation.decimal:
                 remedy += ", or put the name in quotation marks if there is one column"
-            raise ValueError(f"{self.path} has no {sign!r} in line {number}; {remedy}.")
+            raise DelimiterError(f"{self.path} has no {sign!r} in line {number}; {remedy}.")
 
     # -- rows ----------------------------------------------------------------------------------
 

@@ -561,10 +561,10 @@ def h5ad_source(
     with top._opened() as file:
         found = top._find(file, node)
         if found is None:
-            names = [name for name in ("X", "raw/X") if top._find(file, name) is not None]
-            for folder in ("layers", "obsm"):
-                names += [f"{folder}/{name}" for name in top._find(file, folder) or ()]
-            raise ValueError(f"{path} has no `{node}`; it has {', '.join(names)}.")
+            raise ValueError(f"{path} has no `{node}`; it has {_matrices(top, file)}.")
+        if (kind := _other_than_matrix(found)) is not None:
+            words = f"Name one of its matrices: {_matrices(top, file)}."
+            raise common.UnfitError(f"{path}::{node} is {kind}, not a matrix. {words}")
         sparse = isinstance(found, _h5py().Group)
         if not sparse and not isinstance(found, _h5py().Dataset):
             raise ValueError(f"`{node}` is not a matrix")
@@ -575,6 +575,32 @@ def h5ad_source(
     if mask_var is None and columns is None:
         return source
     return Selected(source, _chosen_variables(source, mask_var, columns))
+
+
+def _other_than_matrix(found: Any) -> str | None:
+    """What a part of an AnnData file is, or None for a matrix, which may be damaged."""
+    if isinstance(found, _h5py().Dataset):
+        kinds = {0: "a single value", 1: "a column", 2: None}
+        return kinds.get(found.ndim, f"an array of {found.ndim} dimensions")
+    if not isinstance(found, _h5py().Group):
+        return None  # a data type
+    kind = found.attrs.get("encoding-type", "")
+    if kind in ("dataframe", "categorical"):
+        return "a table of labels" if kind == "dataframe" else "a column of labels"
+    sparse = {"shape", "h5sparse_shape", "h5sparse_format"} & {*found.attrs} or "matrix" in str(
+        kind
+    )
+    return None if sparse or "indptr" in found else "a group"
+
+
+def _matrices(top: _InFile, file: Any) -> str:
+    """Names of the matrices in an AnnData file, in words."""
+    names = ["X", "raw/X"]
+    for folder in ("layers", "obsm", "obsp"):
+        names += [f"{folder}/{name}" for name in top._find(file, folder) or ()]
+    parts = ((name, top._find(file, name)) for name in names)
+    known = (name for name, part in parts if part is not None and _other_than_matrix(part) is None)
+    return ", ".join(known) or "none"
 
 
 def _chosen_variables(

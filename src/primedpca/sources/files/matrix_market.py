@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from primedpca.protocols import DataSource
+from primedpca.sources.files import common
 from primedpca.sources.files.common import Lines, check_matrix, reading, unpacked, whole_lines
 from primedpca.sources.memory.dense import DenseSource
 from primedpca.sources.memory.sparse import SparseSource, index_dtype
@@ -71,6 +72,11 @@ def matrix_market(path: str | os.PathLike[str]) -> DataSource:
         Exactly as many entries as the header declares, each of them checked.
     """
     name = os.fspath(path)
+    folder, file_name = os.path.split(name)
+    if file_name.startswith("matrix.mtx") and common.is_tenx(folder):
+        words = f"{name}: 10x Genomics writes genes as rows, so rows are genes here"
+        remedy = common.TENX.format(repr(folder or "."))
+        warnings.warn(f"{words}. {remedy}", UserWarning, stacklevel=2)
     with reading(name, "Matrix Market"), unpacked(name) as file:
         pieces = whole_lines(file, name, PIECE_BYTES, LINE_BYTES)
         head, line, rest = _header(pieces)

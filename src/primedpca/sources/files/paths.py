@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from primedpca.protocols import DataSource
-from primedpca.sources.files import csv_text, images, spreadsheets, video
+from primedpca.sources.files import common, csv_text, images, spreadsheets, video
 from primedpca.sources.files.common import check_regular, split_part
 from primedpca.sources.files.tables import TABLES
 
@@ -37,6 +37,7 @@ OTHERS = {
     **dict.fromkeys((".txt", ".dat"), "Rename it to .csv, and pass `delimiter` if it has others."),
     **dict.fromkeys((".dta", ".sas7bdat", ".rds", ".rdata"), "Save it as .csv or .parquet."),
     **dict.fromkeys((".json", ".jsonl", ".xml", ".html"), "Save the table as .csv or .parquet."),
+    **dict.fromkeys((".vcf", ".vcf.gz", ".bcf"), common.VCF),
     **dict.fromkeys((".pkl", ".pickle"), "Load it, if you trust it, and pass the object."),
 }
 #: Suffixes that cannot be those of raw binary files.
@@ -72,7 +73,7 @@ def path_source(path: str | os.PathLike[str], **options: Any) -> DataSource:
 def suffix_of(path: str) -> str:
     """The longest known suffix of a path, or else its last one, in lower case."""
     name = os.path.basename(os.path.normpath(path)).lower()
-    known = [suffix for suffix in SUFFIXES if name.endswith(suffix)]
+    known = [suffix for suffix in (*SUFFIXES, *OTHERS) if name.endswith(suffix)]
     return max(known, key=len) if known else os.path.splitext(name)[1]
 
 
@@ -102,6 +103,9 @@ def _kind(name: str, suffix: str) -> str:
         return images.SUFFIXES[0]
     if suffix == ".zarr" or not {"zarr.json", ".zarray", ".zgroup"}.isdisjoint(os.listdir(name)):
         return ".zarr"
+    if common.is_tenx(name):
+        words = f"{name} is a folder of 10x Genomics, with cells as columns"
+        raise ValueError(f"{words}. {common.TENX.format(repr(name))}")
     kinds = {*TABLES, *csv_text.SUFFIXES}
     found = sorted({suffix_of(entry) for entry in names if entry[0] != "_"} & kinds)
     if len(found) > 1 and not kinds.difference(TABLES).issuperset(found):

@@ -22,7 +22,7 @@ class Adapted(BlockSource):
     source: DataSource
 
     def __init__(self, source: Any) -> None:
-        self.source = source
+        self.source = self.completed = source
         for name in (*BlockSource.__annotations__, "fingerprint", "rows"):
             if hasattr(source, name):
                 setattr(self, name, getattr(source, name))

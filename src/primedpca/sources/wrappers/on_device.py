@@ -58,8 +58,10 @@ def torch_on(device: Any) -> Any:
     torch = needed("torch", f"`device`={device!r}", "torch")
     try:
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"`device`={device!r} is not available: {error}") from error
+    except (RuntimeError, AssertionError, ImportError) as error:
+        reason = str(error).split(". ")[0].rstrip(".")
+        words = "Use 'cpu', or 'cuda' where PyTorch finds a GPU."
+        raise ValueError(f"`device`={device!r} is not available: {reason}. {words}") from error
     return torch
 
 
