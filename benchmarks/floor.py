@@ -22,11 +22,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from panel_sets import PANEL, FileCase
+from panel_sets import PANEL
 from scipy.linalg import cholesky, eigh
 from threadpoolctl import threadpool_limits
 
-from primedpca import PrimedPCA, as_source, certify
+from primedpca import PrimedPCA, certify
 from primedpca.engines import LocalEngine
 
 THREADS = 2
@@ -250,10 +250,9 @@ def rows(name: str, repeats: int) -> Iterator[str]:
     """The lines of one set."""
     case = PANEL[name]
     X, k = case.load(), case.k
-    data = as_source(str(case.file), **dict(case.options)) if isinstance(case, FileCase) else X
-    outside = PrimedPCA(k, random_state=1, certificate="none").fit(data).components_
+    outside = PrimedPCA(k, random_state=1, certificate="none").fit(X).components_
     for what in ("unproven", "proven", "certify"):
-        run = run_of(data, k, what, outside, repeats)
+        run = run_of(X, k, what, outside, repeats)
         found: Counter[str] = Counter()
         for part, seconds in parts(X, k, run, what != "unproven", repeats):
             found[part] += seconds

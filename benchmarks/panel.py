@@ -13,7 +13,6 @@ import argparse
 import gc
 import math
 import tempfile
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -28,7 +27,7 @@ import race
 import scipy.sparse as sp
 import tables
 import tune
-from panel_sets import PANEL, FileCase, cut
+from panel_sets import PANEL, cut
 from panel_worker import ROUND, Worker, clock
 
 import primedpca
@@ -67,24 +66,16 @@ class Data:
     case: cases.Case
     X: Any
     path: str
-    options: dict[str, Any]
-    note: str = ""
 
 
 def prepare(case: cases.Case, folder: Path, quick: bool) -> Data:
-    start = time.perf_counter()
-    X = case.load()
-    if isinstance(case, FileCase):
-        spent = 1e3 * (time.perf_counter() - start)
-        note = f"Others have the data in memory; reading them from the file took {spent:.0f} ms."
-        return Data(case, X, str(case.file), dict(case.options), note)
-    X = cut(X) if quick else X
+    X = cut(case.load()) if quick else case.load()
     path = folder / (f"{case.name}.npz" if sp.issparse(X) else f"{case.name}.npy")
     if sp.issparse(X):
         sp.save_npz(path, X, compressed=False)
     else:
         np.save(path, X)
-    return Data(case, X, str(path), {})
+    return Data(case, X, str(path))
 
 
 # -- who is timed --------------------------------------------------------------------------------
@@ -192,16 +183,16 @@ def measure(case: cases.Case, folder: Path, options: argparse.Namespace) -> dict
     data = prepare(case, folder, options.quick)
     for worker in (now, before):
         if worker is not None:
-            worker("load", path=data.path, k=case.k, options=data.options)
+            worker("load", path=data.path, k=case.k)
     answer = outside_answer(data, folder)
     now("take", path=answer)
     starters = [*own_entries(now, before, least), *sklearn_entries(data, least)]
-    note = data.note
+    note = ""
     if options.peers:
         try:
             starters += peer_entries(data, options.quick, now, least)
         except (ArithmeticError, ValueError) as error:  # no truth, no tuning
-            note += f" No peers: {error}"
+            note = f"No peers: {error}"
     run_rounds(starters, options.repeats)
     row = row_of(data, starters, now("plan")) | {"note": note}
     return row | {"outside": "ours, another seed" if answer is None else "scikit-learn, exact"}

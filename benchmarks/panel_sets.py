@@ -6,8 +6,6 @@ Each is prepared as its users prepare it, and made anew whenever it is loaded.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,18 +14,6 @@ from cases import CASES, Case, _counts, _file, by_arpack, by_covariance, by_gram
 
 #: ``--quick`` keeps this many rows and columns.
 QUICK = (400, 1_000)
-
-
-@dataclass(frozen=True)
-class FileCase(Case):
-    """A set that we read from its file; `load` gives the same data to those who cannot."""
-
-    name_of_file: str = ""
-    options: tuple[tuple[str, Any], ...] = ()
-
-    @property
-    def file(self) -> Path:
-        return _file(self.name_of_file)
 
 
 # -- dense ---------------------------------------------------------------------------------------
@@ -62,7 +48,7 @@ def noise(n: int = 5_000, d: int = 2_000) -> np.ndarray:
 
 
 def genotypes() -> np.ndarray:
-    """HapMap3 as an array: missing values are means, variants over ``sqrt(2 p (1 - p))``."""
+    """HapMap3 decoded once for everyone: missing values are means, variants standardised."""
     from primedpca import as_source
 
     source = as_source(_file("hapmap3/hapmap3.bed"), standardise=True)
@@ -125,7 +111,6 @@ def normalised_dispersion(X: Any, bins: int = 20) -> np.ndarray:
 
 # -- all of them ---------------------------------------------------------------------------------
 
-_BED = "hapmap3/hapmap3.bed"
 _OWN = (
     Case("iris", "iris", 2, bundled("iris"), by_covariance, dtype=np.float64),
     Case("cancer", "breast cancer", 10, bundled("breast_cancer"), by_covariance, dtype=np.float64),
@@ -138,15 +123,7 @@ _OWN = (
     Case("tfidf100", "20 Newsgroups TF-IDF", 100, tfidf, by_arpack),
     Case("pbmc-log", "PBMC3k log-normalised", 50, log_normalised, by_gram),
     Case("pbmc-scaled", "PBMC3k scaled variable genes", 50, scaled_variable_genes, by_covariance),
-    FileCase(
-        "hapmap",
-        "HapMap genotypes",
-        10,
-        genotypes,
-        by_gram,
-        name_of_file=_BED,
-        options=(("standardise", True),),
-    ),
+    Case("hapmap", "HapMap genotypes", 10, genotypes, by_gram),
     Case("noise", "white noise", 10, noise, by_covariance),
 )
 _ORDER = (

@@ -41,15 +41,9 @@ def clock(run: Callable[[], Any], least: float = ROUND) -> tuple[float, Any]:
     return min(times), result
 
 
-def read(path: str, options: dict[str, Any]) -> Any:
-    """An array, a CSR array or a source, by the ending of the file."""
-    if path.endswith(".npy"):
-        return np.load(path)
-    if path.endswith(".npz"):
-        return sp.load_npz(path)
-    from primedpca import as_source
-
-    return as_source(path, **options)
+def read(path: str) -> Any:
+    """An array or a CSR array, by the ending of the file."""
+    return np.load(path) if path.endswith(".npy") else sp.load_npz(path)
 
 
 class Bench:
@@ -66,10 +60,10 @@ class Bench:
     def about(self) -> dict[str, Any]:
         return {"file": self.library.__file__, "version": self.library.__version__}
 
-    def load(self, path: str, k: int, options: dict[str, Any]) -> dict[str, Any]:
+    def load(self, path: str, k: int) -> dict[str, Any]:
         self.X = self.outside = None  # before the next set comes in
         gc.collect()
-        self.X, self.k = read(path, options), k
+        self.X, self.k = read(path), k
         return {}
 
     def plan(self) -> dict[str, Any]:

@@ -476,6 +476,8 @@ class _Fit:
         if now == early:
             known = state.change[: int(plan.n_components)] < ROUGH
             return bool(4 * known.sum() < known.size)
+        if not isinstance(stage.priming, BlockKrylov) or stage.priming.side == "left":
+            return False  # from the left, the first block has been multiplied already
         fresh = stage.start is None and len(state.basis) == now
         return fresh and fall(state, int(plan.n_components)) < FALLS_BY
 
