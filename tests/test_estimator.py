@@ -723,3 +723,56 @@ def test_ratios_add_up_to_one_at_most_where_rounding_is_large(mean):
         rows[3] = np.nan
         found = PrimedPCA(1, missing="mean").fit(rows, sample_weight=weights)
         assert found.explained_variance_ratio_.sum() <= 1
+
+
+@pytest.mark.parametrize("priming", ["auto", "exact", "block_krylov", "subspace_iteration", "oja"])
+@pytest.mark.parametrize("certificate", ["auto", "none"])
+def test_the_noise_of_float32_beside_a_large_variance(priming, certificate):
+    X = np.random.default_rng(0).normal(size=(300, 6))
+    X = (X * [3000, 1, 1, 1, 1, 1]).astype("f4")
+    wanted = np.linalg.eigvalsh(np.cov(X.T.astype("f8")))[:5].mean()
+    model = PrimedPCA(1, priming=priming, certificate=certificate, random_state=0).fit(X)
+    assert model.noise_variance_ == pytest.approx(wanted, rel=1e-5)
+    assert model.score(X) == pytest.approx(PrimedPCA(1).fit(X.astype("f8")).score(X), abs=1e-4)
+
+
+def test_the_noise_of_float32_by_mle_weights_gaps_and_streams():
+    X = np.random.default_rng(1).normal(size=(300, 6))
+    X = (X * [3000, 1, 1, 1, 1, 1]).astype("f4")
+    wanted = np.linalg.eigvalsh(np.cov(X.T.astype("f8")))[:5].mean()
+    assert PrimedPCA("mle").fit(X).noise_variance_ == pytest.approx(wanted, rel=0.3)
+    assert PrimedPCA(0.9).fit(X).noise_variance_ == pytest.approx(wanted, rel=1e-5)
+    stream = PrimedPCA(1).partial_fit(X[:99]).partial_fit(X[99:])
+    assert stream.noise_variance_ == pytest.approx(wanted, rel=1e-5)
+    for center in (True, False):
+        for options in ({"sample_weight": np.arange(300.0)}, {}):
+            models = []
+            for rows, proof in ((X, "none"), (X, "auto"), (X.astype("f8"), "auto")):
+                rows = rows.copy()
+                rows[::7, 3] = np.nan
+                model = PrimedPCA(1, certificate=proof, missing="mean", center=center)
+                models.append(model.fit(rows, **options))
+            one, two, three = (model.noise_variance_ for model in models)
+            assert one == pytest.approx(three, rel=1e-4)
+            assert two == pytest.approx(three, rel=1e-4)
+
+
+def test_float32_noise_takes_no_pass_beyond_those_allowed_or_needed():
+    X = np.random.default_rng(0).normal(size=(300, 6)).astype("f4")
+    assert PrimedPCA(1, certificate="none").fit(X).n_passes_ == 1
+    X[:, 0] *= 3000
+    options = {"certificate": "none", "priming": "block_krylov", "tol": 1e-5, "random_state": 0}
+    free = PrimedPCA(1, **options).fit(X)
+    with pytest.warns(ConvergenceWarning):
+        tight = PrimedPCA(1, **options, max_passes=int(free.n_passes_) - 2).fit(X)
+    assert tight.n_passes_ <= free.n_passes_ - 2
+
+
+@pytest.mark.parametrize("priming", ["exact", "block_krylov", "subspace_iteration"])
+@pytest.mark.parametrize("certificate", ["auto", "none"])
+@pytest.mark.parametrize("shape", [(60, 15), (15, 60), (2000, 300)])
+def test_float32_of_low_rank_has_no_noise(shape, priming, certificate):
+    rng = np.random.default_rng(6)
+    X = rng.standard_normal((shape[0], 3)) @ rng.standard_normal((3, shape[1]))
+    model = PrimedPCA(3, priming=priming, certificate=certificate, random_state=0)
+    assert model.fit(X.astype("f4")).noise_variance_ == 0
