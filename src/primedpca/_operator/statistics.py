@@ -204,6 +204,7 @@ def given(data: Operator, mean: Array, scale: Array | None, fill: Array | None) 
     fill = data.like.asarray(fill) if data.missing == "mean" else None
     factor = None if scale is None else 1 / scale
     if not data.sparse:
+        fill = None if fill is None else fill - shift
         return Frame(Columns(shift, fill, factor), scale=scale, mean=wide)
     offset = shift if scale is None else shift / scale
     return Frame(Columns(None, fill, factor), offset, scale=scale, mean=wide)
@@ -324,8 +325,7 @@ def remainder(
     """Return what rounding leaves out of the mean, and the error of the mean without it.
 
     The first is ``None``, and included in the second, if its square is below the rounding of the
-    ``total`` variance: subtracting it would not change the products.  So it is if missing values
-    are filled, because they are filled with the rounded mean.
+    ``total`` variance: subtracting it would not change the products.
 
     Parameters
     ----------
@@ -351,7 +351,7 @@ def remainder(
             lost += float(scaled @ scaled)
         distance = part + distance
         without, error = error, error + math.sqrt(lost)
-    if data.missing == "mean" or lost <= UNIT * total:
+    if lost <= UNIT * total:
         return None, error
     return data.like.xp.concat(left_out), without
 
@@ -385,7 +385,7 @@ def settle(data: Operator, frame: Frame, seen_from: Columns, away: Array) -> Fra
             # Subtracting so small a mean is below the rounding of float32.  Products in float64,
             # from which proofs are made, are always shifted.
             shift = None if float(scaled @ scaled) <= (2.0**-25) ** 2 * frame.total else shift
-            rest = None if shift is None or data.missing == "mean" else mean - data.wide(shift)
+            rest = None if shift is None else mean - data.wide(shift)
             if rest is not None:
                 scaled = rest if factor is None else rest * factor
                 rest = rest if float(scaled @ scaled) > 2.0**-24 * frame.total else None
@@ -421,6 +421,8 @@ def narrowed(data: Operator, frame: Frame) -> Frame | None:
     if shift is not None and offset is not None:
         lost = shift - data.wide(columns.shift)
         offset = offset + (lost if factor is None else lost * factor)
+        if columns.fill is not None:
+            columns = columns._replace(fill=data.narrow(frame.columns.fill + lost))
     return frame.changed(columns=columns, offset=None if offset is None else data.narrow(offset))
 
 
@@ -483,7 +485,9 @@ def measure(data: Operator, frame: Frame) -> Frame:
         factor = xp.ones_like(mean) if frame.scale is None else 1 / data.wide(frame.scale)
         factor = factor / found.gain
     whole = None if frame.scale is None else data.narrow(factor * found.gain)
-    fill = data.narrow(mean) if data.missing == "mean" else None
+    fill = None
+    if data.missing == "mean":  # of centred dense data, a missing value is at the mean exactly
+        fill = 0 * data.narrow(mean) if data.center else data.narrow(mean)
     with np.errstate(over="ignore"):  # overflow raises an error below
         # A missing value becomes the mean: it adds nothing when centred, mean**2 when not.
         squared = found.variance * found.there
@@ -496,7 +500,7 @@ def measure(data: Operator, frame: Frame) -> Frame:
     if not math.isfinite(total + first + around):
         refuse_non_finite(data, frame)
     # Sparse rows are corrected by the distance from the guess, which no addition has rounded.
-    plain = data.sparse and fill is None
+    plain = data.sparse and (fill is None or data.center)
     seen: tuple[Array, ...] = (0 * found.shift if plain else found.shift, found.away / found.gain)
     seen = seen if plain else (*seen, found.rest)
     rest, lost = remainder(data, seen, around, total, factor * found.gain)
@@ -514,6 +518,8 @@ def measure(data: Operator, frame: Frame) -> Frame:
     parts = (data.narrow(xp.where(far, part, 0 * mean)) for part in (found.shift, found.rest))
     shift, rest = parts
     left = xp.where(far, found.away, found.away + (found.shift + found.rest) * found.gain)
+    if fill is not None:  # as far from the shift as the mean is
+        frame = frame.changed(columns=columns._replace(fill=data.narrow(left / found.gain)))
     return settle(data, frame, Columns(shift, rest=rest), left * factor)
 
 
