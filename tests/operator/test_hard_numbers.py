@@ -399,6 +399,17 @@ def test_integers_without_gaps_are_those_whose_gaps_would_be_filled(form, primin
     assert np.abs(two.certificate_.angle_bounds[0]) < 1e-6
 
 
+@pytest.mark.parametrize("form", ["array", "columns first", "unsigned", "csr", "csc", "tensor"])
+@pytest.mark.parametrize("rule", ["error", "mean"])
+def test_deviations_of_large_integers_are_not_taken_for_rounding(form, rule):
+    small = np.random.default_rng(1).integers(-300, 300, (60, 4))
+    X = np.column_stack([2**62 + small[:, :3], small[:, 3] * 0 + 2**62 + 1])
+    pca = PrimedPCA(2, scale="std", missing=rule, center=True).fit(FORMS[form](X))
+    rows = small[:, :3] / small[:, :3].std(axis=0)
+    check(pca, truth(rows)[0], np.pad(truth(rows)[1], ((0, 0), (0, 1))))
+    np.testing.assert_allclose(pca.scale_[:3], small[:, :3].std(axis=0))
+
+
 @pytest.mark.parametrize("priming", WAYS)
 @pytest.mark.parametrize("form", ["array", "csr", "csc"])
 @pytest.mark.parametrize("far", [0.0, 1e10, 1e13])

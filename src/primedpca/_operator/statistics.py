@@ -59,6 +59,8 @@ FAR = 8.0
 POOR = 64.0
 #: Unit roundoff of float64.
 UNIT = 2.0**-53
+#: Divisor of a column that is constant up to rounding, in its mean, where that exceeds 1.
+STILL = 2.0**-33
 #: Rows of the first block from which the mean is guessed, about.
 GUESSED = 256
 #: Maximum number of passes that look for a shift and a scale in range.
@@ -446,6 +448,8 @@ class _Moments(NamedTuple):
         Mean square about the shift, multiplied by the squared gain.
     variance : array
         Variance with divisor ``n``, multiplied by the squared gain.
+    whole : bool
+        Whether the values are 64-bit integers.
     """
 
     gain: Array
@@ -456,6 +460,7 @@ class _Moments(NamedTuple):
     away: Array
     square: Array
     variance: Array
+    whole: bool = False
 
     @property
     def mean(self) -> Array:
@@ -464,9 +469,13 @@ class _Moments(NamedTuple):
 
     @property
     def is_constant(self) -> Array:
-        """Mask of the columns whose standard deviation is below the rounding of their mean."""
+        """Mask of the columns whose standard deviation is below the rounding of their mean.
+
+        64-bit integers are not rounded: of them, below that of the distance from the shift.
+        """
         xp = namespace(self.away)
-        return xp.sqrt(self.variance) <= 20 * UNIT * xp.abs(self.mean * self.gain)
+        size = xp.sqrt(self.square) if self.whole else xp.abs(self.mean * self.gain)
+        return xp.sqrt(self.variance) <= 20 * UNIT * size
 
     @property
     def is_poor(self) -> Array:
@@ -529,7 +538,8 @@ def _standard(data: Operator, frame: Frame, found: _Moments) -> tuple[Frame, Arr
     The deviations are those of the columns after missing values were replaced by the mean, as in
     the usual pipeline: such a value adds to the number of rows, and nothing to the sum of squares.
     Columns that are constant up to the rounding of their mean have scale 1.  If the data are
-    centred, such columns are multiplied by zero, so that no rounding errors are left of them.
+    centred, such columns are multiplied by zero, so that no rounding errors are left of them, and
+    large ones have a scale beside which the rounding of new rows vanishes.
     """
     xp, ones = data.like.xp, namespace(found.away).ones_like(found.away)
     constant = found.is_constant
@@ -538,7 +548,8 @@ def _standard(data: Operator, frame: Frame, found: _Moments) -> tuple[Frame, Arr
     )
     variance = xp.where(constant, ones, filled)
     deviation = xp.sqrt(variance)
-    scale = xp.where(constant, ones, deviation / found.gain)
+    rounded = 2.0 ** xp.round(xp.log2(xp.clip(STILL * xp.abs(found.mean), min=1.0)))
+    scale = xp.where(constant, rounded if data.center else ones, deviation / found.gain)
     still = 0 * ones if data.center else 1 / found.gain
     check_deviations(to_numpy(scale), work_dtype(data.source.dtype))
     # The rounding error of a variance is relative to the mean square about the shift.
@@ -598,7 +609,9 @@ def _moments(data: Operator, frame: Frame) -> tuple[_Moments, Frame]:
         seen_from, left = (data.wide(shift), data.wide(rest)) if shift is not None else own
         left = 0 * away if left is None else left
         variance = xp.clip(squares / there - away**2, min=0.0)  # rounding may go below zero
-        found = _Moments(gain, seen_from, left, there, stored, away, squares / there, variance)
+        whole = dtype_name(data.source.dtype) in ("int64", "uint64")
+        parts = (gain, seen_from, left, there, stored, away, squares / there, variance)
+        found = _Moments(*parts, whole)
         poor = found.is_poor
         distance = float(xp.max(xp.where(poor, xp.abs(away / gain), xp.zeros_like(away))))
         if not bool(xp.any(poor)) or distance > worst / 2:
