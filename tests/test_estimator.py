@@ -776,3 +776,42 @@ def test_float32_of_low_rank_has_no_noise(shape, priming, certificate):
     X = rng.standard_normal((shape[0], 3)) @ rng.standard_normal((3, shape[1]))
     model = PrimedPCA(3, priming=priming, certificate=certificate, random_state=0)
     assert model.fit(X.astype("f4")).noise_variance_ == 0
+
+
+@pytest.mark.parametrize("certificate", ["auto", "none"])
+@pytest.mark.parametrize("priming", ["exact", "block_krylov", "frequent_directions"])
+@pytest.mark.parametrize(("unit", "scale"), [(1e-30, 1e30), (1e-20, 1e30), (1e30, 1e-30)])
+def test_a_scale_far_from_one_on_float32_in_extreme_units(unit, scale, priming, certificate):
+    rows = np.random.default_rng(0).normal(size=(200, 5)) * [3, 2, 1, 1, 1]
+    X = (rows * unit).astype("f4")
+    model = PrimedPCA(
+        2, scale=np.full(5, scale), priming=priming, certificate=certificate, random_state=0
+    ).fit(X)
+    wanted = np.linalg.eigvalsh(np.cov(rows.T))[:2:-1] * (unit / scale) ** 2
+    np.testing.assert_allclose(model.explained_variance_, wanted, rtol=1e-5)
+    scores = model.transform(X) / (unit / scale)
+    np.testing.assert_allclose(scores.var(axis=0, ddof=1), wanted / (unit / scale) ** 2, rtol=1e-5)
+    back = model.inverse_transform(model.transform(X))
+    assert np.isfinite(back).all()
+    assert np.abs(back - X).max() < 5 * unit
+
+
+def test_variances_of_scaled_columns_beyond_float64_are_refused():
+    X = np.random.default_rng(0).normal(size=(50, 4)) * 1e150
+    with pytest.raises(ValueError, match="exceed the range of float64"):
+        PrimedPCA(2, scale=np.full(4, 1e-30)).fit(X)
+
+
+@pytest.mark.parametrize("priming", ["exact", "block_krylov", "frequent_directions"])
+@pytest.mark.parametrize("certificate", ["auto", "none"])
+@pytest.mark.parametrize(("unit", "scale"), [(1e198, 1e-288), (1e-198, 1e288), (1e300, 1e-300)])
+def test_quotients_beyond_float64_are_refused(unit, scale, priming, certificate):
+    X = np.random.default_rng(0).normal(size=(50, 4)) * unit
+    model = PrimedPCA(2, scale=np.full(4, scale), priming=priming, certificate=certificate)
+    words = "Use a (larger|smaller) `scale`|Divide `X` by a large number"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        with pytest.raises(ValueError, match=words):
+            model.fit(X)
+    constant = PrimedPCA(2, scale=np.full(4, 1e9)).fit(np.full((9, 4), 1e-100))
+    assert not constant.explained_variance_.any()

@@ -247,7 +247,7 @@ def fitted_by(
         found, proof = found_by(whole, k, _kinds(known)[1])
     if whole.change > CHANGED and _is_wide(proof):
         warnings.warn(_changed_words(whole.change), UserWarning, stacklevel=4)
-    if known.single:
+    if known.single and (_kinds(known)[0] or not statistics.beyond_float32(scale)):
         cast = {"components": found.components.astype(np.float32)}
         cast["mean"] = found.mean.astype(np.float32)
         if scale is not None:

@@ -211,6 +211,8 @@ class _View:
         data, frame = self.data, self.frame
         if not self.open or self.far:
             return
+        if self.norm == 0 and frame.scale is not None:
+            statistics.in_range(data, data.frame, 0.0)  # refuses quotients that underflow
         away, factor = self.sums / data.weight, data.wide(frame.columns.factor)
         mean = frame.mean + (away if factor is None else away / factor)
         total = self.norm / data.weight

@@ -34,8 +34,10 @@ from primedpca.protocols import Array, Like, Operator, is_spread
 __all__ = [
     "Frame",
     "before_any_pass",
+    "beyond_float32",
     "chain_of",
     "check_deviations",
+    "deviations_of",
     "far_from_zero",
     "given",
     "guess",
@@ -61,6 +63,8 @@ POOR = 64.0
 UNIT = 2.0**-53
 #: Divisor of a column that is constant up to rounding, in its mean, where that exceeds 1.
 STILL = 2.0**-33
+#: Divisors of columns outside which quotients of float32 numbers may leave the range of float32.
+ORDINARY = (2.0**-40, 2.0**40)
 #: Rows of the first block from which the mean is guessed, about.
 GUESSED = 256
 #: Maximum number of passes that look for a shift and a scale in range.
@@ -153,6 +157,17 @@ def before_any_pass(like: Like, scale: Any) -> Frame:
             "`X` is multiplied. Give `X` in float64, or in another unit."
         )
     return Frame(Columns(factor=1 / values), scale=values)
+
+
+def beyond_float32(scale: Any) -> bool:
+    """Whether columns divided by a ``scale`` of the user's may leave the range of float32.
+
+    No power of two in that range brings both stored numbers and quotients into it.
+    """
+    if scale is None or isinstance(scale, str):
+        return False
+    values = as_real(scale, "scale")
+    return bool(((values < ORDINARY[0]) | (values > ORDINARY[1])).any())
 
 
 def roots_of(weight: Any, n: int, like: Like) -> tuple[Array, float, float]:
@@ -299,6 +314,8 @@ def learn(
     unit = in_range(data, frame, norm)
     if unit is not None:
         return frame, None, _before(frame, unit)
+    if not math.isfinite(norm):  # in every unit
+        refuse_non_finite(data, frame)
     away = data.wide(sums) / data.weight
     distance = away if frame.scale is None else away * data.wide(frame.scale)
     shift, rest = seen_from.shift, data.wide(seen_from.rest)
@@ -562,6 +579,19 @@ def _standard(data: Operator, frame: Frame, found: _Moments) -> tuple[Frame, Arr
     return frame, xp.where(constant, still, 1 / deviation)
 
 
+def deviations_of(data: Operator, constant: bool) -> tuple[Frame, Array]:
+    """Return a frame with the mean, and the standard deviations of the columns ``(d,)``, in a pass.
+
+    Missing values are replaced by the mean.  With ``constant``, deviations below the rounding of
+    the mean are zero, as in the fit of standardised columns.
+    """
+    found, frame = _moments(data, data.frame)
+    xp = data.like.xp
+    spread = xp.sqrt(found.variance * (found.there / data.weight)) / found.gain
+    spread = xp.where(found.is_constant, 0 * spread, spread) if constant else spread
+    return frame.changed(mean=found.mean), spread
+
+
 def check_deviations(scale: np.ndarray, dtype: str) -> None:
     """Refuse standard deviations that the dtype of the model cannot hold or divide by."""
     info = np.finfo(dtype)
@@ -610,8 +640,8 @@ def _moments(data: Operator, frame: Frame) -> tuple[_Moments, Frame]:
         left = 0 * away if left is None else left
         variance = xp.clip(squares / there - away**2, min=0.0)  # rounding may go below zero
         whole = dtype_name(data.source.dtype) in ("int64", "uint64")
-        parts = (gain, seen_from, left, there, stored, away, squares / there, variance)
-        found = _Moments(*parts, whole)
+        seen = (gain, seen_from, left, there, stored, away)
+        found = _Moments(*seen, squares / there, variance, whole)
         poor = found.is_poor
         distance = float(xp.max(xp.where(poor, xp.abs(away / gain), xp.zeros_like(away))))
         if not bool(xp.any(poor)) or distance > worst / 2:
@@ -670,6 +700,15 @@ def in_range(data: Operator, frame: Frame, norm: float) -> float | None:
         size = ready / math.sqrt(count) if math.isfinite(norm) else max(raw * frame.unit, ready)
         if size == 0.0 and raw < sys.float_info.min:  # quotients and weighted entries underflow
             size = raw
+        if size == 0.0 and raw > 0 and frame.scale is not None and not data.standardise:
+            plain = frame.changed(columns=frame.columns._replace(factor=None))
+            if _extent(data, plain)[1] > 0:  # not constant columns: quotients underflow
+                most = float(data.like.xp.max(frame.scale))
+                raise ValueError(
+                    f"`X` has entries no larger than {raw:.3g}, and `scale` numbers as large as "
+                    f"{most:.3g}. Quotients are below {sys.float_info.min:.2g}, the range of "
+                    "float64. Use a smaller `scale`."
+                )
     if size == 0.0:
         return None
     power = -math.frexp(size)[1]
@@ -684,6 +723,13 @@ def in_range(data: Operator, frame: Frame, norm: float) -> float | None:
 def refuse_non_finite(data: Operator, frame: Frame) -> None:
     """Raise ValueError for non-finite values in the data, or for products that overflow."""
     raw, _ = _extent(data, frame)
+    if frame.scale is not None and not data.standardise:
+        least = float(data.like.xp.min(frame.scale))
+        raise ValueError(
+            f"`X` has entries as large as {raw:.3g}, and `scale` numbers as small as {least:.3g}. "
+            f"Squares of quotients exceed {sys.float_info.max:.2g}, the range of float64. Use a "
+            "larger `scale`."
+        )
     raise ValueError(
         f"`X` has entries as large as {raw:.3g}, whose products exceed the range of "
         f"{dtype_name(data.like.dtype)}. Divide `X` by a large number."
