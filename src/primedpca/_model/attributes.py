@@ -55,7 +55,14 @@ def attributes(
     rows = near if abs(found.n_samples - near) < LITTLE else int(min(found.n_samples, MOST_ROWS))
     rows = max(present, rows) if present else 0
     left = min(rows, components.shape[1]) - k
-    rest = _left_out(found, k, float(np.finfo(dtype).eps))
+    rest, eps = total - float(variances.sum()), float(np.finfo(dtype).eps)
+    least = 10 * eps
+    if not math.isnan(found.left_out):
+        # Variances were computed in float64.  Components in float32 leave d eps^2 in rows that lie
+        # in their span.
+        rest = found.left_out + float(found.explained_variance[k:].sum())
+        least = 10 * max(float(np.finfo(np.float64).eps), components.shape[1] * eps**2)
+    rest = rest if rest > least * total else 0.0  # otherwise rounding, not noise
     return {
         "components_": components,
         "mean_": to_numpy(found.mean),
@@ -69,19 +76,6 @@ def attributes(
         "singular_values_": _fitting(found.singular_values[:k], dtype),
         "noise_variance_": rest / left if left > 0 else 0.0,
     }
-
-
-def _left_out(found: Decomposition, k: int, eps: float) -> float:
-    """Return the variance outside the first ``k`` components, 0 where that is rounding error."""
-    total, variances = found.total_variance, found.explained_variance
-    if math.isnan(found.left_out):
-        rest, least = total - float(variances[:k].sum()), 10 * eps
-    else:
-        # Variances were computed in float64.  Components in float32 leave d eps^2 in rows that lie
-        # in their span.
-        rest = found.left_out + float(variances[k:].sum())
-        least = 10 * max(float(np.finfo(np.float64).eps), found.components.shape[1] * eps**2)
-    return rest if rest > least * total else 0.0
 
 
 @contextmanager

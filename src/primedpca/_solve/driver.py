@@ -513,8 +513,12 @@ class _Fit:
         if step.proof is None:
             found = self._refined(step)
             # The estimate of a share of the rows is coarser than float32.
-            if self.cast and self.goal.refine_share == 1.0:
-                found = self._with_remainder(found, step, COARSEST * found.total_variance)
+            if (
+                self.cast
+                and self.goal.refine_share == 1.0
+                and found.explained_variance.sum() >= (1 - COARSEST) * found.total_variance
+            ):
+                found = self._with_remainder(found, step, math.inf)
             return Solution(found, self._status(step), self.data.passes, self.history)
         found, certificate, counted = self._proven(step, step.proof)
         if self.cast:
@@ -527,11 +531,12 @@ class _Fit:
                 scale=None if found.scale is None else data.narrow(found.scale),
                 fill=None if found.fill is None else data.narrow(found.fill),
             )
-            # Only checked iterations have computed variances in float32.
-            checked = isinstance(step.stage.certifier, CheckedCertifier)
-            low, high = certificate.eigenvalue_bounds.T
-            error = KNOWN * float(np.sum(high - low)) if checked else 0.0
-            found = self._with_remainder(found, step, error)
+            if found.explained_variance.sum() >= (1 - COARSEST) * found.total_variance:
+                # Only checked iterations have computed variances in float32.
+                checked = isinstance(step.stage.certifier, CheckedCertifier)
+                low, high = certificate.eigenvalue_bounds.T
+                error = KNOWN * float(np.sum(high - low)) if checked else 0.0
+                found = self._with_remainder(found, step, error)
         status = Status.STOPPED if self.stopped else Status.NOT_CERTIFIED
         status = Status.UNPROVEN if step.stage.certifier.hopeless else status
         status = Status.FLOOR if self.floor else status
