@@ -323,3 +323,31 @@ def test_tiny_numbers_are_an_error_without_a_warning_of_the_fit():
     with pytest.warns(RuntimeWarning, match="are below the range of float64") as caught:
         choose_k(rows * 1e-160)
     assert [one.filename for one in caught] == [__file__]
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+@pytest.mark.parametrize("beside", [0, 1])
+def test_a_single_column_is_like_its_shuffles_whatever_rounding_says(kind, beside):
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        X = np.zeros((50, 1 + beside), kind)
+        X[:, 0] = rng.normal(size=50) * 3 + 1
+        found = choose_k(X, random_state=0)
+        counts = [found[r].n_components for r in ("parallel analysis", "broken stick", "Kaiser")]
+        assert counts == [0, 0, 0] if not beside else counts[0] == counts[2] == 0
+
+
+def test_columns_of_tiny_relative_deviations_count_unless_they_are_standardised():
+    rng = np.random.default_rng(0)
+    ulps = rng.integers(-3, 4, size=(200, 2))
+    X = np.column_stack([rng.normal(size=(200, 3)), 2.0**52 + ulps])  # the spacing there is 1
+    near = np.column_stack([X[:, :3], ulps])
+    found, wanted = choose_k(X, random_state=0), choose_k(near, random_state=0)
+    for rule in ("parallel analysis", "broken stick", "Kaiser", "cross-validation"):
+        assert found[rule].n_components == wanted[rule].n_components
+    np.testing.assert_allclose(found.thresholds["Kaiser"], wanted.thresholds["Kaiser"], rtol=1e-9)
+    np.testing.assert_allclose(
+        found.thresholds["parallel analysis"], wanted.thresholds["parallel analysis"], rtol=0.1
+    )
+    scaled, plain = (choose_k(rows, scale="std", random_state=0) for rows in (X, X[:, :3]))
+    np.testing.assert_allclose(scaled.thresholds["Kaiser"][:3], plain.thresholds["Kaiser"])

@@ -723,3 +723,95 @@ def test_ratios_add_up_to_one_at_most_where_rounding_is_large(mean):
         rows[3] = np.nan
         found = PrimedPCA(1, missing="mean").fit(rows, sample_weight=weights)
         assert found.explained_variance_ratio_.sum() <= 1
+
+
+@pytest.mark.parametrize("priming", ["auto", "exact", "block_krylov", "subspace_iteration", "oja"])
+@pytest.mark.parametrize("certificate", ["auto", "none"])
+def test_the_noise_of_float32_beside_a_large_variance(priming, certificate):
+    X = np.random.default_rng(0).normal(size=(300, 6))
+    X = (X * [3000, 1, 1, 1, 1, 1]).astype("f4")
+    wanted = np.linalg.eigvalsh(np.cov(X.T.astype("f8")))[:5].mean()
+    model = PrimedPCA(1, priming=priming, certificate=certificate, random_state=0).fit(X)
+    assert model.noise_variance_ == pytest.approx(wanted, rel=1e-5)
+    assert model.score(X) == pytest.approx(PrimedPCA(1).fit(X.astype("f8")).score(X), abs=1e-4)
+
+
+def test_the_noise_of_float32_by_mle_weights_gaps_and_streams():
+    X = np.random.default_rng(1).normal(size=(300, 6))
+    X = (X * [3000, 1, 1, 1, 1, 1]).astype("f4")
+    wanted = np.linalg.eigvalsh(np.cov(X.T.astype("f8")))[:5].mean()
+    assert PrimedPCA("mle").fit(X).noise_variance_ == pytest.approx(wanted, rel=0.3)
+    assert PrimedPCA(0.9).fit(X).noise_variance_ == pytest.approx(wanted, rel=1e-5)
+    stream = PrimedPCA(1).partial_fit(X[:99]).partial_fit(X[99:])
+    assert stream.noise_variance_ == pytest.approx(wanted, rel=1e-5)
+    for center in (True, False):
+        for options in ({"sample_weight": np.arange(300.0)}, {}):
+            models = []
+            for rows, proof in ((X, "none"), (X, "auto"), (X.astype("f8"), "auto")):
+                rows = rows.copy()
+                rows[::7, 3] = np.nan
+                model = PrimedPCA(1, certificate=proof, missing="mean", center=center)
+                models.append(model.fit(rows, **options))
+            one, two, three = (model.noise_variance_ for model in models)
+            assert one == pytest.approx(three, rel=1e-4)
+            assert two == pytest.approx(three, rel=1e-4)
+
+
+def test_float32_noise_takes_no_pass_beyond_those_allowed_or_needed():
+    X = np.random.default_rng(0).normal(size=(300, 6)).astype("f4")
+    assert PrimedPCA(1, certificate="none").fit(X).n_passes_ == 1
+    X[:, 0] *= 3000
+    options = {"certificate": "none", "priming": "block_krylov", "tol": 1e-5, "random_state": 0}
+    free = PrimedPCA(1, **options).fit(X)
+    with pytest.warns(ConvergenceWarning):
+        tight = PrimedPCA(1, **options, max_passes=int(free.n_passes_) - 2).fit(X)
+    assert tight.n_passes_ <= free.n_passes_ - 2
+
+
+@pytest.mark.parametrize("priming", ["exact", "block_krylov", "subspace_iteration"])
+@pytest.mark.parametrize("certificate", ["auto", "none"])
+@pytest.mark.parametrize("shape", [(60, 15), (15, 60), (2000, 300)])
+def test_float32_of_low_rank_has_no_noise(shape, priming, certificate):
+    rng = np.random.default_rng(6)
+    X = rng.standard_normal((shape[0], 3)) @ rng.standard_normal((3, shape[1]))
+    model = PrimedPCA(3, priming=priming, certificate=certificate, random_state=0)
+    assert model.fit(X.astype("f4")).noise_variance_ == 0
+
+
+@pytest.mark.parametrize("certificate", ["auto", "none"])
+@pytest.mark.parametrize("priming", ["exact", "block_krylov", "frequent_directions"])
+@pytest.mark.parametrize(("unit", "scale"), [(1e-30, 1e30), (1e-20, 1e30), (1e30, 1e-30)])
+def test_a_scale_far_from_one_on_float32_in_extreme_units(unit, scale, priming, certificate):
+    rows = np.random.default_rng(0).normal(size=(200, 5)) * [3, 2, 1, 1, 1]
+    X = (rows * unit).astype("f4")
+    model = PrimedPCA(
+        2, scale=np.full(5, scale), priming=priming, certificate=certificate, random_state=0
+    ).fit(X)
+    wanted = np.linalg.eigvalsh(np.cov(rows.T))[:2:-1] * (unit / scale) ** 2
+    np.testing.assert_allclose(model.explained_variance_, wanted, rtol=1e-5)
+    scores = model.transform(X) / (unit / scale)
+    np.testing.assert_allclose(scores.var(axis=0, ddof=1), wanted / (unit / scale) ** 2, rtol=1e-5)
+    back = model.inverse_transform(model.transform(X))
+    assert np.isfinite(back).all()
+    assert np.abs(back - X).max() < 5 * unit
+
+
+def test_variances_of_scaled_columns_beyond_float64_are_refused():
+    X = np.random.default_rng(0).normal(size=(50, 4)) * 1e150
+    with pytest.raises(ValueError, match="exceed the range of float64"):
+        PrimedPCA(2, scale=np.full(4, 1e-30)).fit(X)
+
+
+@pytest.mark.parametrize("priming", ["exact", "block_krylov", "frequent_directions"])
+@pytest.mark.parametrize("certificate", ["auto", "none"])
+@pytest.mark.parametrize(("unit", "scale"), [(1e198, 1e-288), (1e-198, 1e288), (1e300, 1e-300)])
+def test_quotients_beyond_float64_are_refused(unit, scale, priming, certificate):
+    X = np.random.default_rng(0).normal(size=(50, 4)) * unit
+    model = PrimedPCA(2, scale=np.full(4, scale), priming=priming, certificate=certificate)
+    words = "Use a (larger|smaller) `scale`|Divide `X` by a large number"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        with pytest.raises(ValueError, match=words):
+            model.fit(X)
+    constant = PrimedPCA(2, scale=np.full(4, 1e9)).fit(np.full((9, 4), 1e-100))
+    assert not constant.explained_variance_.any()

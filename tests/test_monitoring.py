@@ -354,3 +354,32 @@ def test_a_model_without_variance_has_no_limits(dtype):
     model = PrimedPCA(2).fit(np.ones((40, 6), dtype))
     with pytest.raises(ValueError, match="0 components have variance"):
         limits(model)
+
+
+@pytest.mark.parametrize("size", [1e10, 1e20, 1e25])
+@pytest.mark.parametrize("streamed", [False, True])
+def test_the_rounding_of_a_large_constant_column_is_not_in_scores_or_distances(size, streamed):
+    rng = np.random.default_rng(0)
+    small = rng.normal(size=(200, 4))
+    rounded = np.nextafter(size, np.where(rng.random(200) < 0.5, np.inf, -np.inf))
+    X = np.column_stack([small, rounded])
+    known, model = (PrimedPCA(2, scale="std") for _ in range(2))
+    if streamed:
+        for i in range(0, 200, 20):
+            known.partial_fit(small[i : i + 20])
+            model.partial_fit(X[i : i + 20])
+    else:
+        known.fit(small)
+        model.fit(X)
+    np.testing.assert_allclose(model.explained_variance_, known.explained_variance_, rtol=1e-9)
+    np.testing.assert_allclose(model.scale_[:4], known.scale_, rtol=1e-12)
+    bounds = [pca.certificate_.eigenvalue_bounds for pca in (model, known)]
+    np.testing.assert_allclose(*bounds, rtol=1e-6)
+    np.testing.assert_allclose(
+        np.abs(model.transform(X)), np.abs(known.transform(small)), atol=1e-6
+    )
+    one, two = statistics(model, X), statistics(known, small)
+    np.testing.assert_allclose(one.t2, two.t2, rtol=1e-6)
+    np.testing.assert_allclose(one.spe, two.spe, rtol=1e-6, atol=1e-6)
+    X[0, 4] *= 1.001  # a row that differs
+    assert statistics(model, X).spe[0] > 1e3

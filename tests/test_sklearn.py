@@ -354,3 +354,13 @@ with sklearn.config_context(array_api_dispatch=True):
 """
     assert strict
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+
+
+@pytest.mark.parametrize("wanted", [1, 0.999])
+def test_the_density_of_float32_rows_beside_a_large_variance(wanted):
+    X = np.random.default_rng(0).normal(size=(300, 6))
+    X = (X * [3000, 1, 1, 1, 1, 1]).astype("f4")
+    theirs = original.PCA(wanted, svd_solver="full").fit(X.astype("f8"))
+    mine = ours.PCA(wanted, svd_solver="full").fit(X)
+    assert float(mine.noise_variance_) == pytest.approx(theirs.noise_variance_, rel=1e-5)
+    assert mine.score(X) == pytest.approx(theirs.score(X.astype("f8")), abs=1e-2)

@@ -295,7 +295,7 @@ def choose_k(
     intervals, turns = _bootstrap(model, source, replicates, level, rng)
     return Choice(
         suggestions=(
-            *(_above(rule, variances, least, why, parts) for (rule, least), why in rules),
+            *(_above(rule, variances, least, why, parts, rounding) for (rule, least), why in rules),
             _by_ratio(ratios, variance_ratio),
             _by_likelihood(variances, n, d),
             _by_error(errors, most),
@@ -326,11 +326,19 @@ def _how_many(asked: int | None, n: int, d: int) -> int:
 
 
 def _above(
-    rule: str, variances: np.ndarray, thresholds: np.ndarray, why: str, most: int
+    rule: str,
+    variances: np.ndarray,
+    thresholds: np.ndarray,
+    why: str,
+    most: int,
+    rounding: float,
 ) -> Suggestion:
-    """Keep the leading variances that exceed their thresholds."""
+    """Keep the leading variances that exceed their thresholds by more than ``rounding``.
+
+    The only column of data, shuffled, has the same variance but for rounding.
+    """
     p = thresholds.size
-    below = np.flatnonzero(variances[:p] <= thresholds)
+    below = np.flatnonzero(variances[:p] <= thresholds * (1 + rounding))
     k = int(below[0]) if below.size else p
     return Suggestion(rule, k, k == p < most, why)
 

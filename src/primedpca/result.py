@@ -323,6 +323,9 @@ class Decomposition:
         Square roots of the variances, where a variance is below the range of float64.
     total_deviation : float
         Square root of the total variance, where ``deviations`` are given.
+    left_out : float
+        Sum of the variances outside the components, where it is known to more digits than float32
+        holds of the total; NaN elsewhere.
     """
 
     components: Array
@@ -334,6 +337,7 @@ class Decomposition:
     fill: Array | None = None
     deviations: np.ndarray | None = None
     total_deviation: float = math.nan
+    left_out: float = math.nan
 
     @property
     def singular_values(self) -> np.ndarray:

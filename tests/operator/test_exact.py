@@ -59,8 +59,8 @@ def test_prepared_blocks(kind, unit, root):
             for fill in (None, np.array([7.0, 8, 9])):
                 block = holes if fill is not None else X
                 wanted = block * unit
-                wanted = wanted if fill is None else np.where(np.isnan(wanted), fill, wanted)
                 wanted = wanted if shift is None else wanted - shift
+                wanted = wanted if fill is None else np.where(np.isnan(wanted), fill, wanted)
                 wanted = wanted if factor is None else wanted * factor
                 wanted = wanted if root is None else wanted * root[:, None]
                 parts = (
@@ -83,8 +83,8 @@ def test_prepared_sparse_blocks(kind, unit, root):
                 if fill is not None:
                     block[1, 2] = np.nan
                 wanted = block * unit
-                wanted = wanted if fill is None else np.where(np.isnan(wanted), fill, wanted)
                 wanted = wanted if shift is None else wanted - shift
+                wanted = wanted if fill is None else np.where(np.isnan(wanted), fill, wanted)
                 wanted = wanted if factor is None else wanted * factor
                 wanted = wanted if root is None else wanted * root[:, None]
                 columns = Columns(shift, fill, factor)

@@ -384,6 +384,49 @@ def test_every_pass_subtracts_the_whole_mean_of_integers(form, priming, weighted
             assert audit.angle_bounds[0] < 1e-6
 
 
+@pytest.mark.parametrize("priming", [*WAYS, "oja"])
+@pytest.mark.parametrize("form", ["array", "columns first", "unsigned", "csr", "csc", "tensor"])
+def test_integers_without_gaps_are_those_whose_gaps_would_be_filled(form, priming):
+    X, _ = differing(form, 100)
+    models = [
+        PrimedPCA(1, priming=priming, missing=rule, random_state=0).fit(X)
+        for rule in ("error", "mean")
+    ]
+    one, two = models
+    np.testing.assert_allclose(two.explained_variance_, one.explained_variance_, rtol=1e-12)
+    np.testing.assert_allclose(two.components_, one.components_, atol=1e-9)
+    assert two.converged_
+    assert np.abs(two.certificate_.angle_bounds[0]) < 1e-6
+
+
+@pytest.mark.parametrize("form", ["array", "columns first", "unsigned", "csr", "csc", "tensor"])
+@pytest.mark.parametrize("rule", ["error", "mean"])
+def test_deviations_of_large_integers_are_not_taken_for_rounding(form, rule):
+    small = np.random.default_rng(1).integers(-300, 300, (60, 4))
+    X = np.column_stack([2**62 + small[:, :3], small[:, 3] * 0 + 2**62 + 1])
+    pca = PrimedPCA(2, scale="std", missing=rule, center=True).fit(FORMS[form](X))
+    rows = small[:, :3] / small[:, :3].std(axis=0)
+    check(pca, truth(rows)[0], np.pad(truth(rows)[1], ((0, 0), (0, 1))))
+    np.testing.assert_allclose(pca.scale_[:3], small[:, :3].std(axis=0))
+
+
+@pytest.mark.parametrize("priming", WAYS)
+@pytest.mark.parametrize("form", ["array", "csr", "csc"])
+@pytest.mark.parametrize("far", [0.0, 1e10, 1e13])
+def test_gaps_are_at_the_whole_mean_of_large_numbers(form, priming, far):
+    small = np.round(ROWS * 2.0**10) * 2.0**-10 + far - far
+    holes = np.random.default_rng(2).random(small.shape) < 0.1
+    means = np.array([small[~gone, j].mean() for j, gone in enumerate(holes.T)])
+    X = FORMS[form](np.where(holes, np.nan, small + far))
+    pca = PrimedPCA(3, priming=priming, missing="mean", random_state=0).fit(X)
+    assert pca.converged_
+    values, vectors = truth(np.where(holes, means, small))
+    if priming == "subspace_iteration":  # ends within its tolerance
+        np.testing.assert_allclose(pca.explained_variance_, values[:3], rtol=1e-7)
+    else:
+        check(pca, values, vectors)
+
+
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array, sp.csc_array])
 @pytest.mark.parametrize("size", [1.0, 1e18])
 @pytest.mark.parametrize("weighted", [False, True])

@@ -55,9 +55,14 @@ def attributes(
     rows = near if abs(found.n_samples - near) < LITTLE else int(min(found.n_samples, MOST_ROWS))
     rows = max(present, rows) if present else 0
     left = min(rows, components.shape[1]) - k
-    rest = max(0.0, total - float(variances.sum()))
-    # A remainder this small is the rounding error of the sum, not noise.
-    rest = 0.0 if rest <= 10 * float(np.finfo(dtype).eps) * total else rest
+    rest, eps = total - float(variances.sum()), float(np.finfo(dtype).eps)
+    least = 10 * eps
+    if not math.isnan(found.left_out):
+        # Variances were computed in float64.  Components in float32 leave d eps^2 in rows that lie
+        # in their span.
+        rest = found.left_out + float(found.explained_variance[k:].sum())
+        least = 10 * max(float(np.finfo(np.float64).eps), components.shape[1] * eps**2)
+    rest = rest if rest > least * total else 0.0  # otherwise rounding, not noise
     return {
         "components_": components,
         "mean_": to_numpy(found.mean),

@@ -247,7 +247,7 @@ def fitted_by(
         found, proof = found_by(whole, k, _kinds(known)[1])
     if whole.change > CHANGED and _is_wide(proof):
         warnings.warn(_changed_words(whole.change), UserWarning, stacklevel=4)
-    if known.single:
+    if known.single and (_kinds(known)[0] or not statistics.beyond_float32(scale)):
         cast = {"components": found.components.astype(np.float32)}
         cast["mean"] = found.mean.astype(np.float32)
         if scale is not None:
@@ -255,7 +255,9 @@ def fitted_by(
             cast["scale"] = scale.astype(np.float32)
         if found.fill is not None:
             cast["fill"] = found.fill.astype(np.float32)
-        found, proof = replace(found, **cast), proof.rounded(2.0**-23)
+        # The sketch is of float64, so that the difference has more digits than float32.
+        rest = found.total_variance - float(found.explained_variance.sum())
+        found, proof = replace(found, **cast, left_out=rest), proof.rounded(2.0**-23)
     proven = k == wanted and bool(proof.met(tol).all())
     reason = "rows come in batches and are seen once"
     return {
@@ -417,21 +419,22 @@ def _with_columns(known: Stream, rows: np.ndarray, here: np.ndarray) -> tuple[St
     large numbers do not fill the sketch.
     """
     columns: Any = known.columns
+    center = bool(known.sketch.center)
     columns, rows = columns.add(rows, here).fill(rows, here)
     if columns.scaled and known.scale is None:
-        known = known._replace(scale=columns.power_of_two())
+        known = known._replace(scale=columns.power_of_two(center))
     elif columns.scaled:
-        known = _in_scale(known, _suited(known.scale, _undecided(known), columns))
+        known = _in_scale(known, _suited(known.scale, _undecided(known), columns, center))
     return known._replace(columns=columns), rows
 
 
-def _suited(scale: Any, undecided: np.ndarray, columns: ColumnSums) -> np.ndarray:
+def _suited(scale: Any, undecided: np.ndarray, columns: ColumnSums, center: bool) -> np.ndarray:
     """Return powers of two for rows that are to be added, with which the sums are up to date.
 
     Where a deviation has grown much, its power grows.  Otherwise the new rows would fill the
     sketch, and what they take from it would be lost in every other column, too.
     """
-    found = columns.power_of_two()
+    found = columns.power_of_two(center)
     fresh = (undecided & ~columns.constant()) | (found >= GROWN * scale)
     chosen: np.ndarray = np.where(fresh, found, scale)
     return chosen
@@ -450,7 +453,7 @@ def _in_one_scale(mine: Stream, theirs: Stream, columns: Any) -> tuple[Stream, S
     free, other = _undecided(mine), _undecided(theirs)
     one, two = np.asarray(mine.scale), np.asarray(theirs.scale)
     larger = np.where(other, one, np.where(free, two, np.maximum(one, two)))
-    common = _suited(larger, free & other, columns)
+    common = _suited(larger, free & other, columns, bool(mine.sketch.center))
     return _in_scale(mine, common), _in_scale(theirs, common)
 
 
@@ -506,7 +509,7 @@ def _finished(known: Stream) -> Finished:
         return Finished(sketch, scale)
     slip, factor, loss = 0.0, np.ones_like(columns.spread), sketch.loss
     if columns.scaled:
-        first, (scale, slip) = scale, columns.deviations(sketch.weight)
+        first, (scale, slip) = scale, columns.deviations(sketch.weight, bool(sketch.center))
         still = columns.constant() & sketch.center  # no rounding errors are left of them
         factor = np.where(still, 0.0, first / scale)
         sketch = rescaled(sketch, factor)

@@ -101,7 +101,8 @@ class _View:
         self.sums: Array = 0.0
         self.far = False
         if not self.open:
-            self._look_from(data.narrow(self.frame.mean), self.frame.columns.rest)
+            shift = data.narrow(self.frame.mean)
+            self._look_from(shift, self._rest(shift) if data.sparse else self.frame.columns.rest)
             return
         first = block
         if data.source.axis == 0:
@@ -115,6 +116,19 @@ class _View:
         self._keep_in_range(first, self._part(index, first))
         # Again, in the new unit: a mean that had overflowed was replaced by zero above.
         self._look_from(stored_means(first, data.like.dtype, self.frame.unit, root))
+
+    def _rest(self, shift: Array) -> Array | None:
+        """Return what rounding leaves out of the mean of sparse data, whose offset has it."""
+        data, columns = self.data, self.frame.columns
+        if self.frame.offset is None:
+            return None
+        away, factor = data.wide(self.frame.offset), data.wide(columns.factor)
+        if factor is not None:  # of constant columns, the factor is zero
+            away = away / data.like.xp.where(factor == 0, 0 * factor + 1, factor)
+        near = 0 * away if columns.shift is None else data.wide(columns.shift)
+        near = near - data.wide(shift)  # exact where shifts are far from zero
+        near = near if columns.rest is None else near + data.wide(columns.rest)
+        return data.narrow(near + away)
 
     @classmethod
     def known(cls, data: Centred, state: dict[str, Any]) -> _View:
@@ -131,7 +145,10 @@ class _View:
         """Use ``shift`` ``(d,)`` as the provisional mean; zero if the data are not centred."""
         data, columns = self.data, self.frame.columns
         shift = shift if data.center else shift * 0
-        columns = Columns(shift if data.center else None, columns.fill, columns.factor, rest=rest)
+        fill = columns.fill
+        if data.center and fill is not None:  # sparse data may have measured it from elsewhere
+            fill = 0 * shift
+        columns = Columns(shift if data.center else None, fill, columns.factor, rest=rest)
         self.frame = self.frame.changed(columns=columns, offset=None, mean=data.wide(shift))
 
     def _part(self, index: np.ndarray, block: Block) -> Centred:
@@ -195,6 +212,8 @@ class _View:
         data, frame = self.data, self.frame
         if not self.open or self.far:
             return
+        if self.norm == 0 and frame.scale is not None:
+            statistics.in_range(data, data.frame, 0.0)  # refuses quotients that underflow
         away, factor = self.sums / data.weight, data.wide(frame.columns.factor)
         mean = frame.mean + (away if factor is None else away / factor)
         total = self.norm / data.weight

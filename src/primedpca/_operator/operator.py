@@ -166,6 +166,7 @@ class Centred:
         scale = traits.scale if scale is None else scale
         first, block = next(iter(source.scan()))  # for its type; kept for the first pass
         check_block(block, source, first)
+        float64 = float64 or (scale is not None and statistics.beyond_float32(scale))
         like = like_block(block, source.shape[1], float64)
         root, weight, unit = None, float(source.shape[0]), 1.0
         if sample_weight is not None:

@@ -58,7 +58,8 @@ class Columns(NamedTuple):
     shift : array of shape (d,) or None
         Subtracted from every entry of a dense block, and from the stored entries of a sparse one.
     fill : array of shape (d,) or None
-        Replaces missing values before the shift.  ``None`` does not look for missing values.
+        Replaces missing values after the shift and its rest: their distance from it.  ``None`` does
+        not look for missing values.
     factor : array of shape (d,) or None
         Reciprocal of the scale; multiplied after the shift.
     own : bool, default=False
@@ -138,11 +139,10 @@ def prepare(
     out = _buffer(block.shape, dtype)
     if block.dtype.itemsize > 8:  # wider than float64: subtract the shift before rounding
         wide = block * block.dtype.type(unit)
-        wide = wide if fill is None else np.where(np.isnan(wide), fill, wide)
         out[...] = wide if shift is None else wide - shift
     elif unit == 1.0 and shift is not None and _is_far(block, shift):
         out[...] = whole_difference(block, shift)
-    elif unit == 1.0 and shift is not None and fill is None and block.dtype == dtype:
+    elif unit == 1.0 and shift is not None and block.dtype == dtype:
         # One operation from the block into the buffer: one read and one write of memory.  With a
         # cast inside, NumPy takes twice the time of a cast and a subtraction in cache.
         np.subtract(block, shift, out=out, dtype=dtype, casting="unsafe")
@@ -151,12 +151,12 @@ def prepare(
             np.copyto(out, block, casting="unsafe")
         else:
             np.multiply(block, unit, out=out, dtype=dtype, casting="unsafe")
-        if fill is not None:
-            np.copyto(out, fill, where=np.isnan(out))
         if shift is not None:
             out -= shift
     if columns.rest is not None:
         out -= columns.rest
+    if fill is not None:
+        np.copyto(out, fill, where=np.isnan(out))
     if factor is not None:
         out *= factor
     if root is not None:
@@ -172,7 +172,7 @@ def _prepare_other(
 ) -> Block:
     """Return a dense block of another library than NumPy, prepared in a new array."""
     xp = namespace(block)
-    ordinary = unit == 1.0 and columns.fill is None and dtype_name(block.dtype) in ORDINARY
+    ordinary = unit == 1.0 and dtype_name(block.dtype) in ORDINARY
     shift = columns.shift if ordinary else None
     if unit == 1.0 and columns.shift is not None and _is_far(block, columns.shift):
         out = whole_difference(block, columns.shift)
@@ -181,10 +181,9 @@ def _prepare_other(
     else:
         out = xp.astype(block, dtype, copy=False)
         out = out * unit if unit != 1.0 else out
-        if columns.fill is not None:
-            out = xp.where(xp.isnan(out), columns.fill, out)
         out = out - columns.shift if columns.shift is not None else out
     out = out - columns.rest if columns.rest is not None else out
+    out = out if columns.fill is None else xp.where(xp.isnan(out), columns.fill, out)
     out = out * columns.factor if columns.factor is not None else out
     if root is None:
         return out
@@ -240,12 +239,12 @@ def _prepare_sparse(
             data[where] -= shift
     elif any(value is not None for value in columns[:3]):
         column = places(block, 1)
-        if columns.fill is not None:
-            data = xp.where(xp.isnan(data), columns.fill[column], data)
         if columns.shift is not None:
             far, shift = unit == 1.0 and _is_far(block, columns.shift), columns.shift[column]
             data = whole_difference(block.data, shift) if far else data - shift
         data = data - columns.rest[column] if columns.rest is not None else data
+        if columns.fill is not None:
+            data = xp.where(xp.isnan(data), columns.fill[column], data)
         data = data * columns.factor[column] if columns.factor is not None else data
     if root is not None:
         here = root[places(block, 0)]

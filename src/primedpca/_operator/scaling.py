@@ -91,6 +91,13 @@ def decomposition(data: Centred, basis: Array, variances: np.ndarray) -> Decompo
     if data.total > 0 and total < sys.float_info.min:
         warnings.warn(f"{BELOW_RANGE} {UNIT}", RuntimeWarning, stacklevel=2)
     few = variances[: basis.shape[1]]
+    scaled_by_user = data.frame.scale is not None and not data.standardise
+    deviation = math.sqrt(data.total) / data.frame.gain
+    if scaled_by_user and data.total > 0 and deviation < sys.float_info.min:
+        raise ValueError(
+            f"The standard deviations of `X` divided by `scale` are below "
+            f"{sys.float_info.min:.2g}, the range of float64. Use a smaller `scale`."
+        )
     small = bool(((few > 0) & (scaled < sys.float_info.min)).any())
     # The variances of numbers below 1e-154 are below the range of float64, not their roots.
     size = math.sqrt(data.weight / (data.weight - 1)) / data.frame.gain

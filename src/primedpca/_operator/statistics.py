@@ -34,8 +34,10 @@ from primedpca.protocols import Array, Like, Operator, is_spread
 __all__ = [
     "Frame",
     "before_any_pass",
+    "beyond_float32",
     "chain_of",
     "check_deviations",
+    "deviations_of",
     "far_from_zero",
     "given",
     "guess",
@@ -59,6 +61,10 @@ FAR = 8.0
 POOR = 64.0
 #: Unit roundoff of float64.
 UNIT = 2.0**-53
+#: Divisor of a column that is constant up to rounding, in its mean, where that exceeds 1.
+STILL = 2.0**-33
+#: Divisors of columns outside which quotients of float32 numbers may leave the range of float32.
+ORDINARY = (2.0**-40, 2.0**40)
 #: Rows of the first block from which the mean is guessed, about.
 GUESSED = 256
 #: Maximum number of passes that look for a shift and a scale in range.
@@ -153,6 +159,17 @@ def before_any_pass(like: Like, scale: Any) -> Frame:
     return Frame(Columns(factor=1 / values), scale=values)
 
 
+def beyond_float32(scale: Any) -> bool:
+    """Whether columns divided by a ``scale`` of the user's may leave the range of float32.
+
+    No power of two in that range brings both stored numbers and quotients into it.
+    """
+    if scale is None or isinstance(scale, str):
+        return False
+    values = as_real(scale, "scale")
+    return bool(((values < ORDINARY[0]) | (values > ORDINARY[1])).any())
+
+
 def roots_of(weight: Any, n: int, like: Like) -> tuple[Array, float, float]:
     """Return the square roots of the row weights ``(n,)``, the sum of the weights, and their unit.
 
@@ -204,6 +221,7 @@ def given(data: Operator, mean: Array, scale: Array | None, fill: Array | None) 
     fill = data.like.asarray(fill) if data.missing == "mean" else None
     factor = None if scale is None else 1 / scale
     if not data.sparse:
+        fill = None if fill is None else fill - shift
         return Frame(Columns(shift, fill, factor), scale=scale, mean=wide)
     offset = shift if scale is None else shift / scale
     return Frame(Columns(None, fill, factor), offset, scale=scale, mean=wide)
@@ -296,6 +314,8 @@ def learn(
     unit = in_range(data, frame, norm)
     if unit is not None:
         return frame, None, _before(frame, unit)
+    if not math.isfinite(norm):  # in every unit
+        refuse_non_finite(data, frame)
     away = data.wide(sums) / data.weight
     distance = away if frame.scale is None else away * data.wide(frame.scale)
     shift, rest = seen_from.shift, data.wide(seen_from.rest)
@@ -324,8 +344,7 @@ def remainder(
     """Return what rounding leaves out of the mean, and the error of the mean without it.
 
     The first is ``None``, and included in the second, if its square is below the rounding of the
-    ``total`` variance: subtracting it would not change the products.  So it is if missing values
-    are filled, because they are filled with the rounded mean.
+    ``total`` variance: subtracting it would not change the products.
 
     Parameters
     ----------
@@ -351,7 +370,7 @@ def remainder(
             lost += float(scaled @ scaled)
         distance = part + distance
         without, error = error, error + math.sqrt(lost)
-    if data.missing == "mean" or lost <= UNIT * total:
+    if lost <= UNIT * total:
         return None, error
     return data.like.xp.concat(left_out), without
 
@@ -385,7 +404,7 @@ def settle(data: Operator, frame: Frame, seen_from: Columns, away: Array) -> Fra
             # Subtracting so small a mean is below the rounding of float32.  Products in float64,
             # from which proofs are made, are always shifted.
             shift = None if float(scaled @ scaled) <= (2.0**-25) ** 2 * frame.total else shift
-            rest = None if shift is None or data.missing == "mean" else mean - data.wide(shift)
+            rest = None if shift is None else mean - data.wide(shift)
             if rest is not None:
                 scaled = rest if factor is None else rest * factor
                 rest = rest if float(scaled @ scaled) > 2.0**-24 * frame.total else None
@@ -421,6 +440,8 @@ def narrowed(data: Operator, frame: Frame) -> Frame | None:
     if shift is not None and offset is not None:
         lost = shift - data.wide(columns.shift)
         offset = offset + (lost if factor is None else lost * factor)
+        if columns.fill is not None:
+            columns = columns._replace(fill=data.narrow(frame.columns.fill + lost))
     return frame.changed(columns=columns, offset=None if offset is None else data.narrow(offset))
 
 
@@ -444,6 +465,8 @@ class _Moments(NamedTuple):
         Mean square about the shift, multiplied by the squared gain.
     variance : array
         Variance with divisor ``n``, multiplied by the squared gain.
+    whole : bool
+        Whether the values are 64-bit integers.
     """
 
     gain: Array
@@ -454,6 +477,7 @@ class _Moments(NamedTuple):
     away: Array
     square: Array
     variance: Array
+    whole: bool = False
 
     @property
     def mean(self) -> Array:
@@ -462,9 +486,13 @@ class _Moments(NamedTuple):
 
     @property
     def is_constant(self) -> Array:
-        """Mask of the columns whose standard deviation is below the rounding of their mean."""
+        """Mask of the columns whose standard deviation is below the rounding of their mean.
+
+        64-bit integers are not rounded: of them, below that of the distance from the shift.
+        """
         xp = namespace(self.away)
-        return xp.sqrt(self.variance) <= 20 * UNIT * xp.abs(self.mean * self.gain)
+        size = xp.sqrt(self.square) if self.whole else xp.abs(self.mean * self.gain)
+        return xp.sqrt(self.variance) <= 20 * UNIT * size
 
     @property
     def is_poor(self) -> Array:
@@ -483,7 +511,9 @@ def measure(data: Operator, frame: Frame) -> Frame:
         factor = xp.ones_like(mean) if frame.scale is None else 1 / data.wide(frame.scale)
         factor = factor / found.gain
     whole = None if frame.scale is None else data.narrow(factor * found.gain)
-    fill = data.narrow(mean) if data.missing == "mean" else None
+    fill = None
+    if data.missing == "mean":  # of centred dense data, a missing value is at the mean exactly
+        fill = 0 * data.narrow(mean) if data.center else data.narrow(mean)
     with np.errstate(over="ignore"):  # overflow raises an error below
         # A missing value becomes the mean: it adds nothing when centred, mean**2 when not.
         squared = found.variance * found.there
@@ -496,7 +526,7 @@ def measure(data: Operator, frame: Frame) -> Frame:
     if not math.isfinite(total + first + around):
         refuse_non_finite(data, frame)
     # Sparse rows are corrected by the distance from the guess, which no addition has rounded.
-    plain = data.sparse and fill is None
+    plain = data.sparse and (fill is None or data.center)
     seen: tuple[Array, ...] = (0 * found.shift if plain else found.shift, found.away / found.gain)
     seen = seen if plain else (*seen, found.rest)
     rest, lost = remainder(data, seen, around, total, factor * found.gain)
@@ -514,6 +544,8 @@ def measure(data: Operator, frame: Frame) -> Frame:
     parts = (data.narrow(xp.where(far, part, 0 * mean)) for part in (found.shift, found.rest))
     shift, rest = parts
     left = xp.where(far, found.away, found.away + (found.shift + found.rest) * found.gain)
+    if fill is not None:  # as far from the shift as the mean is
+        frame = frame.changed(columns=columns._replace(fill=data.narrow(left / found.gain)))
     return settle(data, frame, Columns(shift, rest=rest), left * factor)
 
 
@@ -523,7 +555,8 @@ def _standard(data: Operator, frame: Frame, found: _Moments) -> tuple[Frame, Arr
     The deviations are those of the columns after missing values were replaced by the mean, as in
     the usual pipeline: such a value adds to the number of rows, and nothing to the sum of squares.
     Columns that are constant up to the rounding of their mean have scale 1.  If the data are
-    centred, such columns are multiplied by zero, so that no rounding errors are left of them.
+    centred, such columns are multiplied by zero, so that no rounding errors are left of them, and
+    large ones have a scale beside which the rounding of new rows vanishes.
     """
     xp, ones = data.like.xp, namespace(found.away).ones_like(found.away)
     constant = found.is_constant
@@ -532,7 +565,8 @@ def _standard(data: Operator, frame: Frame, found: _Moments) -> tuple[Frame, Arr
     )
     variance = xp.where(constant, ones, filled)
     deviation = xp.sqrt(variance)
-    scale = xp.where(constant, ones, deviation / found.gain)
+    rounded = 2.0 ** xp.round(xp.log2(xp.clip(STILL * xp.abs(found.mean), min=1.0)))
+    scale = xp.where(constant, rounded if data.center else ones, deviation / found.gain)
     still = 0 * ones if data.center else 1 / found.gain
     check_deviations(to_numpy(scale), work_dtype(data.source.dtype))
     # The rounding error of a variance is relative to the mean square about the shift.
@@ -543,6 +577,19 @@ def _standard(data: Operator, frame: Frame, found: _Moments) -> tuple[Frame, Arr
     slip = 2 * chain * UNIT * float(xp.max(ratio)) + 6 * UNIT
     frame = frame.changed(scale=data.narrow(scale), gain=1.0, slip=slip)
     return frame, xp.where(constant, still, 1 / deviation)
+
+
+def deviations_of(data: Operator, constant: bool) -> tuple[Frame, Array]:
+    """Return a frame with the mean, and the standard deviations of the columns ``(d,)``, in a pass.
+
+    Missing values are replaced by the mean.  With ``constant``, deviations below the rounding of
+    the mean are zero, as in the fit of standardised columns.
+    """
+    found, frame = _moments(data, data.frame)
+    xp = data.like.xp
+    spread = xp.sqrt(found.variance * (found.there / data.weight)) / found.gain
+    spread = xp.where(found.is_constant, 0 * spread, spread) if constant else spread
+    return frame.changed(mean=found.mean), spread
 
 
 def check_deviations(scale: np.ndarray, dtype: str) -> None:
@@ -592,7 +639,9 @@ def _moments(data: Operator, frame: Frame) -> tuple[_Moments, Frame]:
         seen_from, left = (data.wide(shift), data.wide(rest)) if shift is not None else own
         left = 0 * away if left is None else left
         variance = xp.clip(squares / there - away**2, min=0.0)  # rounding may go below zero
-        found = _Moments(gain, seen_from, left, there, stored, away, squares / there, variance)
+        whole = dtype_name(data.source.dtype) in ("int64", "uint64")
+        seen = (gain, seen_from, left, there, stored, away)
+        found = _Moments(*seen, squares / there, variance, whole)
         poor = found.is_poor
         distance = float(xp.max(xp.where(poor, xp.abs(away / gain), xp.zeros_like(away))))
         if not bool(xp.any(poor)) or distance > worst / 2:
@@ -651,6 +700,15 @@ def in_range(data: Operator, frame: Frame, norm: float) -> float | None:
         size = ready / math.sqrt(count) if math.isfinite(norm) else max(raw * frame.unit, ready)
         if size == 0.0 and raw < sys.float_info.min:  # quotients and weighted entries underflow
             size = raw
+        if size == 0.0 and raw > 0 and frame.scale is not None and not data.standardise:
+            plain = frame.changed(columns=frame.columns._replace(factor=None))
+            if _extent(data, plain)[1] > 0:  # not constant columns: quotients underflow
+                most = float(data.like.xp.max(frame.scale))
+                raise ValueError(
+                    f"`X` has entries no larger than {raw:.3g}, and `scale` numbers as large as "
+                    f"{most:.3g}. Quotients are below {sys.float_info.min:.2g}, the range of "
+                    "float64. Use a smaller `scale`."
+                )
     if size == 0.0:
         return None
     power = -math.frexp(size)[1]
@@ -665,6 +723,13 @@ def in_range(data: Operator, frame: Frame, norm: float) -> float | None:
 def refuse_non_finite(data: Operator, frame: Frame) -> None:
     """Raise ValueError for non-finite values in the data, or for products that overflow."""
     raw, _ = _extent(data, frame)
+    if frame.scale is not None and not data.standardise:
+        least = float(data.like.xp.min(frame.scale))
+        raise ValueError(
+            f"`X` has entries as large as {raw:.3g}, and `scale` numbers as small as {least:.3g}. "
+            f"Squares of quotients exceed {sys.float_info.max:.2g}, the range of float64. Use a "
+            "larger `scale`."
+        )
     raise ValueError(
         f"`X` has entries as large as {raw:.3g}, whose products exceed the range of "
         f"{dtype_name(data.like.dtype)}. Divide `X` by a large number."

@@ -29,7 +29,7 @@ from primedpca._certify.checks import RIDES
 from primedpca._certify.explicit import ExplicitCertifier
 from primedpca._core.arrays import work_dtype
 from primedpca._core.chain import given_back
-from primedpca._core.orthonormal import basis_of
+from primedpca._core.orthonormal import basis_of, orthonormalise
 from primedpca._core.process import one_blas_thread
 from primedpca._operator.operator import Centred
 from primedpca._operator.scaling import decomposition, in_unit_of_data
@@ -58,6 +58,9 @@ ROUGH = 0.1
 ENDLESS = 10**6
 #: Bounds that passes can divide by less than this are near enough to those of rounding alone.
 SLIGHT = 4.0
+#: Errors of variances, relative to what is left of the total, up to which that is known well
+#: enough; and of fits in float32 without a proof, in the total variance.
+KNOWN, COARSEST = 100.0, 1000 * 2.0**-23
 #: Failure probability below which quantiles of the random vectors that check could underflow.
 RARE = 1e-100
 
@@ -521,6 +524,13 @@ class _Fit:
         """The components, in the type of the data, and how the fit ended."""
         if step.proof is None:
             found = self._refined(step)
+            # The estimate of a share of the rows is coarser than float32.
+            if (
+                self.cast
+                and self.goal.refine_share == 1.0
+                and found.explained_variance.sum() >= (1 - COARSEST) * found.total_variance
+            ):
+                found = self._with_remainder(found, step, math.inf)
             return Solution(found, self._status(step), self.data.passes, self.history)
         found, certificate, counted = self._proven(step, step.proof)
         if self.cast:
@@ -533,6 +543,12 @@ class _Fit:
                 scale=None if found.scale is None else data.narrow(found.scale),
                 fill=None if found.fill is None else data.narrow(found.fill),
             )
+            if found.explained_variance.sum() >= (1 - COARSEST) * found.total_variance:
+                # Only checked iterations have computed variances in float32.
+                checked = isinstance(step.stage.certifier, CheckedCertifier)
+                low, high = certificate.eigenvalue_bounds.T
+                error = KNOWN * float(np.sum(high - low)) if checked else 0.0
+                found = self._with_remainder(found, step, error)
         status = Status.STOPPED if self.stopped else Status.NOT_CERTIFIED
         status = Status.UNPROVEN if step.stage.certifier.hopeless else status
         status = Status.FLOOR if self.floor else status
@@ -545,6 +561,29 @@ class _Fit:
         if evidence is not None and evidence.values.size < found.explained_variance.size:
             found, certificate = _without_padding(step, evidence.values.size, found, certificate)
         return Solution(found, status, self.data.passes, self.history, certificate)
+
+    def _with_remainder(self, found: Decomposition, step: Step, error: float) -> Decomposition:
+        """Return float32 components with the variance outside them, known in float64.
+
+        If the total less the variances does not exceed ``error``, both are computed again in
+        float64, unless that would be more passes than the user allows.
+        """
+        rest = found.total_variance - float(found.explained_variance.sum())
+        if not found.total_variance > 0:
+            return found
+        if found.components.shape[0] >= min(self.data.shape):
+            return found if error else replace(found, left_out=0.0)
+        if rest <= error:
+            wide = self.wide if self.goal.proven else self.data.in_float64()
+            moments = wide.frame.mean is None and (wide.standardise or wide.missing == "mean")
+            most = math.inf if step.stage.priming.traits.own_end else self.goal.max_passes
+            if self.data.passes + 1 + moments > most:
+                return found
+            basis = wide.like.xp.asarray(wide.wide(found.components.T), copy=True)
+            basis, _ = orthonormalise(basis)
+            inside = float(np.trace(wide.projected_covariance(basis)))
+            rest = float(in_unit_of_data(wide, np.float64(wide.total - inside)))
+        return replace(found, left_out=rest)
 
     def _proven(self, step: Step, proof: Proof) -> tuple[Decomposition, Certificate, bool]:
         priming, certificate = step.stage.priming, proof.certificate

@@ -13,6 +13,7 @@ import numpy as np
 __all__ = ["ColumnSums", "column_sums"]
 
 UNIT = 2.0**-53  # unit roundoff of float64
+STILL = 2.0**-33  # divisor of a column that is constant up to rounding, in its mean, if above 1
 LEAST = 2.0**-450  # distance from a mean whose square is still in range
 
 
@@ -158,20 +159,34 @@ class ColumnSums(NamedTuple):
         found: np.ndarray = (self.weight == 0) | (deviation <= 10 * 2 * UNIT * np.abs(self.mean))
         return found
 
-    def deviations(self, weight: float) -> tuple[np.ndarray, float]:
-        """Standard deviations of the filled columns, 1 for constant ones, and a relative error."""
+    def _scale_of_constants(self, center: bool) -> np.ndarray:
+        """Powers of two beside which the rounding of constant columns vanishes, at least 1.
+
+        Without centring they are 1: such columns are not constant about zero.
+        """
+        size = STILL * np.abs(self.mean) if center else np.zeros_like(self.spread)
+        found: np.ndarray = 2.0 ** np.round(np.log2(np.maximum(size, 1.0)))
+        return found
+
+    def deviations(self, weight: float, center: bool) -> tuple[np.ndarray, float]:
+        """Standard deviations of the filled columns, and a bound on their relative error.
+
+        Those of constant columns are 1, or a power of two beside which their rounding vanishes.
+        """
         still = self.constant()
         spread = np.where(still, weight, self.spread)
         with np.errstate(invalid="ignore"):
             slip = np.where(still, 0.0, self.error / spread)
         worst = float(slip.max(initial=0.0))
         # The root of 1 - x differs from 1 by at most x; below 1, a bound would mean nothing.
-        return np.sqrt(spread / weight), min(worst, 1.0) + 4 * UNIT
+        found = np.where(still, self._scale_of_constants(center), np.sqrt(spread / weight))
+        return found, min(worst, 1.0) + 4 * UNIT
 
-    def power_of_two(self) -> np.ndarray:
-        """Powers of two near the standard deviations so far; 1 for constant columns."""
+    def power_of_two(self, center: bool) -> np.ndarray:
+        """Powers of two near the standard deviations so far; of constant columns as above."""
         deviation = np.sqrt(_divided(self.spread, self.weight))
-        deviation = np.where(self.constant() | (deviation == 0), 1.0, deviation)
+        still = self.constant() | (deviation == 0)
+        deviation = np.where(still, self._scale_of_constants(center), deviation)
         found: np.ndarray = np.clip(2.0 ** np.round(np.log2(deviation)), 2.0**-500, 2.0**500)
         return found
 
