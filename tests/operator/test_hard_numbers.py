@@ -217,8 +217,10 @@ def test_spreads_that_cannot_be_divided_by_are_named():
     X[:, 1] *= np.float32(1e-40)
     with pytest.raises(ValueError, match=r"Column 1 .* standard deviation of .* float32"):
         PrimedPCA(1, scale="std", certificate="none").fit(X)
-    with pytest.raises(ValueError, match=r"`scale`\[0\]=1e-60 is beyond the range of float32"):
-        PrimedPCA(1, scale=[1e-60, 1.0]).fit(X)
+    # A given scale beyond float32 is divided by in float64.
+    pca = PrimedPCA(1, scale=[1e-60, 1.0]).fit(X)
+    wanted = (X[:, 0].astype(np.float64) / 1e-60).var(ddof=1)
+    np.testing.assert_allclose(pca.explained_variance_, [wanted])
 
 
 # -- offsets ----------------------------------------------------------------------------------

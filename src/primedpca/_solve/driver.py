@@ -471,8 +471,10 @@ class _Fit:
         when many should be.
         """
         state, plan, stage = step.snapshot.state, self.plan, step.stage
-        now, early = step.snapshot.step, plan.early or 0
-        if now > early or now not in (FALLS_AT, early) or _is_explicit(stage.priming):
+        now, early = step.snapshot.step, plan.early
+        if early is None or now > early or now not in (FALLS_AT, early):
+            return False
+        if _is_explicit(stage.priming):
             return False
         if self.goal.proven and not isinstance(stage.certifier, CheckedCertifier):
             return False
