@@ -16,7 +16,8 @@ p are computed, and the total variance T:
 - **Broken stick** keeps the leading components whose ratio exceeds
   :math:`\frac1m\sum_{j=i}^m\frac1j`, the expected length of the i-th longest part of a stick
   broken into m = min(n - 1, d) parts at random (Frontier 1976).
-- **Kaiser** keeps variances above the mean variance of a column, T / d (1 if columns are scaled).
+- **Kaiser** keeps variances above the mean variance of a column, T / d.  With ``scale="std"`` that is
+  n / (n - 1), because standard deviations divide by n: eigenvalues of the correlation matrix above 1.
   Constant columns do not count in d.
 - **Variance ratio** keeps the fewest components that explain a given fraction of T.
 - **MLE** maximises the evidence of the probabilistic model (Minka 2000), as scikit-learn does; it
@@ -54,7 +55,12 @@ import numpy as np
 from primedpca._core.parameters import DEFAULTS, as_seed, check_count, is_real, is_whole
 from primedpca._core.process import one_blas_thread
 from primedpca._io.score_file import score_blocks
-from primedpca._model.columns import column_variances
+from primedpca._model.columns import (
+    column_variances,
+    leading_above,
+    rounding_of,
+    standard_variance,
+)
 from primedpca._operator.scaling import BELOW_RANGE, UNIT
 from primedpca._planning.plan import likeliest_dimension
 from primedpca.estimator import PrimedPCA
@@ -278,7 +284,8 @@ def choose_k(
     varying = int((spreads > 0).sum())
     if not varying:  # the total variance is rounding error
         raise ValueError(NO_VARIANCE)
-    mean = total / max(1, varying)
+    common = standard_variance(model)
+    mean = total / max(1, varying) if common is None else common
     thresholds = {
         "parallel analysis": null,
         "broken stick": total * _broken_stick(parts)[: variances.size],
@@ -290,12 +297,12 @@ def choose_k(
         f"variances above the mean of a column, {mean:.4g}",
     )
     rules = zip(thresholds.items(), reasons, strict=True)
-    rounding = max(1e-12, 10 * float(np.finfo(model.components_.dtype).eps))
-    errors, most = _cross_validation_errors(variances, total, n, varying, rounding)
+    dtype = model.components_.dtype
+    errors, most = _cross_validation_errors(variances, total, n, varying, rounding_of(dtype))
     intervals, turns = _bootstrap(model, source, replicates, level, rng)
     return Choice(
         suggestions=(
-            *(_above(rule, variances, least, why, parts, rounding) for (rule, least), why in rules),
+            *(_above(rule, variances, least, why, parts, dtype) for (rule, least), why in rules),
             _by_ratio(ratios, variance_ratio),
             _by_likelihood(variances, n, d),
             _by_error(errors, most),
@@ -331,15 +338,14 @@ def _above(
     thresholds: np.ndarray,
     why: str,
     most: int,
-    rounding: float,
+    dtype: Any,
 ) -> Suggestion:
-    """Keep the leading variances that exceed their thresholds by more than ``rounding``.
+    """Keep the leading variances that exceed their thresholds by more than rounding.
 
     The only column of data, shuffled, has the same variance but for rounding.
     """
     p = thresholds.size
-    below = np.flatnonzero(variances[:p] <= thresholds * (1 + rounding))
-    k = int(below[0]) if below.size else p
+    k = leading_above(variances[:p], thresholds, dtype)
     return Suggestion(rule, k, k == p < most, why)
 
 
