@@ -398,7 +398,8 @@ def _cross_validation_errors(
         rest = rest[:most]
     k = np.arange(rest.size)
     left = (n - 1) * d - k * (n + d - k - 1.0)
-    return np.asarray(n * d * (n - 1) * rest / left**2), most
+    # In this order, no product leaves the range of float64 unless the variances nearly do.
+    return np.asarray(rest * ((n - 1) / left) * (n * d / left)), most
 
 
 def _by_error(errors: np.ndarray, most: int) -> Suggestion:
@@ -431,10 +432,14 @@ def _without_correlations(
 
 def _variances(rows: np.ndarray, center: bool) -> np.ndarray:
     """Return the variances of the components of rows, largest first."""
+    largest = float(np.abs(rows).max(initial=0.0))
+    # Sums of squares may overflow where variances do not; a power of two changes no digit.
+    unit = 2.0 ** -math.frexp(largest)[1] if largest > 2.0**500 else 1.0
+    rows = rows * unit
     rows = rows - rows.mean(axis=0) if center else rows
     n, d = rows.shape
     square = rows.T @ rows if d <= n else rows @ rows.T
-    return np.asarray(np.maximum(np.linalg.eigvalsh(square)[::-1], 0.0) / (n - 1))
+    return np.asarray(np.maximum(np.linalg.eigvalsh(square)[::-1], 0.0) / (n - 1) / unit / unit)
 
 
 def _wishart_variances(spreads: np.ndarray, freedom: int, rng: Any) -> np.ndarray:
@@ -504,7 +509,8 @@ def _bootstrap(
     known = np.flatnonzero(variances[:q] > 1e-12 * variances[0])  # others are rounding
     spread = values[:, known].std(axis=0, ddof=1) / values[:, known].mean(axis=0)
     reach = np.exp(float(ndtri((1 + level) / 2)) * np.sqrt(np.log1p(spread**2)))
-    intervals[known] = np.stack([variances[known] / reach, variances[known] * reach], axis=1)
+    with np.errstate(over="ignore"):  # an upper end beyond the range of float64 is infinite
+        intervals[known] = np.stack([variances[known] / reach, variances[known] * reach], axis=1)
     return intervals, turns
 
 

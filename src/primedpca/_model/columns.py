@@ -26,7 +26,7 @@ def column_variances(source: Any, model: Any) -> tuple[np.ndarray, float]:
     squares = (to_numpy(spread) / divisor) ** 2
     if not model.center_:
         squares = squares + (to_numpy(frame.mean) / frame.unit / divisor) ** 2
-    return squares * n / (n - 1), data.passes
+    return squares * (n / (n - 1)), data.passes  # n times a variance may overflow
 
 
 def standard_variance(model: Any) -> float | None:
