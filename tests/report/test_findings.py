@@ -16,7 +16,7 @@ from primedpca.monitoring import Statistics
 from primedpca.report import facts as facts_module
 from primedpca.report import inputs, report_html
 from primedpca.report.facts import Gatherer
-from primedpca.report.findings import _how_many, find, loading_words, quoted
+from primedpca.report.findings import _how_many, component_words, find, loading_words, quoted
 from primedpca.report.inputs import check_inputs
 from primedpca.report.rows import groups, outliers
 
@@ -192,6 +192,19 @@ def test_too_much_to_examine_is_said(monkeypatch):
 
 
 # -- components ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", [None, "std"])
+def test_components_without_variance_have_an_arbitrary_direction(scale):
+    pca = PrimedPCA(1, scale=scale).fit(np.tile([1.0, 2.0], (3, 1)))
+    said = words_of(report_html(pca))
+    assert "Component 1 has no variance beyond rounding, so its direction is arbitrary." in said
+    assert "almost only" not in said
+    line = np.arange(9.0)[:, None] * [1.0, 2.0]
+    pca = PrimedPCA(2, scale=scale).fit(line)
+    name = "ab".__getitem__
+    assert component_words(pca, 0, name).startswith("is ")
+    assert component_words(pca, 1, name).startswith("has no variance")
 
 
 def test_components_in_words():

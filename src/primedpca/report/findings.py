@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from primedpca._core.wording import count_words, numbered
+from primedpca._model.attributes import divisible
 from primedpca._model.columns import leading_above, standard_variance
 from primedpca.report.inputs import Inputs, spaced
 from primedpca.report.rows import Outliers, groups, outliers
@@ -405,8 +406,15 @@ def _components(model: Any, known: Inputs, name: Names) -> list[str]:
     said = []
     for i in range(min(model.n_components_, MOST_SENTENCES)):
         share = f" ({100 * ratios[i]:.3g} % of the variance)" if ratios.sum() > 0 else ""
-        said.append(f"Component {i + 1}{share} {loading_words(model.components_[i], name)}.")
+        said.append(f"Component {i + 1}{share} {component_words(model, i, name)}.")
     return said
+
+
+def component_words(model: Any, i: int, name: Any) -> str:
+    """Describe component ``i`` of a model by its largest loadings, if it has a variance."""
+    if not divisible(model)[i]:
+        return "has no variance beyond rounding, so its direction is arbitrary"
+    return loading_words(model.components_[i], name)
 
 
 def loading_words(loadings: Any, name: Any) -> str:
