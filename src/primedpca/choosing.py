@@ -16,9 +16,9 @@ p are computed, and the total variance T:
 - **Broken stick** keeps the leading components whose ratio exceeds
   :math:`\frac1m\sum_{j=i}^m\frac1j`, the expected length of the i-th longest part of a stick
   broken into m = min(n - 1, d) parts at random (Frontier 1976).
-- **Kaiser** keeps variances above the mean variance of a column, T / d.  With ``scale="std"`` that is
-  n / (n - 1), because standard deviations divide by n: eigenvalues of the correlation matrix above 1.
-  Constant columns do not count in d.
+- **Kaiser** keeps variances above the mean variance of a column, T / d.  With ``scale="std"`` that
+  is n / (n - 1), because standard deviations divide by n: it keeps eigenvalues of the correlation
+  matrix above 1.  Constant columns do not count in d.
 - **Variance ratio** keeps the fewest components that explain a given fraction of T.
 - **MLE** maximises the evidence of the probabilistic model (Minka 2000), as scikit-learn does; it
   needs all variances and n >= d.

@@ -111,4 +111,4 @@ def _of_rows(model: Any, x: Any, sample_weight: Any) -> np.ndarray:
     bottom = (spread / scale)[:, None] * deviations * data.frame.gain
     known = (bottom > 0) & (deviations > least)
     found = np.divide(products, bottom, out=np.zeros_like(products), where=known)
-    return np.clip(found, -1.0, 1.0)  # beyond 1 by rounding only (Cauchy-Schwarz)
+    return np.asarray(np.clip(found, -1.0, 1.0))  # beyond 1 by rounding only (Cauchy-Schwarz)
