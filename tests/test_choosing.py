@@ -351,3 +351,18 @@ def test_columns_of_tiny_relative_deviations_count_unless_they_are_standardised(
     )
     scaled, plain = (choose_k(rows, scale="std", random_state=0) for rows in (X, X[:, :3]))
     np.testing.assert_allclose(scaled.thresholds["Kaiser"][:3], plain.thresholds["Kaiser"])
+
+
+@pytest.mark.parametrize("shape", [(40, 5), (3000, 300), (20, 300)])
+@pytest.mark.filterwarnings("error")
+def test_variances_near_the_end_of_float64_give_the_same_choice_without_warnings(shape):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=shape) + 2 * rng.normal(size=(shape[0], 1)) * rng.normal(size=shape[1])
+    X *= 2.0 ** -np.ceil(np.log2(X.var(axis=0).sum()) / 2)  # total variance in [1/4, 1]
+    wanted, found = (choose_k(Y, random_state=0) for Y in (X, X * 2.0**512))
+    for one, other in zip(wanted.suggestions, found.suggestions, strict=True):
+        if one.rule != "MLE":  # of a power of the unit
+            assert (one.rule, one.words) == (other.rule, other.words)
+    for rule, least in wanted.thresholds.items():
+        np.testing.assert_allclose(found.thresholds[rule] / 2.0**1000, least * 2.0**24, rtol=1e-9)
+    np.testing.assert_allclose(found.errors / 2.0**1000, wanted.errors * 2.0**24, rtol=1e-9)

@@ -39,9 +39,21 @@ def test_loadings_name_features_and_components(model):
 def test_scaled_loadings_of_scaled_columns_are_correlations(model):
     scores = model.transform(X)
     wanted = np.corrcoef(X.to_numpy().T, scores.T)[:13, 13:]
-    # ``scale_`` divides by n, variances by n - 1.
-    factor = np.sqrt(len(X) / (len(X) - 1))
-    np.testing.assert_allclose(model.loadings(scaled=True).to_numpy(), wanted * factor, atol=1e-10)
+    np.testing.assert_allclose(model.loadings(scaled=True).to_numpy(), wanted, atol=1e-10)
+
+
+@pytest.mark.parametrize("weights", [[1.0] * 6, [3.0, 1, 1, 2, 5, 1], [0.3] * 6, [10.0] * 6])
+def test_scaled_loadings_are_correlations_with_few_and_weighted_rows(weights):
+    rows = np.random.default_rng(0).normal(size=(6, 3))
+    rows[:, 1] = rows[:, 0] * 2 + 0.01 * rows[:, 1]
+    pca = PrimedPCA(2, scale="std", random_state=0).fit(rows, sample_weight=weights)
+    both = np.cov(rows.T, pca.transform(rows).T, aweights=weights, ddof=0)
+    roots = np.sqrt(np.diag(both))
+    wanted = (both / np.outer(roots, roots))[:3, 3:]
+    np.testing.assert_allclose(pca.loadings(scaled=True).to_numpy(), wanted, atol=1e-10)
+    plain = PrimedPCA(2, random_state=0).fit(rows, sample_weight=weights)
+    given = plain.components_.T * np.sqrt(plain.explained_variance_)  # covariances
+    np.testing.assert_allclose(plain.loadings(scaled=True).to_numpy(), given)
 
 
 def test_frames_are_of_the_library_of_the_fit(tmp_path):

@@ -16,8 +16,9 @@ p are computed, and the total variance T:
 - **Broken stick** keeps the leading components whose ratio exceeds
   :math:`\frac1m\sum_{j=i}^m\frac1j`, the expected length of the i-th longest part of a stick
   broken into m = min(n - 1, d) parts at random (Frontier 1976).
-- **Kaiser** keeps variances above the mean variance of a column, T / d (1 if columns are scaled).
-  Constant columns do not count in d.
+- **Kaiser** keeps variances above the mean variance of a column, T / d.  With ``scale="std"`` that
+  is n / (n - 1), because standard deviations divide by n: it keeps eigenvalues of the correlation
+  matrix above 1.  Constant columns do not count in d.
 - **Variance ratio** keeps the fewest components that explain a given fraction of T.
 - **MLE** maximises the evidence of the probabilistic model (Minka 2000), as scikit-learn does; it
   needs all variances and n >= d.
@@ -54,7 +55,12 @@ import numpy as np
 from primedpca._core.parameters import DEFAULTS, as_seed, check_count, is_real, is_whole
 from primedpca._core.process import one_blas_thread
 from primedpca._io.score_file import score_blocks
-from primedpca._model.columns import column_variances
+from primedpca._model.columns import (
+    column_variances,
+    leading_above,
+    rounding_of,
+    standard_variance,
+)
 from primedpca._operator.scaling import BELOW_RANGE, UNIT
 from primedpca._planning.plan import likeliest_dimension
 from primedpca.estimator import PrimedPCA
@@ -278,7 +284,8 @@ def choose_k(
     varying = int((spreads > 0).sum())
     if not varying:  # the total variance is rounding error
         raise ValueError(NO_VARIANCE)
-    mean = total / max(1, varying)
+    common = standard_variance(model)
+    mean = total / max(1, varying) if common is None else common
     thresholds = {
         "parallel analysis": null,
         "broken stick": total * _broken_stick(parts)[: variances.size],
@@ -290,12 +297,12 @@ def choose_k(
         f"variances above the mean of a column, {mean:.4g}",
     )
     rules = zip(thresholds.items(), reasons, strict=True)
-    rounding = max(1e-12, 10 * float(np.finfo(model.components_.dtype).eps))
-    errors, most = _cross_validation_errors(variances, total, n, varying, rounding)
+    dtype = model.components_.dtype
+    errors, most = _cross_validation_errors(variances, total, n, varying, rounding_of(dtype))
     intervals, turns = _bootstrap(model, source, replicates, level, rng)
     return Choice(
         suggestions=(
-            *(_above(rule, variances, least, why, parts, rounding) for (rule, least), why in rules),
+            *(_above(rule, variances, least, why, parts, dtype) for (rule, least), why in rules),
             _by_ratio(ratios, variance_ratio),
             _by_likelihood(variances, n, d),
             _by_error(errors, most),
@@ -331,15 +338,14 @@ def _above(
     thresholds: np.ndarray,
     why: str,
     most: int,
-    rounding: float,
+    dtype: Any,
 ) -> Suggestion:
-    """Keep the leading variances that exceed their thresholds by more than ``rounding``.
+    """Keep the leading variances that exceed their thresholds by more than rounding.
 
     The only column of data, shuffled, has the same variance but for rounding.
     """
     p = thresholds.size
-    below = np.flatnonzero(variances[:p] <= thresholds * (1 + rounding))
-    k = int(below[0]) if below.size else p
+    k = leading_above(variances[:p], thresholds, dtype)
     return Suggestion(rule, k, k == p < most, why)
 
 
@@ -392,7 +398,8 @@ def _cross_validation_errors(
         rest = rest[:most]
     k = np.arange(rest.size)
     left = (n - 1) * d - k * (n + d - k - 1.0)
-    return np.asarray(n * d * (n - 1) * rest / left**2), most
+    # In this order, no product leaves the range of float64 unless the variances nearly do.
+    return np.asarray(rest * ((n - 1) / left) * (n * d / left)), most
 
 
 def _by_error(errors: np.ndarray, most: int) -> Suggestion:
@@ -425,10 +432,14 @@ def _without_correlations(
 
 def _variances(rows: np.ndarray, center: bool) -> np.ndarray:
     """Return the variances of the components of rows, largest first."""
+    largest = float(np.abs(rows).max(initial=0.0))
+    # Sums of squares may overflow where variances do not; a power of two changes no digit.
+    unit = 2.0 ** -math.frexp(largest)[1] if largest > 2.0**500 else 1.0
+    rows = rows * unit
     rows = rows - rows.mean(axis=0) if center else rows
     n, d = rows.shape
     square = rows.T @ rows if d <= n else rows @ rows.T
-    return np.asarray(np.maximum(np.linalg.eigvalsh(square)[::-1], 0.0) / (n - 1))
+    return np.asarray(np.maximum(np.linalg.eigvalsh(square)[::-1], 0.0) / (n - 1) / unit / unit)
 
 
 def _wishart_variances(spreads: np.ndarray, freedom: int, rng: Any) -> np.ndarray:
@@ -498,7 +509,8 @@ def _bootstrap(
     known = np.flatnonzero(variances[:q] > 1e-12 * variances[0])  # others are rounding
     spread = values[:, known].std(axis=0, ddof=1) / values[:, known].mean(axis=0)
     reach = np.exp(float(ndtri((1 + level) / 2)) * np.sqrt(np.log1p(spread**2)))
-    intervals[known] = np.stack([variances[known] / reach, variances[known] * reach], axis=1)
+    with np.errstate(over="ignore"):  # an upper end beyond the range of float64 is infinite
+        intervals[known] = np.stack([variances[known] / reach, variances[known] * reach], axis=1)
     return intervals, turns
 
 

@@ -51,6 +51,7 @@ from primedpca._model.attributes import (
     unchanged_by_errors,
 )
 from primedpca._model.callbacks import CallbackSupportMixin, watched, with_callbacks
+from primedpca._model.columns import scaled_loadings
 from primedpca._model.notebook_html import model_html
 from primedpca._model.tables import (
     as_frame,
@@ -546,8 +547,10 @@ class PrimedPCA(
         ----------
         scaled : bool, default=False
             Multiply the loadings of each component, which have length 1, by its standard
-            deviation: covariances of the features with components of unit variance and, with
-            ``scale="std"``, correlations.
+            deviation: covariances of the features, divided by ``scale_`` if there is one, with
+            components of unit variance.  With ``scale="std"`` they are divided by the standard
+            deviation of the features, too, and are correlations.  With ``center=False`` second
+            moments take the place of covariances and correlations.
         rotation : {None, "varimax", "promax"}, default=None
             Rotate the scaled loadings, see :mod:`primedpca.rotation`.  Rotated components are
             named ``RC1, RC2, ...``.
@@ -574,7 +577,7 @@ class PrimedPCA(
         self._check_fitted()
         numbers, names = self.components_.T.astype(np.float64), score_names(self._n_features_out)
         if scaled or rotation is not None:
-            numbers = numbers * np.sqrt(self.explained_variance_.astype(np.float64))
+            numbers = scaled_loadings(self)
         if rotation is None:
             return names, numbers
         # The rotation could not know that variances were computed in float32.

@@ -166,3 +166,13 @@ def test_noise_is_not_advised_to_be_fitted(folder):
     said = primedpca(*line, cwd=folder).stdout
     assert said.endswith("Parallel analysis finds no more than noise in any component.\n")
     assert "-k" not in said
+
+
+def test_words_about_a_constant_table_and_about_memory_at_its_worst(tmp_path):
+    (tmp_path / "const.csv").write_text("a,b\n1,2\n1,2\n1,2\n")
+    said = primedpca("fit", "const.csv", "-k", "1", cwd=tmp_path).stdout
+    assert "Component 1 has no variance beyond rounding, so its direction is arbitrary." in said
+    rows = "".join(f"{i % 7},{i * 3 % 11},{i * i % 13}\n" for i in range(1, 30))
+    (tmp_path / "full.csv").write_text("a,b,c\n" + rows)
+    error = answer("fit", "full.csv", "-k", "3", "--max-memory", "10MB", cwd=tmp_path, code=1)
+    assert "A limit counts memory at its worst; without one, `plan` states" in error["error"]

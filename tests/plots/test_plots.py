@@ -19,6 +19,7 @@ from sklearn.exceptions import NotFittedError
 
 import primedpca.plots
 from primedpca import PrimedPCA, certify, choose_k, load, plan, prime
+from primedpca._model.columns import correlations
 from primedpca.monitoring import limits, outliers, statistics
 from primedpca.plots import canvas, plane
 from primedpca.plots.canvas import write_out
@@ -933,11 +934,47 @@ def test_the_circle_shows_correlations():
         plots.correlation_circle(plain)
     scaled = PrimedPCA(2, scale="std").fit(rows)
     scores = scaled.transform(rows)
-    found = plane._correlations(scaled, None)
+    found = correlations(scaled)
     np.testing.assert_allclose(found, np.corrcoef(rows.to_numpy().T, scores.T)[:7, 7:], atol=1e-10)
-    np.testing.assert_allclose(plane._correlations(scaled, rows), found, atol=1e-10)
+    np.testing.assert_allclose(correlations(scaled, rows), found, atol=1e-10)
     with pytest.raises(ValueError, match="needs two components"):
         plots.correlation_circle(PrimedPCA(1).fit(rows), rows)
+
+
+@pytest.mark.parametrize("weights", [None, [3.0, 1, 1, 2, 5, 1], [0.3] * 6, [10.0] * 6])
+@pytest.mark.parametrize("scale", [None, "std", [1.0, 5.0, 0.1, 1.0]])
+@pytest.mark.parametrize("center", [True, False])
+def test_correlations_are_those_of_weighted_rows(weights, scale, center):
+    X = np.random.default_rng(0).normal(size=(6, 4))
+    X[:, 1], X[:, 3] = X[:, 0] * 2 + 0.01 * X[:, 1], 0.1
+    X[:, 2] += 5
+    pca = PrimedPCA(2, scale=scale, center=center, random_state=0).fit(X, sample_weight=weights)
+    both = np.cov(X[:, :3].T, pca.transform(X).T, aweights=weights, ddof=0)
+    roots = np.sqrt(np.diag(both))
+    wanted = np.vstack([(both / np.outer(roots, roots))[:3, 3:], np.zeros((1, 2))])
+    np.testing.assert_allclose(correlations(pca, X, weights), wanted, atol=1e-8)
+    if scale == "std" and center:
+        np.testing.assert_allclose(correlations(pca), wanted, atol=1e-8)
+        np.testing.assert_allclose(pca.loadings(scaled=True), wanted, atol=1e-8)
+    else:
+        remedy = "Pass `X`, or fit with `scale`='std'" if center else "`center`=False does not"
+        with pytest.raises(ValueError, match=remedy):
+            plots.correlation_circle(pca)
+
+
+def test_correlations_of_inaccurate_components_are_refused_or_computed_from_rows():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(50, 3)) + 2 * rng.normal(size=(50, 1))
+    pca = PrimedPCA(2, scale="std", random_state=0).fit(X)
+    pca.components_ = np.eye(3)[:2]  # far from the true ones
+    pca.explained_variance_ = pca.explained_variance_ * 2
+    pca.singular_values_ = pca.singular_values_ * np.sqrt(2)
+    with pytest.raises(ValueError, match=r"A correlation of .* exceeds 1, .*Pass `X`"):
+        plots.correlation_circle(pca)
+    wanted = np.corrcoef(X.T, pca.transform(X).T)[:3, 3:]
+    np.testing.assert_allclose(correlations(pca, X), wanted, atol=1e-10)
+    with pytest.raises(ValueError, match="`sample_weight` needs `X`"):
+        plots.correlation_circle(pca, sample_weight=np.ones(50))
 
 
 def test_contributions_are_squared_loadings_in_percent(iris):

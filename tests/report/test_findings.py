@@ -11,12 +11,12 @@ from catalogue import FILES, KINDS, SOURCES, TEXT_FILES
 from planted import FACTS, planted_columns, write_planted
 from sklearn.datasets import load_digits, load_iris
 
-from primedpca import PrimedPCA, as_source, load
+from primedpca import PrimedPCA, as_source, choose_k, load
 from primedpca.monitoring import Statistics
 from primedpca.report import facts as facts_module
 from primedpca.report import inputs, report_html
 from primedpca.report.facts import Gatherer
-from primedpca.report.findings import _how_many, find, loading_words, quoted
+from primedpca.report.findings import _how_many, component_words, find, loading_words, quoted
 from primedpca.report.inputs import check_inputs
 from primedpca.report.rows import groups, outliers
 
@@ -52,10 +52,29 @@ def test_a_scaled_fit_states_its_rules_and_names_rows(table):
     said = words_of(report_html(pca, data=source))
     assert "each column divided by its standard deviation." in said
     assert "rows 17 (1017), 203 (1203) and 351 (1351)." in said
-    kaiser = int((pca.explained_variance_ > 1).sum())
-    assert f"Kaiser {kaiser} variances above 1" in said
+    least = pca.n_samples_ / (pca.n_samples_ - 1)
+    kaiser = int((pca.explained_variance_ > least).sum())
+    assert f"Kaiser {kaiser} variances above {least:.4g}, that of a single scaled column" in said
     assert "of the total variance, because" not in said
     assert "as identifiers do" not in said
+
+
+def test_kaiser_counts_eigenvalues_of_the_correlation_matrix_as_choose_does():
+    rng = np.random.default_rng(1)
+    Q = np.linalg.qr(np.c_[np.ones(12), rng.normal(size=(12, 5))])[0][:, 1:]
+    X = Q * np.sqrt([1.04, 1.02, 0.99, 0.98, 0.97]) @ np.linalg.qr(rng.normal(size=(5, 5)))[0]
+    wanted = int((np.linalg.eigvalsh(np.corrcoef(X.T)) > 1).sum())
+    assert wanted == 2
+    X = np.c_[X, np.full(12, 0.1)]  # a column without variance does not count
+    pca = PrimedPCA(5, scale="std", random_state=0).fit(X)
+    why = "variances above 1.091, that of a single scaled column"
+    assert f"Kaiser {wanted} {why}" in words_of(report_html(pca, data=X))
+    found = choose_k(X, scale="std", random_state=0)["Kaiser"]
+    assert (found.n_components, found.why) == (2, "variances above the mean of a column, 1.091")
+    weighted = PrimedPCA(5, scale="std", random_state=0).fit(X, sample_weight=np.full(12, 0.25))
+    assert "Kaiser 2 variances above 1.5, " in words_of(report_html(weighted))
+    second_moments = PrimedPCA(5, scale="std", center=False, random_state=0).fit(X)
+    assert "Kaiser" not in words_of(report_html(second_moments))
 
 
 def test_data_with_nothing_to_note_has_no_notes():
@@ -173,6 +192,19 @@ def test_too_much_to_examine_is_said(monkeypatch):
 
 
 # -- components ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", [None, "std"])
+def test_components_without_variance_have_an_arbitrary_direction(scale):
+    pca = PrimedPCA(1, scale=scale).fit(np.tile([1.0, 2.0], (3, 1)))
+    said = words_of(report_html(pca))
+    assert "Component 1 has no variance beyond rounding, so its direction is arbitrary." in said
+    assert "almost only" not in said
+    line = np.arange(9.0)[:, None] * [1.0, 2.0]
+    pca = PrimedPCA(2, scale=scale).fit(line)
+    name = "ab".__getitem__
+    assert component_words(pca, 0, name).startswith("is ")
+    assert component_words(pca, 1, name).startswith("has no variance")
 
 
 def test_components_in_words():

@@ -507,7 +507,8 @@ def ways(
         raise ValueError(
             f"`max_memory`={memory_words(budget)} is less than the "
             f"{memory_words(leanest.memory, up=True)} that {leanest.name} needs, which needs the "
-            "least. Raise `max_memory` or lower `n_components`."
+            "least. Raise `max_memory` or lower `n_components`. A limit counts memory at its "
+            "worst; without one, `plan` states what is expected."
         )
     if learns:
         seconds = load.product(0)

@@ -133,14 +133,15 @@ def _in_words(model: Any) -> list[str]:
     names = getattr(model, "feature_names_in_", None)
     if names is None or model.n_components_ == 0:
         return []
-    from primedpca.report.findings import loading_words, quoted
+    from primedpca.report.findings import component_words, quoted
 
     def name(j: int) -> str:
         return quoted(names[j]).strip("`")
 
-    first = model.components_[: min(3, model.n_components_)]
-    said = ["", *(f"Component {i} {loading_words(v, name)}." for i, v in enumerate(first, start=1))]
-    alone = float(first[0].max() ** 2) > 0.95 and model.explained_variance_ratio_[0] > 0.8
+    few = range(min(3, model.n_components_))
+    said = ["", *(f"Component {i + 1} {component_words(model, i, name)}." for i in few)]
+    largest = float(model.components_[0].max() ** 2)
+    alone = largest > 0.95 and model.explained_variance_ratio_[0] > 0.8
     if alone and model.scale_ is None and len(names) > 1:
         said.append("If the columns have different units, add --scale std.")
     return [*said, ""]

@@ -110,7 +110,7 @@ def _rules_of_the_model() -> AbstractContextManager[None]:
     return printing.other_remedy(f"Use {rule}", f"Fit the model with {rule}")
 
 
-_SCALED = "Multiply the loadings of each component by its standard deviation."
+_SCALED = "Covariances with components of unit variance; after --scale std, correlations."
 
 
 def loadings(

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from primedpca._core.arrays import is_dense, to_numpy
-from primedpca._model.columns import column_variances
+from primedpca._model.columns import correlations
 from primedpca.plots import canvas
 
 MANY = 100_000  # points; of more, the density is drawn
@@ -134,6 +134,7 @@ def correlation_circle(
     ax: Any = None,
     *,
     n_names: int = 20,
+    sample_weight: Any = None,
 ) -> Any:
     """Draw the correlations of columns with two components as arrows in the unit circle.
 
@@ -146,8 +147,8 @@ def correlation_circle(
     model : PrimedPCA
         Fitted, with at least two components.
     X : data of shape (n, d), optional
-        Rows of the fit, from which the variances of the columns are computed in one pass.  Not
-        needed with ``scale="std"``.
+        Rows from which the correlations are computed, in three passes.  Not needed for those of
+        the fit with ``scale="std"``.
     components : pair of int, default=(0, 1)
         Indices from 0.
     names : sequence of str of length d, optional
@@ -155,6 +156,8 @@ def correlation_circle(
     ax : matplotlib.axes.Axes, optional
     n_names : int, default=20
         Maximum number of named arrows: the longest, as in :func:`biplot`.
+    sample_weight : array of shape (n,), optional
+        Weights of the rows of ``X``: those of the fit, if it had any.
 
     Returns
     -------
@@ -166,7 +169,7 @@ def correlation_circle(
     if k < 2:
         raise ValueError(f"The circle needs two components, but the model has {k}. Fit more.")
     i, j = _pair(components, k)
-    ends = _correlations(model, X)[:, [i, j]]
+    ends = correlations(model, X, sample_weight)[:, [i, j]]
     ax = canvas.axes(ax, 5.0, 5.0)
     from matplotlib.patches import Circle
 
@@ -176,23 +179,6 @@ def correlation_circle(
     ax.set(xlim=(-1.25, 1.25), ylim=(-1.25, 1.25), aspect="equal")
     ax.set(xlabel=_axis_name(i, model), ylabel=_axis_name(j, model))
     return ax
-
-
-def _correlations(model: Any, x: Any) -> np.ndarray:
-    """Return the correlations of columns with components, ``(d, k)``."""
-    scaled = model.components_.T * np.sqrt(model.explained_variance_.astype(np.float64))
-    n = model.n_samples_
-    if x is not None:
-        variances = column_variances(model._source(x, reset=False), model)[0]
-    elif isinstance(getattr(model, "scale", None), str):
-        variances = np.full(len(scaled), n / (n - 1))
-    else:
-        raise ValueError(
-            "The variances of the columns are not known. Pass `X`, or fit with `scale`='std'."
-        )
-    spread = np.sqrt(variances)[:, None]
-    found = np.divide(scaled, spread, out=np.zeros_like(scaled), where=spread > 0)
-    return np.asarray(np.clip(found, -1.0, 1.0))
 
 
 @canvas.figure_if_new

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from primedpca._core.wording import count_words, numbered
+from primedpca._model.attributes import divisible
+from primedpca._model.columns import leading_above, standard_variance
 from primedpca.report.inputs import Inputs, spaced
 from primedpca.report.rows import Outliers, groups, outliers
 
@@ -349,9 +351,11 @@ def _how_many(model: Any) -> tuple[list[tuple[str, str, str]], list[str]]:
         broken = _leading(ratios > sticks)
         why = "variances larger than those of a total divided at random"
         rules.append(("Broken stick", _at_least(broken, k), why))
-        if isinstance(model.scale, str):
-            above = _leading(np.asarray(model.explained_variance_) > 1)
-            why = "variances above 1, that of a single scaled column"
+        least = standard_variance(model)
+        if least is not None:
+            variances = model.explained_variance_.astype(np.float64)
+            above = leading_above(variances, least, model.components_.dtype)
+            why = f"variances above {least:.4g}, that of a single scaled column"
             rules.append(("Kaiser", _at_least(above, k), why))
     said = [_summary(ratios, sums, rules)]
     return rules, said + _nothing_left(ratios)
@@ -402,8 +406,15 @@ def _components(model: Any, known: Inputs, name: Names) -> list[str]:
     said = []
     for i in range(min(model.n_components_, MOST_SENTENCES)):
         share = f" ({100 * ratios[i]:.3g} % of the variance)" if ratios.sum() > 0 else ""
-        said.append(f"Component {i + 1}{share} {loading_words(model.components_[i], name)}.")
+        said.append(f"Component {i + 1}{share} {component_words(model, i, name)}.")
     return said
+
+
+def component_words(model: Any, i: int, name: Any) -> str:
+    """Describe component ``i`` of a model by its largest loadings, if it has a variance."""
+    if not divisible(model)[i]:
+        return "has no variance beyond rounding, so its direction is arbitrary"
+    return loading_words(model.components_[i], name)
 
 
 def loading_words(loadings: Any, name: Any) -> str:
