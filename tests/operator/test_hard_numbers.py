@@ -655,3 +655,15 @@ def test_scores_of_integers_that_float64_cannot_hold_are_refused(make):
     assert np.isfinite(PrimedPCA(2).fit(make(near)).transform(make(near))).all()
     far = rng.integers(-(10**9), 10**9, (200, 4)) * 10**8 + 10**16  # a rounded mean does not matter
     assert abs(PrimedPCA(2).fit(make(far)).transform(make(far)).mean()) < 1e12
+
+
+@pytest.mark.parametrize("priming", ["auto", "block_krylov", "subspace_iteration", np.eye(5, 2)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_constants_far_from_zero_are_refused_where_nothing_is_centred(priming, dtype):
+    X = np.random.default_rng(0).standard_normal((50, 5)).astype(dtype)
+    X[:, 1] = 1e12
+    model = PrimedPCA(1, center=False, scale="std", priming=priming, random_state=0).fit(X)
+    np.testing.assert_allclose(np.abs(model.components_[0, 1]), 1.0)
+    X[:, 1] = 1e16 if dtype == np.float32 else 1e117
+    with pytest.raises(ValueError, match=r"mean of column 1 .* is 1e\+1.* `center`=True"):
+        PrimedPCA(1, center=False, scale="std", priming=priming, random_state=0).fit(X)

@@ -799,3 +799,20 @@ def test_rows_of_weight_zero_alone_count_as_none(scale, tmp_path):
     assert (streamed.n_samples_, streamed.n_components_) == (0, 0)
     streamed.save(tmp_path / "model")
     assert load(tmp_path / "model").partial_fit(X).n_samples_ == 5
+
+
+def test_a_merged_row_in_far_units_keeps_the_total_of_every_column():
+    """Beside squares of 1e200, those of the other column must not underflow."""
+    Z = np.random.default_rng(0).standard_normal((6, 2))
+    found = []
+    for power in (0, 332):
+        X = Z * [2.0**power, 2.0**-power]
+        model = PrimedPCA(2, scale="std").partial_fit(X[:1])
+        model.merge(PrimedPCA(2, scale="std").partial_fit(X[1:]))
+        found.append(model)
+        np.testing.assert_allclose(model.explained_variance_.sum(), 2 * 6 / 5, rtol=1e-10)
+    near, far = (model.certificate_.eigenvalue_bounds for model in found)
+    top = 6 / 5 * (1 + abs(np.corrcoef(Z.T)[0, 1]))
+    assert far[0, 0] <= top * (1 + 1e-15)
+    assert far[0, 1] >= top * (1 - 1e-15)
+    np.testing.assert_allclose(far, near, rtol=1e-11)

@@ -559,8 +559,8 @@ def _loss_of(sketch: SketchState, losses: np.ndarray, each: np.ndarray) -> float
 
 
 def _times_square(values: np.ndarray, unit: np.ndarray | float) -> np.ndarray:
-    """Return ``values * unit**2`` where the square alone may leave the range of float64."""
-    power = np.ldexp(1.0, int(np.frexp(np.max(unit))[1]))
+    """Return ``values * unit**2`` where squares of some units may leave the range of float64."""
+    power = np.ldexp(1.0, np.frexp(unit)[1])
     product: np.ndarray = values * power * power * (unit / power) ** 2
     return product
 

@@ -61,6 +61,8 @@ FAR = 8.0
 POOR = 64.0
 #: Unit roundoff of float64.
 UNIT = 2.0**-53
+#: Mean of a standardised column, in its scale, up to which it need not be centred.
+FAREST = {"float32": 2.0**50, "float64": 2.0**100}
 #: Divisor of a column that is constant up to rounding, in its mean, where that exceeds 1.
 STILL = 2.0**-33
 #: Divisors of columns outside which quotients of float32 numbers may leave the range of float32.
@@ -523,6 +525,8 @@ def measure(data: Operator, frame: Frame) -> Frame:
         # About the guess: rounding errors are relative to these squares, not to the variances.
         first = float(xp.sum(found.square * found.there * factor**2)) / data.weight
         around = float(xp.sum(found.square * factor**2))
+    if data.standardise and not data.center:
+        _check_uncentred(data, mean, to_numpy(mean * found.gain * factor))
     if not math.isfinite(total + first + around):
         refuse_non_finite(data, frame)
     # Sparse rows are corrected by the distance from the guess, which no addition has rounded.
@@ -547,6 +551,17 @@ def measure(data: Operator, frame: Frame) -> Frame:
     if fill is not None:  # as far from the shift as the mean is
         frame = frame.changed(columns=columns._replace(fill=data.narrow(left / found.gain)))
     return settle(data, frame, Columns(shift, rest=rest), left * factor)
+
+
+def _check_uncentred(data: Operator, mean: Array, scaled: np.ndarray) -> None:
+    """Refuse columns that are so far from zero, in their scale, that products leave the range."""
+    j, high = int(np.argmax(np.abs(scaled))), FAREST[work_dtype(data.source.dtype)]
+    if abs(scaled[j]) > high:
+        raise ValueError(
+            f"The mean of column {j} of `X` (counted from 0), {float(mean[j]):.3g}, is "
+            f"{abs(scaled[j]):.2g} times its scale; with `center`=False at most {high:.2g} is "
+            "possible. Leave the column out, or use `center`=True."
+        )
 
 
 def _standard(data: Operator, frame: Frame, found: _Moments) -> tuple[Frame, Array]:
