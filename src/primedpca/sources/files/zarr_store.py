@@ -352,6 +352,22 @@ def _dtype(given: Any) -> np.dtype:
     return found
 
 
+def _check_fill(label: str, array: Any) -> None:
+    """Refuse a fill value that stands for missing values.
+
+    In format 2, xarray stores ``_FillValue`` as the fill value of Zarr, and none if there is none.
+    """
+    fill = array.fill_value
+    if array.metadata.zarr_format != 2 or "_ARRAY_DIMENSIONS" not in array.attrs:
+        return
+    if fill is not None and not np.isnan(fill):
+        raise ValueError(
+            f"{label} has fill_value={np.asarray(fill).tolist()!r}, which xarray writes for "
+            "missing values in Zarr format 2. Open it with xarray.open_zarr and pass the "
+            "DataArray; `mask_and_scale=False` there keeps these numbers."
+        )
+
+
 class ZarrSource(chunked.ChunkedSource):
     """An array of two dimensions.
 
@@ -381,6 +397,7 @@ class ZarrSource(chunked.ChunkedSource):
                 self._files = ZipFiles(where)
             self._layout = layout_of(self.path, array.metadata.to_dict(), known_only=False)
             chunked.check_conventions(self.path, array.attrs, array.dtype)
+            _check_fill(self.path, array)
         self.dtype, (n, d), (height, width) = array.dtype, self._layout.shape, self._layout.chunks
         self.shape, self._chunks = (n, d), (height, width)
         self._grid = (-(-n // height), -(-d // width))
