@@ -292,6 +292,39 @@ def test_parts_of_an_h5ad_file_that_are_not_matrices(part, kind, tmp_path):
         as_source(f"{tmp_path / 'a.h5ad'}::{part}")
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")  # of anndata
+@pytest.mark.parametrize("store", ["v2", "v3", "h5"])
+def test_anndata_in_other_stores_is_read_by_its_x_or_refused(store, tmp_path):
+    def written(held, name):
+        path = tmp_path / f"{name}.{'h5' if store == 'h5' else 'zarr'}"
+        if store == "h5":
+            held.write_h5ad(path)
+        else:
+            with anndata.settings.override(zarr_write_format=int(store[1])):
+                held.write_zarr(path)
+        return path
+
+    x = counts()
+    embedded = {"X_pca": counts(d=2)}
+    obs = pd.DataFrame({"kind": pd.Categorical(["p", "q"] * (len(x) // 2))})
+    obs.index = obs.index.astype(str)
+    path = written(anndata.AnnData(sp.csr_array(x), obs, obsm=embedded), "sparse")
+    for part in ("", "::X"):
+        with pytest.raises(ValueError, match=r"'X' is a sparse matrix.*\.h5ad"):
+            as_source(f"{path}{part}")
+    for part, kind in (("obs", "a table of labels"), ("obs/kind", "a column of labels")):
+        with pytest.raises(ValueError, match=f"'{part}' is {kind}, not a matrix.*X, obsm/X_pca"):
+            as_source(f"{path}::{part}")
+    np.testing.assert_array_equal(dense_of(as_source(f"{path}::obsm/X_pca")), counts(d=2))
+    with pytest.raises(ValueError, match="'obsm/none'"):
+        as_source(f"{path}::obsm/none")
+    path = written(anndata.AnnData(x, obs, obsm=embedded), "dense")
+    np.testing.assert_array_equal(dense_of(as_source(path)), x)
+    path = written(anndata.AnnData(None, obs, obsm=embedded), "without")
+    with pytest.raises(ValueError, match=r"AnnData without X; add '::name' for one of /?obsm/X_pca"):
+        as_source(path)
+
+
 def test_names_of_other_matrices_of_an_h5ad_file(tmp_path):
     held = anndata.AnnData(counts(), layers={"counts": counts()})
     held.obsm["X_umap"], held.obsm["X_wide"] = counts(d=2), counts(d=12, seed=2)

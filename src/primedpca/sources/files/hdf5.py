@@ -133,16 +133,33 @@ def hdf5_source(
 
 
 def _dataset(file: Any, path: str, part: str | None, follow_links: bool) -> Any:
-    kind = _h5py().Dataset
-    if part is not None and isinstance(dataset := find(file, part, follow_links), kind):
-        return dataset
+    """The dataset to read; of an AnnData it is ``X``."""
+    h5py = _h5py()
+    chosen = None if part is None else find(file, part, follow_links)
+    if isinstance(chosen, h5py.Dataset):
+        return chosen
     found: list[Any] = []
     file.visititems(lambda _, thing: found.append(thing))  # it follows hard links only
-    found = [thing for thing in found if isinstance(thing, kind)]
+    arrays = [thing for thing in found if isinstance(thing, h5py.Dataset)]
+    matrices = {thing.name: thing for thing in arrays if thing.ndim == 2}
+    for thing in found:
+        if common.kind_of_group(thing.attrs) == common.SPARSE_MATRIX:
+            matrices[thing.name] = thing
     if part is None:
-        return common.only_one(path, {thing.name: thing for thing in found if thing.ndim == 2})
-    names = ", ".join(thing.name.lstrip("/") for thing in found[:9]) or "none"
-    raise ValueError(f"{path} has no dataset {part!r}; it has {names}.")
+        whole = str(file.attrs.get("encoding-type", ""))
+        chosen = matrices[common.main_matrix(path, {*matrices}, whole, "/X")]
+        if isinstance(chosen, h5py.Dataset):
+            return chosen
+    if chosen is None or (kind := common.kind_of_group(chosen.attrs)) is None:
+        names = ", ".join(thing.name.lstrip("/") for thing in arrays[:9]) or "none"
+        raise ValueError(f"{path} has no dataset {part!r}; it has {names}.")
+    name = chosen.name.lstrip("/")
+    if kind == common.SPARSE_MATRIX:
+        raise common.UnfitError(
+            f"{name!r} is a sparse matrix of AnnData. Rename the file to end in .h5ad."
+        )
+    names = ", ".join(sorted(each.lstrip("/") for each in matrices)[:9]) or "none"
+    raise common.UnfitError(f"{name!r} is {kind}, not a matrix; its matrices: {names}.")
 
 
 # -- checks -----------------------------------------------------------------------------------
