@@ -41,6 +41,7 @@ NOT_NUMBERS = {
 ADVICE = {
     "date": "store a date as the number of days since the first one",
     "categories": "store a category as a column of 0 and 1 for each of its values",
+    "NUL bytes": "NUL bytes are those of a binary file, or of an encoding such as UTF-16",
     "yes or no": "store yes and no, or true and false, as 1 and 0",
 }
 
