@@ -540,6 +540,18 @@ TABLES = [
         PLAIN,
     ),
     # -- spreadsheets --------------------------------------------------------------------------
+    Table(
+        "commas_in_texts_beside_numbers.xlsx",
+        book(["a", "b"], ["1,5", 2], [3, 5], [4.25, 7]),
+        "'1,5' in row 1: pass `decimal`=','",
+        {"decimal": ","},
+        [[1.5, 2], [3, 5], [4.25, 7]],
+    ),
+    Table(
+        "truth_as_text.xlsx",
+        book(["a", "b"], ["TRUE", 2], ["False", 5], [1, 7], ["NA", 8]),
+        values=[[1, 2], [0, 5], [1, 7], [NAN, 8]],
+    ),
     Table("plain.xlsx", book(["a", "b"], [1, 2], [3, 5], [4, 7]), values=PLAIN),
     Table(
         "two_sheets.xlsx",
