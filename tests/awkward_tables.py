@@ -144,6 +144,21 @@ def stream(path: Path) -> None:
         out.write_table(table)
 
 
+def twice(suffix: str) -> Callable[[Path], None]:
+    """A table with two columns of one name."""
+    table = pa.table([[1, 3], [2, 5], [7, 8]], names=["a", "a", "b"])
+
+    def write(path: Path) -> None:
+        if suffix == "parquet":
+            pyarrow.parquet.write_table(table, path)
+            return
+        make = pyarrow.ipc.new_file if suffix == "arrow" else pyarrow.ipc.new_stream
+        with make(path, table.schema) as out:
+            out.write_table(table)
+
+    return write
+
+
 def indexed(path: Path) -> None:
     frame = pd.DataFrame(PLAIN, columns=["a", "b"], index=["x", "y", "z"])
     frame.to_parquet(path)
@@ -651,6 +666,16 @@ TABLES = [
             pa.table({"a": [1, 3, 4], "b": [2, 5, 7]}), path
         ),
         values=PLAIN,
+    ),
+    *(
+        Table(
+            f"equal_names.{suffix}",
+            twice(suffix),
+            "has 2 columns named 'a'; rename them, or leave them out by `exclude`",
+            {"exclude": "a"},
+            [[7.0], [8.0]],
+        )
+        for suffix in ("parquet", "arrow", "ipc")
     ),
     Table("stream.arrow", stream, values=PLAIN),
 ]
