@@ -600,6 +600,22 @@ def test_small_row_groups_are_read_together_up_to_the_size_of_a_block(tmp_path, 
     np.testing.assert_array_equal(values_of(source), X)
 
 
+def test_a_folder_with_tables_only_in_its_subfolders(tmp_path):
+    pq = pytest.importorskip("pyarrow.parquet")
+    import pyarrow as pa
+
+    (tmp_path / "sales" / "k=1").mkdir(parents=True)
+    pq.write_table(pa.table({"a": [1.0, 2.0], "b": [3.0, 5.0]}), tmp_path / "sales/k=1/x.parquet")
+    with pytest.raises(ValueError, match="only in subfolders, such as 'k=1'.*data frame") as told:
+        as_source(tmp_path / "sales")
+    assert "CSV" not in str(told.value)
+    assert as_source(tmp_path / "sales" / "k=1").shape == (2, 2)
+    (tmp_path / "empty" / "more").mkdir(parents=True)
+    with pytest.raises(ValueError, match="empty is a folder without images"):
+        as_source(tmp_path / "empty")
+
+
+
 def test_folders_of_tables(tmp_path):
     X = numbers((30, 3))
     parquet.write_table(table_of(X[:10], id=["x"] * 10), tmp_path / "1.parquet")
