@@ -357,6 +357,8 @@ def test_nullable_columns_of_anndata(where, tmp_path):
     held.var["mask"] = pd.array([True, False, True], dtype="boolean")
     held.var["unsure"] = pd.array([True, None, True], dtype="boolean")
     held.var["text"] = ["a", "b", "c"]
+    held.var["category"] = pd.Categorical([True, False, True])
+    held.var["open"] = pd.Categorical([True, None, True])
     held.write_h5ad(path := tmp_path / "a.h5ad")
     given = {"file": path, "memory": held}.get(where) or anndata.read_h5ad(path, backed="r")
     found = as_source(given, label_column="whole", mask_var="mask")
@@ -364,6 +366,13 @@ def test_nullable_columns_of_anndata(where, tmp_path):
     assert found.traits.headings == ("name", "whole")
     np.testing.assert_array_equal(dense_of(found), counts(4, 3)[:, [0, 2]])
     assert found.feature_names.tolist() == ["0", "2"]
+    found = as_source(given, mask_var="category")
+    np.testing.assert_array_equal(dense_of(found), counts(4, 3)[:, [0, 2]])
+    with pytest.raises(ValueError, match="`mask_var`='open' has 1 missing value; replace"):
+        as_source(given, mask_var="open")
+    with pytest.raises(ValueError, match="no `var\\['none'\\]`; columns of `var`: '") as told:
+        as_source(given, mask_var="none")
+    assert "damaged" not in str(told.value)
     assert as_source(given, label_column="gaps").labels.tolist() == [1, None, 3, 4]
     with pytest.raises(ValueError, match="`mask_var`='unsure' has 1 missing value; replace"):
         as_source(given, mask_var="unsure")

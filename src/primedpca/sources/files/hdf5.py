@@ -387,8 +387,12 @@ class _InFile:
         with self._opened() as file:
             path, what = f"{frame}/{name}", f"`{frame}[{name!r}]`"
             if self._find(file, path) is None:
-                known = ", ".join(map(repr, list(self._find(file, frame) or ())[:20])) or "none"
-                raise ValueError(f"no {what}; columns of `{frame}`: {known}")
+                table = self._find(file, frame)
+                attributes = {} if table is None else table.attrs
+                hidden = {str(attributes.get("_index", "_index")), "__categories"}
+                shown = [repr(column) for column in table or () if column not in hidden]
+                known = ", ".join(shown[:20]) or "none"
+                raise common.UnfitError(f"no {what}; columns of `{frame}`: {known}.")
             return self._entries(file, path, what, self.shape[axis])
 
     def _entries(self, file: Any, path: str, what: str, size: int) -> np.ndarray:
@@ -641,11 +645,12 @@ def _chosen_variables(
 
 
 def masked_in(mask: np.ndarray, where: str, name: Any) -> np.ndarray:
-    """The numbers of the variables that a column of bools selects."""
-    absent = sum(value is None for value in mask) if mask.dtype == object else 0
-    if absent and all(value is None or isinstance(value, (bool, np.bool_)) for value in mask):
-        words = f"has {count_words(absent, 'missing value')}; replace them by True or False."
-        raise ValueError(f"{where}: `mask_var`={name!r} {words}")
+    """The numbers of the variables that a column of bools, or a category of bools, selects."""
+    if mask.dtype == object and all(isinstance(one, (bool, np.bool_, type(None))) for one in mask):
+        if absent := sum(one is None for one in mask):
+            words = f"has {count_words(absent, 'missing value')}; replace them by True or False."
+            raise ValueError(f"{where}: `mask_var`={name!r} {words}")
+        mask = mask.astype(bool)
     if mask.dtype != bool or not mask.any():
         what = mask.dtype if mask.dtype != bool else "no True"
         raise ValueError(f"{where}: `mask_var`={name!r} must be bools, has {what}.")
