@@ -667,6 +667,30 @@ TABLES = [
         ),
         values=PLAIN,
     ),
+    Table(
+        "the_index_of_a_filtered_frame.csv",
+        ",a,b\n0,1,2\n1,3,5\n3,4,7\n",
+        "`exclude`='Unnamed: 0'",
+        {"exclude": "Unnamed: 0"},
+        PLAIN,
+    ),
+    Table(
+        "the_index_of_a_filtered_frame.xlsx",
+        book([None, "a", "b"], [2, 1, 2], [5, 3, 5], [17, 4, 7]),
+        "`exclude`='Unnamed: 0'",
+        {"exclude": "Unnamed: 0"},
+        PLAIN,
+    ),
+    Table(
+        "a_nameless_column_of_fractions.xlsx",
+        book([None, "b"], [0.5, 2], [1.5, 5], [2.5, 7]),
+        values=[[0.5, 2], [1.5, 5], [2.5, 7]],
+    ),
+    Table(
+        "a_nameless_column_of_data.csv",
+        ",b\n1,2\n4,5\n3,7\n",
+        values=[[1, 2], [4, 5], [3, 7]],
+    ),
     *(
         Table(
             f"equal_names.{suffix}",

@@ -606,14 +606,13 @@ def test_a_folder_with_tables_only_in_its_subfolders(tmp_path):
 
     (tmp_path / "sales" / "k=1").mkdir(parents=True)
     pq.write_table(pa.table({"a": [1.0, 2.0], "b": [3.0, 5.0]}), tmp_path / "sales/k=1/x.parquet")
-    with pytest.raises(ValueError, match="only in subfolders, such as 'k=1'.*data frame") as told:
+    with pytest.raises(ValueError, match=r"only in subfolders, such as 'k=1'.*data frame") as told:
         as_source(tmp_path / "sales")
     assert "CSV" not in str(told.value)
     assert as_source(tmp_path / "sales" / "k=1").shape == (2, 2)
     (tmp_path / "empty" / "more").mkdir(parents=True)
     with pytest.raises(ValueError, match="empty is a folder without images"):
         as_source(tmp_path / "empty")
-
 
 
 def test_folders_of_tables(tmp_path):

@@ -321,7 +321,9 @@ def test_anndata_in_other_stores_is_read_by_its_x_or_refused(store, tmp_path):
     path = written(anndata.AnnData(x, obs, obsm=embedded), "dense")
     np.testing.assert_array_equal(dense_of(as_source(path)), x)
     path = written(anndata.AnnData(None, obs, obsm=embedded), "without")
-    with pytest.raises(ValueError, match=r"AnnData without X; add '::name' for one of /?obsm/X_pca"):
+    with pytest.raises(
+        ValueError, match=r"AnnData without X; add '::name' for one of /?obsm/X_pca"
+    ):
         as_source(path)
 
 

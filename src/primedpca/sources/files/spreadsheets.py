@@ -316,7 +316,9 @@ def _truth_values(column: Any, absent: Set[str]) -> Any:
     arrow = need("pyarrow", "spreadsheets")
     if column.type != arrow.string():
         return column
-    found = [None if text is None or text in absent else text.lower() for text in column.to_pylist()]
+    found = [
+        None if text is None or text in absent else text.lower() for text in column.to_pylist()
+    ]
     known = {*found} - {None}
     if not known <= {*TRUTH, "1", "0"} or known.isdisjoint(TRUTH):
         return column

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -147,16 +147,17 @@ class TableRows(FileSource):
         self.column_names = self._columns.names
 
     def _check_index(self, name: str, entries: Callable[[], Any], numeric_only: Any) -> None:
-        """Refuse a first column without a name that counts the rows: it is an index, not data."""
+        """Refuse a first column without a name that numbers the rows: it is an index, not data."""
         if name != UNNAMED.format(0) or name not in self.column_names or not _counts(entries()):
             return
         if numeric_only and len(self.column_names) > 1:
-            self._leave_out({name: "counts the rows"})
+            self._leave_out({name: "numbers the rows"})
             self._use([one for one in self.column_names if one != name])
             return
         raise ValueError(
-            f"{self.path} has a first column without a name that counts the rows, as pandas and R "
-            f"write it: pass `id_column`={name!r} if it names the rows, or `exclude`={name!r}."
+            f"{self.path} has a first column without a name that numbers the rows, as pandas and R "
+            f"write it: pass `id_column`={name!r} if it names the rows, or `exclude`={name!r}. If "
+            "it is data, give it a name."
         )
 
     @cached_property
@@ -175,12 +176,17 @@ class TableRows(FileSource):
 
 
 def _counts(entries: Iterable[Any]) -> bool:
-    """Whether texts or numbers are consecutive whole numbers, of at least two rows."""
+    """Whether texts or numbers are whole numbers that increase, of at least two rows.
+
+    Some are missing if rows were: pandas keeps the index of the rows that a filter leaves.
+    """
+    known = list(islice(entries, 1000))
     try:
-        found = [int(entry) for entry in islice(entries, 1000)]
-    except (TypeError, ValueError):
+        found = [int(entry) for entry in known]
+    except (TypeError, ValueError, OverflowError):
         return False
-    return len(found) > 1 and found == list(range(found[0], found[0] + len(found)))
+    whole = all(isinstance(entry, str) or entry == int(entry) for entry in known)
+    return len(found) > 1 and whole and all(a < b for a, b in pairwise(found))
 
 
 def check_header(given: Any) -> bool | None:
