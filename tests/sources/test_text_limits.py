@@ -279,6 +279,8 @@ def test_indices_that_number_the_rows():
         ([*range(999), 5], False),
     ):
         assert table_columns._counts(entries) == counts
+    assert table_columns._counts([4, 5, 6], gaps=False)
+    assert not table_columns._counts([4, 5, 7], gaps=False)
 
 
 def test_headers_below_a_title():

@@ -146,9 +146,16 @@ class TableRows(FileSource):
         self._columns = TableColumns(tuple(names), tuple(kinds[name] for name in names))
         self.column_names = self._columns.names
 
-    def _check_index(self, name: str, entries: Callable[[], Any], numeric_only: Any) -> None:
-        """Refuse a first column without a name that numbers the rows: it is an index, not data."""
-        if name != UNNAMED.format(0) or name not in self.column_names or not _counts(entries()):
+    def _check_index(
+        self, name: str, entries: Callable[[], Any], numeric_only: Any, gaps: bool = True
+    ) -> None:
+        """Refuse a first column without a name that numbers the rows: it is an index, not data.
+
+        Without ``gaps`` the numbers must be consecutive.
+        """
+        if name != UNNAMED.format(0) or name not in self.column_names:
+            return
+        if not _counts(entries(), gaps):
             return
         if numeric_only and len(self.column_names) > 1:
             self._leave_out({name: "numbers the rows"})
@@ -175,10 +182,10 @@ class TableRows(FileSource):
         """All of one column."""
 
 
-def _counts(entries: Iterable[Any]) -> bool:
+def _counts(entries: Iterable[Any], gaps: bool = True) -> bool:
     """Whether texts or numbers are whole numbers that increase, of at least two rows.
 
-    Some are missing if rows were: pandas keeps the index of the rows that a filter leaves.
+    With ``gaps``, some may be missing: pandas keeps the index of the rows that a filter leaves.
     """
     known = list(islice(entries, 1000))
     try:
@@ -186,7 +193,8 @@ def _counts(entries: Iterable[Any]) -> bool:
     except (TypeError, ValueError, OverflowError):
         return False
     whole = all(isinstance(entry, str) or entry == int(entry) for entry in known)
-    return len(found) > 1 and whole and all(a < b for a, b in pairwise(found))
+    steps = {b - a for a, b in pairwise(found)}
+    return whole and bool(steps) and min(steps) >= 1 and (gaps or steps == {1})
 
 
 def check_header(given: Any) -> bool | None:
