@@ -144,6 +144,21 @@ def stream(path: Path) -> None:
         out.write_table(table)
 
 
+def twice(suffix: str) -> Callable[[Path], None]:
+    """A table with two columns of one name."""
+    table = pa.table([[1, 3], [2, 5], [7, 8]], names=["a", "a", "b"])
+
+    def write(path: Path) -> None:
+        if suffix == "parquet":
+            pyarrow.parquet.write_table(table, path)
+            return
+        make = pyarrow.ipc.new_file if suffix == "arrow" else pyarrow.ipc.new_stream
+        with make(path, table.schema) as out:
+            out.write_table(table)
+
+    return write
+
+
 def indexed(path: Path) -> None:
     frame = pd.DataFrame(PLAIN, columns=["a", "b"], index=["x", "y", "z"])
     frame.to_parquet(path)
@@ -220,6 +235,20 @@ TABLES = [
         "pass `thousands`=','",
         {"thousands": ","},
         MONEY,
+    ),
+    Table(
+        "quotes_after_blanks.csv",
+        'a, b\n1, "2"\n3, "5"\n4, "7"\n',
+        """`strip`='"'""",
+        {"strip": '"'},
+        PLAIN,
+    ),
+    Table(
+        "nul_bytes.csv",
+        "a,b\n1,2\0\n3,5\n4,7\n",
+        r"'b' (NUL bytes, '2\x00' in row 1). Use",
+        {"exclude": "b"},
+        [[1.0], [3.0], [4.0]],
     ),
     Table("per_cent.csv", "a,b\n1%,2\n3 %,5\n4%,7\n", "`strip`='%'", {"strip": "%"}, PLAIN),
     Table("units.csv", "a,b\n1 kg,2\n3 kg,5\n4kg,7\n", "`strip`='kg'", {"strip": "kg"}, PLAIN),
@@ -526,6 +555,18 @@ TABLES = [
         PLAIN,
     ),
     # -- spreadsheets --------------------------------------------------------------------------
+    Table(
+        "commas_in_texts_beside_numbers.xlsx",
+        book(["a", "b"], ["1,5", 2], [3, 5], [4.25, 7]),
+        "'1,5' in row 1: pass `decimal`=','",
+        {"decimal": ","},
+        [[1.5, 2], [3, 5], [4.25, 7]],
+    ),
+    Table(
+        "truth_as_text.xlsx",
+        book(["a", "b"], ["TRUE", 2], ["False", 5], [1, 7], ["NA", 8]),
+        values=[[1, 2], [0, 5], [1, 7], [NAN, 8]],
+    ),
     Table("plain.xlsx", book(["a", "b"], [1, 2], [3, 5], [4, 7]), values=PLAIN),
     Table(
         "two_sheets.xlsx",
@@ -625,6 +666,40 @@ TABLES = [
             pa.table({"a": [1, 3, 4], "b": [2, 5, 7]}), path
         ),
         values=PLAIN,
+    ),
+    Table(
+        "the_index_of_a_filtered_frame.csv",
+        ",a,b\n0,1,2\n1,3,5\n3,4,7\n",
+        "`exclude`='Unnamed: 0'",
+        {"exclude": "Unnamed: 0"},
+        PLAIN,
+    ),
+    Table(
+        "the_index_of_a_filtered_frame.xlsx",
+        book([None, "a", "b"], [2, 1, 2], [5, 3, 5], [17, 4, 7]),
+        "`exclude`='Unnamed: 0'",
+        {"exclude": "Unnamed: 0"},
+        PLAIN,
+    ),
+    Table(
+        "a_nameless_column_of_fractions.xlsx",
+        book([None, "b"], [0.5, 2], [1.5, 5], [2.5, 7]),
+        values=[[0.5, 2], [1.5, 5], [2.5, 7]],
+    ),
+    Table(
+        "a_nameless_column_of_data.csv",
+        ",b\n1,2\n4,5\n3,7\n",
+        values=[[1, 2], [4, 5], [3, 7]],
+    ),
+    *(
+        Table(
+            f"equal_names.{suffix}",
+            twice(suffix),
+            "has 2 columns named 'a'; rename them, or leave them out by `exclude`",
+            {"exclude": "a"},
+            [[7.0], [8.0]],
+        )
+        for suffix in ("parquet", "arrow", "ipc")
     ),
     Table("stream.arrow", stream, values=PLAIN),
 ]

@@ -429,3 +429,9 @@ def test_warnings_of_the_library_are_lines_of_the_command(folder):
     assert done.stderr.startswith("primedpca: warning: The variances of DATA are below the range")
     assert ".py" not in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_the_package_runs_as_the_command_line():
+    command = [sys.executable, "-m", "primedpca", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("primedpca ")

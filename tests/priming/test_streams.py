@@ -816,3 +816,16 @@ def test_a_merged_row_in_far_units_keeps_the_total_of_every_column():
     assert far[0, 0] <= top * (1 + 1e-15)
     assert far[0, 1] >= top * (1 - 1e-15)
     np.testing.assert_allclose(far, near, rtol=1e-11)
+
+
+@pytest.mark.filterwarnings("ignore:The standard deviation of a column became")
+@pytest.mark.parametrize("n", [2, 10, 100, 3000])
+def test_columns_of_tiny_numbers_are_refused_wherever_a_group_of_rows_ends(n):
+    X = np.random.default_rng(0).standard_normal((n, 3)) * [1, 1e-170, 1]
+    with pytest.raises(ValueError, match=r"Column 1 .* holds nothing larger than .*e-1[67]"):
+        PrimedPCA(1, scale="std", priming=FrequentDirections(1)).partial_fit(X)
+    # Beside larger numbers, in this batch or before it, they are rounding.
+    X[0, 1] = 2.0
+    model = PrimedPCA(1, scale="std", priming=FrequentDirections(1)).partial_fit(X)
+    model.partial_fit(X[1:])
+    assert model.n_samples_ == 2 * n - 1

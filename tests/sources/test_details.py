@@ -575,7 +575,7 @@ def test_columns_of_anndata_files_are_listed(tmp_path):
     data.obs["kind"] = list("ababab")
     data.write_h5ad(tmp_path / "a.h5ad")
     told = refused(as_source, tmp_path / "a.h5ad", label_column="x")
-    assert told.endswith("no `obs['x']`; columns of `obs`: '_index', 'kind'")
+    assert told.endswith("a.h5ad: no `obs['x']`; columns of `obs`: 'kind'.")
     told = refused(as_source, f"{tmp_path / 'a.h5ad'}::layers/y")
     assert told.endswith("a.h5ad has no `layers/y`; it has X.")
 

@@ -600,6 +600,21 @@ def test_small_row_groups_are_read_together_up_to_the_size_of_a_block(tmp_path, 
     np.testing.assert_array_equal(values_of(source), X)
 
 
+def test_a_folder_with_tables_only_in_its_subfolders(tmp_path):
+    pq = pytest.importorskip("pyarrow.parquet")
+    import pyarrow as pa
+
+    (tmp_path / "sales" / "k=1").mkdir(parents=True)
+    pq.write_table(pa.table({"a": [1.0, 2.0], "b": [3.0, 5.0]}), tmp_path / "sales/k=1/x.parquet")
+    with pytest.raises(ValueError, match=r"only in subfolders, such as 'k=1'.*data frame") as told:
+        as_source(tmp_path / "sales")
+    assert "CSV" not in str(told.value)
+    assert as_source(tmp_path / "sales" / "k=1").shape == (2, 2)
+    (tmp_path / "empty" / "more").mkdir(parents=True)
+    with pytest.raises(ValueError, match="empty is a folder without images"):
+        as_source(tmp_path / "empty")
+
+
 def test_folders_of_tables(tmp_path):
     X = numbers((30, 3))
     parquet.write_table(table_of(X[:10], id=["x"] * 10), tmp_path / "1.parquet")
@@ -880,6 +895,32 @@ def test_attributes_that_replace_nothing_are_let_be(kind, tmp_path):
         del plain["missing_value"]
     path = packed(kind, tmp_path, plain, "f8")
     assert as_source(path).shape == (20, 3)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("dtype", ["f4", "i4"])
+def test_missing_values_that_xarray_writes_as_a_number_are_refused(dtype, zarr_format, tmp_path):
+    xr = pytest.importorskip("xarray")
+    x = np.arange(60, dtype=dtype).reshape(20, 3)
+    field = xr.DataArray(x, dims=("time", "point"), name="x").to_dataset()
+    options = {"zarr_format": zarr_format, "consolidated": False}
+    field.to_zarr(tmp_path / "plain.zarr", **options)
+    np.testing.assert_array_equal(as_source(f"{tmp_path / 'plain.zarr'}::x").read(0), x)
+    encoding = {"x": {"_FillValue": np.dtype(dtype).type(-999)}}
+    with_gap = field.where(field["x"] != 4).fillna(-999).astype(dtype)
+    with_gap.to_zarr(tmp_path / "gaps.zarr", encoding=encoding, **options)
+    with pytest.raises(ValueError, match=r"ill_?[vV]alue=.*xarray.open_zarr"):
+        as_source(f"{tmp_path / 'gaps.zarr'}::x")
+    for masked, value in ((True, np.nan), (False, -999)):
+        opened = xr.open_zarr(tmp_path / "gaps.zarr", mask_and_scale=masked, consolidated=False)
+        np.testing.assert_array_equal(as_source(opened["x"]).read(0)[1, 1], value)
+
+
+def test_a_fill_value_of_zarr_alone_is_no_missing_value(tmp_path):
+    zarr = pytest.importorskip("zarr")
+    x = np.arange(60.0).reshape(20, 3)
+    zarr.create_array(str(tmp_path / "x.zarr"), data=x, zarr_format=2, fill_value=-999.0)
+    np.testing.assert_array_equal(as_source(tmp_path / "x.zarr").read(0), x)
 
 
 def test_what_xarray_writes_is_read_or_refused(tmp_path):

@@ -292,6 +292,41 @@ def test_parts_of_an_h5ad_file_that_are_not_matrices(part, kind, tmp_path):
         as_source(f"{tmp_path / 'a.h5ad'}::{part}")
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")  # of anndata
+@pytest.mark.parametrize("store", ["v2", "v3", "h5"])
+def test_anndata_in_other_stores_is_read_by_its_x_or_refused(store, tmp_path):
+    def written(held, name):
+        path = tmp_path / f"{name}.{'h5' if store == 'h5' else 'zarr'}"
+        if store == "h5":
+            held.write_h5ad(path)
+        else:
+            with anndata.settings.override(zarr_write_format=int(store[1])):
+                held.write_zarr(path)
+        return path
+
+    x = counts()
+    embedded = {"X_pca": counts(d=2)}
+    obs = pd.DataFrame({"kind": pd.Categorical(["p", "q"] * (len(x) // 2))})
+    obs.index = obs.index.astype(str)
+    path = written(anndata.AnnData(sp.csr_array(x), obs, obsm=embedded), "sparse")
+    for part in ("", "::X"):
+        with pytest.raises(ValueError, match=r"'X' is a sparse matrix.*\.h5ad"):
+            as_source(f"{path}{part}")
+    for part, kind in (("obs", "a table of labels"), ("obs/kind", "a column of labels")):
+        with pytest.raises(ValueError, match=f"'{part}' is {kind}, not a matrix.*X, obsm/X_pca"):
+            as_source(f"{path}::{part}")
+    np.testing.assert_array_equal(dense_of(as_source(f"{path}::obsm/X_pca")), counts(d=2))
+    with pytest.raises(ValueError, match="'obsm/none'"):
+        as_source(f"{path}::obsm/none")
+    path = written(anndata.AnnData(x, obs, obsm=embedded), "dense")
+    np.testing.assert_array_equal(dense_of(as_source(path)), x)
+    path = written(anndata.AnnData(None, obs, obsm=embedded), "without")
+    with pytest.raises(
+        ValueError, match=r"AnnData without X; add '::name' for one of /?obsm/X_pca"
+    ):
+        as_source(path)
+
+
 def test_names_of_other_matrices_of_an_h5ad_file(tmp_path):
     held = anndata.AnnData(counts(), layers={"counts": counts()})
     held.obsm["X_umap"], held.obsm["X_wide"] = counts(d=2), counts(d=12, seed=2)
@@ -324,6 +359,8 @@ def test_nullable_columns_of_anndata(where, tmp_path):
     held.var["mask"] = pd.array([True, False, True], dtype="boolean")
     held.var["unsure"] = pd.array([True, None, True], dtype="boolean")
     held.var["text"] = ["a", "b", "c"]
+    held.var["category"] = pd.Categorical([True, False, True])
+    held.var["open"] = pd.Categorical([True, None, True])
     held.write_h5ad(path := tmp_path / "a.h5ad")
     given = {"file": path, "memory": held}.get(where) or anndata.read_h5ad(path, backed="r")
     found = as_source(given, label_column="whole", mask_var="mask")
@@ -331,6 +368,13 @@ def test_nullable_columns_of_anndata(where, tmp_path):
     assert found.traits.headings == ("name", "whole")
     np.testing.assert_array_equal(dense_of(found), counts(4, 3)[:, [0, 2]])
     assert found.feature_names.tolist() == ["0", "2"]
+    found = as_source(given, mask_var="category")
+    np.testing.assert_array_equal(dense_of(found), counts(4, 3)[:, [0, 2]])
+    with pytest.raises(ValueError, match="`mask_var`='open' has 1 missing value; replace"):
+        as_source(given, mask_var="open")
+    with pytest.raises(ValueError, match="no `var\\['none'\\]`; columns of `var`: '") as told:
+        as_source(given, mask_var="none")
+    assert "damaged" not in str(told.value)
     assert as_source(given, label_column="gaps").labels.tolist() == [1, None, 3, 4]
     with pytest.raises(ValueError, match="`mask_var`='unsure' has 1 missing value; replace"):
         as_source(given, mask_var="unsure")

@@ -262,13 +262,16 @@ def write(path, text):
     return path
 
 
-def test_indices_that_count_the_rows():
+def test_indices_that_number_the_rows():
     for entries, counts in (
         ([0, 1], True),
         (["5", "6", "7"], True),
         ([0], False),
         ([], False),
-        ([0, 2], False),
+        ([0, 2], True),
+        ([0.0, 1.0, 3.0], True),
+        ([0.5, 1.5, 2.5], False),
+        ([0, 0], False),
         ([1, 0], False),
         (["a", "b"], False),
         ([None, 1], False),
@@ -276,6 +279,8 @@ def test_indices_that_count_the_rows():
         ([*range(999), 5], False),
     ):
         assert table_columns._counts(entries) == counts
+    assert table_columns._counts([4, 5, 6], gaps=False)
+    assert not table_columns._counts([4, 5, 7], gaps=False)
 
 
 def test_headers_below_a_title():

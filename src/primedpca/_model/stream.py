@@ -294,6 +294,7 @@ def taken_in(known: Stream, source: DataSource, weights: np.ndarray | None, cent
     # the sketch holds every direction, many rows are folded at a time.
     group, d = max(1, (ROOM - 1) * known.size - 1), source.shape[1]
     group = max(group, FOLDED, 2 * FOLD * d) if known.size >= d else group
+    before, peaks = known, [_peaks(rows) for rows in known.waiting]
     tiny = False
     for start, piece in _pieces(source, group):
         kept = to_numpy(piece.toarray() if is_sparse(piece) else piece)
@@ -310,7 +311,9 @@ def taken_in(known: Stream, source: DataSource, weights: np.ndarray | None, cent
         if not (here > 0).all():  # rows of weight zero count as absent
             rows, here = rows[here > 0], here[here > 0]
         _refuse_huge(rows, here, known.columns is not None)
-        tiny |= known.columns is not None and bool(((rows != 0) & (np.abs(rows) < TINY)).any())
+        if known.columns is not None:
+            tiny |= bool(((rows != 0) & (np.abs(rows) < TINY)).any())
+            peaks.append(_peaks(rows))
         known = known._replace(counted=known.counted + len(rows))
         while len(rows):
             room = group - sum(map(len, known.weights))
@@ -321,17 +324,31 @@ def taken_in(known: Stream, source: DataSource, weights: np.ndarray | None, cent
             if sum(map(len, known.weights)) == group:
                 known = worked_in(known, center)
     if tiny:
-        _refuse_tiny(known.waiting)
+        _refuse_tiny(before.columns, peaks)
     return known
 
 
-def _refuse_tiny(waiting: tuple[np.ndarray, ...]) -> None:
-    """Refuse waiting rows with a column of tiny numbers alone, as :func:`_refuse_huge` does.
+def _peaks(rows: np.ndarray) -> np.ndarray:
+    """Return the largest magnitude of every column; missing values count as 0."""
+    found: np.ndarray = np.nan_to_num(np.abs(rows)).max(axis=0, initial=0.0)
+    return found
+
+
+def _refuse_tiny(columns: Any, peaks: list[np.ndarray]) -> None:
+    """Refuse rows with a column of tiny numbers alone, as :func:`_refuse_huge` does.
 
     The squares of their distances from each other would underflow.
+
+    Parameters
+    ----------
+    columns : ColumnSums
+        Of the rows that were added before those of the ``peaks``.
+    peaks : list of ndarray of shape (d,)
+        Largest magnitudes of the rows that waited, and of those that came after them.
     """
-    peaks = [np.nan_to_num(np.abs(rows)).max(axis=0) for rows in waiting]
     peak = np.max(peaks, axis=0, initial=0.0)
+    known = np.abs(columns.mean) + columns.deviation
+    peak = np.where(known >= TINY, np.maximum(peak, known), peak)
     below = np.flatnonzero((peak > 0) & (peak < TINY))
     if below.size:
         j = below[0]

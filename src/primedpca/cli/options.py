@@ -86,6 +86,8 @@ def as_names(words: str) -> list[str]:
     >>> as_names('age, "income, yearly"')
     ['age', 'income, yearly']
     """
+    if words.strip() == '"':  # which alone cannot begin a quoted name
+        return ['"']
     row = next(csv.reader([words], skipinitialspace=True), [])
     found = [name.strip() for name in row]
     if not (found and all(found)):

@@ -55,10 +55,15 @@ VALUED = re.compile(
 OPTIONS = {"id_column": "--id"}
 
 
+def _quoted(text: str) -> str:
+    """Return one of several texts as :func:`~primedpca.cli.options.as_names` reads it."""
+    return '"{}"'.format(text.replace('"', '""')) if re.search('[,"]', text) else text
+
+
 def _as_option(found: re.Match[str]) -> str:
     """Return an argument and its value as they are written on a command line."""
     name, value = found[1], ast.literal_eval(found[2])
-    word = ",".join(value) if isinstance(value, list) else str(value)
+    word = ",".join(map(_quoted, value)) if isinstance(value, list) else str(value)
     word = word.replace("\t", r"\t")
     return f"`{OPTIONS.get(name, '--' + name.replace('_', '-'))} {shlex.quote(word)}`"
 

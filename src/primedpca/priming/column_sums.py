@@ -60,6 +60,12 @@ class ColumnSums(NamedTuple):
         found: np.ndarray = self.shift + _divided(self.sums, self.weight)
         return found
 
+    @property
+    def deviation(self) -> np.ndarray:
+        """Standard deviations of the values, with the divisor ``n``."""
+        found: np.ndarray = np.sqrt(_divided(self.spread, self.weight))
+        return found
+
     def add(self, rows: np.ndarray, weights: np.ndarray) -> ColumnSums:
         """Return the sums with more rows, in which NaN is a missing value."""
         present = ~np.isnan(rows)
@@ -155,8 +161,8 @@ class ColumnSums(NamedTuple):
 
     def constant(self) -> np.ndarray:
         """Mask of the columns whose standard deviation is below the rounding of their mean."""
-        deviation = np.sqrt(_divided(self.spread, self.weight))
-        found: np.ndarray = (self.weight == 0) | (deviation <= 10 * 2 * UNIT * np.abs(self.mean))
+        near = 10 * 2 * UNIT * np.abs(self.mean)
+        found: np.ndarray = (self.weight == 0) | (self.deviation <= near)
         return found
 
     def _scale_of_constants(self, center: bool) -> np.ndarray:
@@ -184,7 +190,7 @@ class ColumnSums(NamedTuple):
 
     def power_of_two(self, center: bool) -> np.ndarray:
         """Powers of two near the standard deviations so far; of constant columns as above."""
-        deviation = np.sqrt(_divided(self.spread, self.weight))
+        deviation = self.deviation
         still = self.constant() | (deviation == 0)
         deviation = np.where(still, self._scale_of_constants(center), deviation)
         found: np.ndarray = np.clip(2.0 ** np.round(np.log2(deviation)), 2.0**-500, 2.0**500)

@@ -10,7 +10,7 @@ import stat
 import threading
 import zipfile
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from typing import Any, BinaryIO, NamedTuple
 
@@ -31,6 +31,13 @@ PLAUSIBLE_BYTES = 2**26
 PLAUSIBLE_RATIO = 2**14
 Lines = Iterator[tuple[int, bytes]]
 Path = str | os.PathLike[str]
+SPARSE_MATRIX = "a sparse matrix"
+#: Groups of HDF5 and Zarr that AnnData writes, by their attribute `encoding-type`.
+KINDS_OF_GROUPS = {
+    **dict.fromkeys(("csr_matrix", "csc_matrix"), SPARSE_MATRIX),
+    "dataframe": "a table of labels",
+    "categorical": "a column of labels",
+}
 TRUST = "Pass `follow_links`=True if you trust the file."
 #: Without O_NONBLOCK, opening a FIFO waits for a writer; Windows has neither of the two after it.
 FLAGS = sum(getattr(os, name, 0) for name in ("O_RDONLY", "O_BINARY", "O_NONBLOCK", "O_CLOEXEC"))
@@ -254,6 +261,24 @@ def only_one(path: str, arrays: dict[str, Any]) -> Any:
         names = ", ".join(sorted(arrays)[:9]) or "none"
         raise ValueError(f"{path} has {len(arrays)} 2-d arrays ({names}); add '::name' for one.")
     return next(iter(arrays.values()))
+
+
+def main_matrix(path: str, names: Set[str], encoding: str, main: str) -> str:
+    """Name of the matrix to read: ``main`` of an AnnData, by its attribute, or else the only one.
+
+    Without ``main``, the only matrix of an AnnData may be an embedding, which is not the data.
+    """
+    if encoding != "anndata":
+        return str(only_one(path, {name: name for name in names}))
+    if main not in names:
+        known = ", ".join(sorted(names)[:9]) or "none"
+        raise UnfitError(f"it is an AnnData without X; add '::name' for one of {known}.")
+    return main
+
+
+def kind_of_group(attributes: Mapping[str, Any]) -> str | None:
+    """What AnnData stores in a group with these attributes, in words; None for other groups."""
+    return KINDS_OF_GROUPS.get(str(attributes.get("encoding-type", "")))
 
 
 # -- sources ----------------------------------------------------------------------------------

@@ -146,7 +146,9 @@ class CSVSource(table_columns.TableRows):
         self._choose(schema, columns, others, exclude, numeric_only, remedied)
         chosen, nameless = list(self.column_names), self._nameless
         if columns is None:
-            self._check_index(self._names[0], lambda: texts(self._names[0]), numeric_only)
+            # A first line with a name too few is refused as such unless its rows are counted.
+            first, gaps = self._names[0], nameless is None
+            self._check_index(first, lambda: texts(first), numeric_only, gaps)
         elif nameless is not None and nameless not in (*chosen, *others):
             kind = schema.field(nameless).type
             if table_columns.is_number(kind):  # read as well, to see whether it is empty

@@ -133,16 +133,33 @@ def hdf5_source(
 
 
 def _dataset(file: Any, path: str, part: str | None, follow_links: bool) -> Any:
-    kind = _h5py().Dataset
-    if part is not None and isinstance(dataset := find(file, part, follow_links), kind):
-        return dataset
+    """The dataset to read; of an AnnData it is ``X``."""
+    h5py = _h5py()
+    chosen = None if part is None else find(file, part, follow_links)
+    if isinstance(chosen, h5py.Dataset):
+        return chosen
     found: list[Any] = []
     file.visititems(lambda _, thing: found.append(thing))  # it follows hard links only
-    found = [thing for thing in found if isinstance(thing, kind)]
+    arrays = [thing for thing in found if isinstance(thing, h5py.Dataset)]
+    matrices = {thing.name: thing for thing in arrays if thing.ndim == 2}
+    for thing in found:
+        if common.kind_of_group(thing.attrs) == common.SPARSE_MATRIX:
+            matrices[thing.name] = thing
     if part is None:
-        return common.only_one(path, {thing.name: thing for thing in found if thing.ndim == 2})
-    names = ", ".join(thing.name.lstrip("/") for thing in found[:9]) or "none"
-    raise ValueError(f"{path} has no dataset {part!r}; it has {names}.")
+        whole = str(file.attrs.get("encoding-type", ""))
+        chosen = matrices[common.main_matrix(path, {*matrices}, whole, "/X")]
+        if isinstance(chosen, h5py.Dataset):
+            return chosen
+    if chosen is None or (kind := common.kind_of_group(chosen.attrs)) is None:
+        names = ", ".join(thing.name.lstrip("/") for thing in arrays[:9]) or "none"
+        raise ValueError(f"{path} has no dataset {part!r}; it has {names}.")
+    name = chosen.name.lstrip("/")
+    if kind == common.SPARSE_MATRIX:
+        raise common.UnfitError(
+            f"{name!r} is a sparse matrix of AnnData. Rename the file to end in .h5ad."
+        )
+    names = ", ".join(sorted(each.lstrip("/") for each in matrices)[:9]) or "none"
+    raise common.UnfitError(f"{name!r} is {kind}, not a matrix; its matrices: {names}.")
 
 
 # -- checks -----------------------------------------------------------------------------------
@@ -370,8 +387,12 @@ class _InFile:
         with self._opened() as file:
             path, what = f"{frame}/{name}", f"`{frame}[{name!r}]`"
             if self._find(file, path) is None:
-                known = ", ".join(map(repr, list(self._find(file, frame) or ())[:20])) or "none"
-                raise ValueError(f"no {what}; columns of `{frame}`: {known}")
+                table = self._find(file, frame)
+                attributes = {} if table is None else table.attrs
+                hidden = {str(attributes.get("_index", "_index")), "__categories"}
+                shown = [repr(column) for column in table or () if column not in hidden]
+                known = ", ".join(shown[:20]) or "none"
+                raise common.UnfitError(f"no {what}; columns of `{frame}`: {known}.")
             return self._entries(file, path, what, self.shape[axis])
 
     def _entries(self, file: Any, path: str, what: str, size: int) -> np.ndarray:
@@ -624,11 +645,12 @@ def _chosen_variables(
 
 
 def masked_in(mask: np.ndarray, where: str, name: Any) -> np.ndarray:
-    """The numbers of the variables that a column of bools selects."""
-    absent = sum(value is None for value in mask) if mask.dtype == object else 0
-    if absent and all(value is None or isinstance(value, (bool, np.bool_)) for value in mask):
-        words = f"has {count_words(absent, 'missing value')}; replace them by True or False."
-        raise ValueError(f"{where}: `mask_var`={name!r} {words}")
+    """The numbers of the variables that a column of bools, or a category of bools, selects."""
+    if mask.dtype == object and all(isinstance(one, (bool, np.bool_, type(None))) for one in mask):
+        if absent := sum(one is None for one in mask):
+            words = f"has {count_words(absent, 'missing value')}; replace them by True or False."
+            raise ValueError(f"{where}: `mask_var`={name!r} {words}")
+        mask = mask.astype(bool)
     if mask.dtype != bool or not mask.any():
         what = mask.dtype if mask.dtype != bool else "no True"
         raise ValueError(f"{where}: `mask_var`={name!r} must be bools, has {what}.")

@@ -273,6 +273,8 @@ def remedy(
         return "text", ""
     row, shown = bad[0]
     what = f"{shortened(shown)!r} in row {row + 1}"
+    if any("\0" in entry for _, entry in bad):
+        return f"NUL bytes, {what}", ""
     signs = {entry[0] for _, entry in bad}
     if len(signs) == 1 and signs.issubset(comments) and len(bad) < len(known):
         return what, f"`comment`={signs.pop()!r}"

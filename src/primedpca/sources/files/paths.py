@@ -2,9 +2,10 @@
 
 import glob
 import inspect
+import math
 import os
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,8 @@ OTHERS = {
 }
 #: Suffixes that cannot be those of raw binary files.
 NOT_RAW = {".h5ad", ".mtx", ".mtx.gz", ".bed", *video.SUFFIXES, *images.SUFFIXES}
+
+SEARCHED = 1000  # folders in which a message looks for tables
 
 
 def path_source(path: str | os.PathLike[str], **options: Any) -> DataSource:
@@ -111,18 +114,34 @@ def _kind(name: str, suffix: str) -> str:
     if len(found) > 1 and not kinds.difference(TABLES).issuperset(found):
         raise ValueError(f"{name} holds several kinds of tables: {', '.join(found)}. Split it.")
     if not set(found) & set(TABLES):
-        words = f"{name} is a folder without images, a Zarr store or {', '.join(TABLES)}."
-        text = any(suffix_of(entry) in csv_text.SUFFIXES for entry in names)
-        remedy = "Join its CSV files into one, or convert each to Parquet." if text else ""
-        raise ValueError(f"{words} {remedy}".rstrip())
+        words, remedy = f"is a folder without images, a Zarr store or {', '.join(TABLES)}.", ""
+        if any(suffix_of(entry) in csv_text.SUFFIXES for entry in names):
+            remedy = " Join its CSV files into one, or convert each to Parquet."
+        elif inside := _first_below(name, kinds):
+            words = f"holds tables only in subfolders, such as {inside!r}, which are not read."
+            remedy = " Name one of these, or read all into a data frame and pass that."
+        raise ValueError(f"{name} {words}{remedy}")
     _check_below(name, found)
     return found[0]
 
 
 def _check_below(name: str, suffixes: Iterable[str]) -> None:
     """Refuse a folder with files of the kind that is read at any level below it, too."""
+    inside = next(_below(name, suffixes), None)
+    if inside is not None:
+        raise ValueError(
+            f"{name} holds more data in its subfolder {inside!r}, which would not be read. Move it "
+            f"away, or name the files by a pattern (images: {name}/**/*.png)."
+        )
+
+
+def _below(name: str, suffixes: Iterable[str], most: float = math.inf) -> Iterator[str]:
+    """Yield the folders at any level below one, for each of their files with such a suffix.
+
+    No more than ``most`` folders are searched.
+    """
     folders, seen = deque([name]), set[tuple[int, int]]()
-    while folders:
+    while folders and len(seen) < most:
         inside = folders.popleft()
         status = os.stat(inside)
         if (status.st_dev, status.st_ino) in seen:  # a link may lead to a folder above
@@ -136,11 +155,15 @@ def _check_below(name: str, suffixes: Iterable[str]) -> None:
                     if entry.name[0] not in "._" and suffix != ".zarr":
                         folders.append(entry.path)
                 elif inside != name and entry.name[0] != "." and suffix in suffixes:
-                    raise ValueError(
-                        f"{name} holds more data in its subfolder "
-                        f"{os.path.relpath(inside, name)!r}, which would not be read. Move it "
-                        f"away, or name the files by a pattern (images: {name}/**/*.png)."
-                    )
+                    yield os.path.relpath(inside, name)
+
+
+def _first_below(name: str, suffixes: Iterable[str]) -> str | None:
+    """A subfolder with such files, for a message: not looked for long, nor where it is denied."""
+    try:
+        return next(_below(name, suffixes, SEARCHED), None)
+    except OSError:
+        return None
 
 
 def check_options(make: Callable[..., Any], name: str, options: Iterable[str]) -> None:

@@ -23,7 +23,7 @@ from primedpca.sources import base
 from primedpca.sources.files import common, table_columns
 from primedpca.sources.files.common import need, reading
 from primedpca.sources.files.csv_text import check_names
-from primedpca.sources.files.number_text import Notation, remedy
+from primedpca.sources.files.number_text import TRUTH, Notation, remedy
 
 SUFFIXES = (".xlsx", ".xlsm", ".ods")
 FILE_BYTES = 2**30  # unpacked; a sheet of 10 million cells has about 500 MB
@@ -128,6 +128,8 @@ class SheetSource(table_columns.TableRows):
         if not cells:
             raise ValueError(f"{self.path} has no rows below its column names.")
         arrow = need("pyarrow", "spreadsheets")
+        plain = arrow.table(dict(zip(names, cells, strict=True)))
+        cells = [_truth_values(column, self._absent) for column in cells]
         table = arrow.table(dict(zip(names, cells, strict=True)))
         kinds = [self._kind(column) for column in cells]
         if header is None:
@@ -142,13 +144,17 @@ class SheetSource(table_columns.TableRows):
             return found
 
         def remedied(name: str) -> tuple[str, str]:
-            return remedy(texts(name), self._notation)
+            # Numbers are written with the decimal sign that was passed: they fit any other.
+            held = [row[names.index(name)] for row in rows[header is not False :]]
+            pairs = zip(held, texts(name), strict=True)
+            own = [None if type(cell) in (int, float) else text for cell, text in pairs]
+            return remedy(own, self._notation)
 
         self._choose(schema, columns, others, exclude, numeric_only, remedied)
         if columns is None:
             self._check_index(names[0], lambda: texts(names[0]), numeric_only)
         self._fill(table, columns is None)
-        named = {name: table.column(name).to_pylist() for name in others if name is not None}
+        named = {name: plain.column(name).to_pylist() for name in others if name is not None}
         self._texts = {
             name: np.array([*map(self._name, found)], dtype=object) for name, found in named.items()
         }
@@ -300,6 +306,23 @@ def _column(cells: tuple[Any, ...], decimal: str) -> Any:
         return _dates(held)
     texts = [None if cell is None else _text(cell, decimal) for cell in held]
     return arrow.array(texts, arrow.string())
+
+
+def _truth_values(column: Any, absent: Set[str]) -> Any:
+    """A column of the texts true and false, in any spelling, as booleans, as in CSV; others as is.
+
+    1 and 0 may stand beside them, and texts for a missing value.
+    """
+    arrow = need("pyarrow", "spreadsheets")
+    if column.type != arrow.string():
+        return column
+    found = [
+        None if text is None or text in absent else text.lower() for text in column.to_pylist()
+    ]
+    known = {*found} - {None}
+    if not known <= {*TRUTH, "1", "0"} or known.isdisjoint(TRUTH):
+        return column
+    return arrow.array([None if text is None else text in ("true", "1") for text in found])
 
 
 def _dates(held: list[Any]) -> Any:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,7 @@ NOT_NUMBERS = {
 ADVICE = {
     "date": "store a date as the number of days since the first one",
     "categories": "store a category as a column of 0 and 1 for each of its values",
+    "NUL bytes": "NUL bytes are those of a binary file, or of an encoding such as UTF-16",
     "yes or no": "store yes and no, or true and false, as 1 and 0",
 }
 
@@ -145,17 +146,25 @@ class TableRows(FileSource):
         self._columns = TableColumns(tuple(names), tuple(kinds[name] for name in names))
         self.column_names = self._columns.names
 
-    def _check_index(self, name: str, entries: Callable[[], Any], numeric_only: Any) -> None:
-        """Refuse a first column without a name that counts the rows: it is an index, not data."""
-        if name != UNNAMED.format(0) or name not in self.column_names or not _counts(entries()):
+    def _check_index(
+        self, name: str, entries: Callable[[], Any], numeric_only: Any, gaps: bool = True
+    ) -> None:
+        """Refuse a first column without a name that numbers the rows: it is an index, not data.
+
+        Without ``gaps`` the numbers must be consecutive.
+        """
+        if name != UNNAMED.format(0) or name not in self.column_names:
+            return
+        if not _counts(entries(), gaps):
             return
         if numeric_only and len(self.column_names) > 1:
-            self._leave_out({name: "counts the rows"})
+            self._leave_out({name: "numbers the rows"})
             self._use([one for one in self.column_names if one != name])
             return
         raise ValueError(
-            f"{self.path} has a first column without a name that counts the rows, as pandas and R "
-            f"write it: pass `id_column`={name!r} if it names the rows, or `exclude`={name!r}."
+            f"{self.path} has a first column without a name that numbers the rows, as pandas and R "
+            f"write it: pass `id_column`={name!r} if it names the rows, or `exclude`={name!r}. If "
+            "it is data, give it a name."
         )
 
     @cached_property
@@ -173,13 +182,19 @@ class TableRows(FileSource):
         """All of one column."""
 
 
-def _counts(entries: Iterable[Any]) -> bool:
-    """Whether texts or numbers are consecutive whole numbers, of at least two rows."""
+def _counts(entries: Iterable[Any], gaps: bool = True) -> bool:
+    """Whether texts or numbers are whole numbers that increase, of at least two rows.
+
+    With ``gaps``, some may be missing: pandas keeps the index of the rows that a filter leaves.
+    """
+    known = list(islice(entries, 1000))
     try:
-        found = [int(entry) for entry in islice(entries, 1000)]
-    except (TypeError, ValueError):
+        found = [int(entry) for entry in known]
+    except (TypeError, ValueError, OverflowError):
         return False
-    return len(found) > 1 and found == list(range(found[0], found[0] + len(found)))
+    whole = all(isinstance(entry, str) or entry == int(entry) for entry in known)
+    steps = {b - a for a, b in pairwise(found)}
+    return whole and bool(steps) and min(steps) >= 1 and (gaps or steps == {1})
 
 
 def check_header(given: Any) -> bool | None:

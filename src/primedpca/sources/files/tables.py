@@ -116,7 +116,8 @@ class ArrowReader:
         yield from self.table(group, group + 1, names).to_batches()
 
     def _read(self, first: int, last: int, names: tuple[str, ...]) -> list[Any]:
-        places = [self.schema.get_field_index(name) for name in names]
+        # Schema.get_field_index finds no name that occurs twice; such columns are refused later.
+        places = [self.schema.names.index(name) for name in names]
         options = _ipc().IpcReadOptions(included_fields=places, use_threads=False)
         with _arrow().OSFile(self.path) as file, _ipc().open_file(file, options=options) as opened:
             return [opened.get_batch(i) for i in range(first, last)]

@@ -6,7 +6,7 @@ import math
 import os
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import product
 from posixpath import join
 from typing import Any, BinaryIO, NamedTuple
@@ -167,20 +167,58 @@ def _metadata(files: FolderFiles | ZipFiles, name: str) -> dict[str, Any]:
     return {}
 
 
-def _array(files: FolderFiles | ZipFiles, path: str, part: str | None) -> Any:
-    """Name and metadata of the array to read."""
-    name = "/".join(step for step in (part or "").split("/") if step)
-    arrays, waiting = {}, [] if ".." in name.split("/") else [name]
+def _attributes(files: FolderFiles | ZipFiles, name: str, found: Any) -> Mapping[str, Any]:
+    """Attributes of a group with this metadata."""
+    held = found.get("attributes")
+    if found["zarr_format"] == 2:
+        with reading(files.path, "its metadata in .zattrs"):
+            held = json.loads(files.read(join(name, ".zattrs")) or b"{}")
+    return held if isinstance(held, dict) else {}
+
+
+def _arrays(
+    files: FolderFiles | ZipFiles, top: str
+) -> tuple[dict[str, Any], dict[str, Mapping[str, Any]]]:
+    """Metadata of arrays below a name, and attributes of groups.
+
+    A sparse matrix, which AnnData stores as a group, counts as an array of two dimensions.
+    """
+    arrays, groups, waiting = {}, dict[str, Mapping[str, Any]](), [top]
     while waiting:
         here = waiting.pop()
         found = _metadata(files, here)
         if found.get("node_type") == "group":
-            waiting += files.folders(here)
-        elif found and (here == name or len(found.get("shape") or ()) == 2):
-            arrays[here] = (here, found)
+            groups[here] = _attributes(files, here, found)
+            if common.kind_of_group(groups[here]) == common.SPARSE_MATRIX:
+                arrays[here] = found
+            else:
+                waiting += files.folders(here)
+        elif found and (here == top or len(found.get("shape") or ()) == 2):
+            arrays[here] = found
+    return arrays, groups
+
+
+def _array(files: FolderFiles | ZipFiles, path: str, part: str | None) -> tuple[str, Any]:
+    """Name and metadata of the array to read; of an AnnData it is ``X``."""
+    name = "/".join(step for step in (part or "").split("/") if step)
+    arrays, groups = ({}, {}) if ".." in name.split("/") else _arrays(files, name)
+    known = groups.get(name, {})
+    kind = common.kind_of_group(known)
+    if kind is not None and kind != common.SPARSE_MATRIX:
+        names = ", ".join(sorted(_arrays(files, "")[0])[:9]) or "none"
+        raise common.UnfitError(f"{name!r} is {kind}, not a matrix; its matrices: {names}.")
+    if name in groups and name and not arrays:
+        raise common.UnfitError(f"{name!r} is a group without arrays of two dimensions.")
     if name and not arrays:
         raise ValueError(f"{path} has no Zarr array {name!r}, or its metadata are damaged.")
-    return common.only_one(path, arrays)
+    whole = str(known.get("encoding-type", ""))
+    main = common.main_matrix(path, {*arrays}, whole, join(name, "X"))
+    if main in groups:
+        raise common.UnfitError(
+            f"{main!r} is a sparse matrix, which is not read from Zarr. Read it with "
+            "anndata.read_zarr and pass it, or write it as .h5ad."
+        )
+    return main, arrays[main]
 
 
 class Layout(NamedTuple):
@@ -352,6 +390,22 @@ def _dtype(given: Any) -> np.dtype:
     return found
 
 
+def _check_fill(label: str, array: Any) -> None:
+    """Refuse a fill value that stands for missing values.
+
+    In format 2, xarray stores ``_FillValue`` as the fill value of Zarr, and none if there is none.
+    """
+    fill = array.fill_value
+    if array.metadata.zarr_format != 2 or "_ARRAY_DIMENSIONS" not in array.attrs:
+        return
+    if fill is not None and not np.isnan(fill):
+        raise ValueError(
+            f"{label} has fill_value={np.asarray(fill).tolist()!r}, which xarray writes for "
+            "missing values in Zarr format 2. Open it with xarray.open_zarr and pass the "
+            "DataArray; `mask_and_scale=False` there keeps these numbers."
+        )
+
+
 class ZarrSource(chunked.ChunkedSource):
     """An array of two dimensions.
 
@@ -381,6 +435,7 @@ class ZarrSource(chunked.ChunkedSource):
                 self._files = ZipFiles(where)
             self._layout = layout_of(self.path, array.metadata.to_dict(), known_only=False)
             chunked.check_conventions(self.path, array.attrs, array.dtype)
+            _check_fill(self.path, array)
         self.dtype, (n, d), (height, width) = array.dtype, self._layout.shape, self._layout.chunks
         self.shape, self._chunks = (n, d), (height, width)
         self._grid = (-(-n // height), -(-d // width))
