@@ -829,3 +829,24 @@ def test_columns_of_tiny_numbers_are_refused_wherever_a_group_of_rows_ends(n):
     model = PrimedPCA(1, scale="std", priming=FrequentDirections(1)).partial_fit(X)
     model.partial_fit(X[1:])
     assert model.n_samples_ == 2 * n - 1
+
+
+@pytest.mark.parametrize("power", [20, 54, 87, 110])
+def test_rows_without_variance_in_a_far_unit_do_not_hide_the_variances_of_others(power):
+    Z = np.random.default_rng(0).standard_normal((13, 4))
+    X = Z * 1e-110
+    X[:, 0] = 10.0**power  # a constant; the last group is a single row
+    away = (Z - Z.mean(axis=0))[:, 1:]
+    true = np.linalg.eigvalsh(away.T @ away / 12)[::-1]
+    for size in (2, 3, 4):
+        for merged in (False, True):
+            model = PrimedPCA(2, priming=FrequentDirections(size)).partial_fit(X[:12])
+            if merged:
+                last = PrimedPCA(2, priming=FrequentDirections(size)).partial_fit(X[12:])
+                model.merge(last)
+            else:
+                model.partial_fit(X[12:])
+            low, high = (model.certificate_.eigenvalue_bounds * 1e110 * 1e110).T
+            assert (low <= true[:2] * (1 + 1e-12)).all()
+            assert (true[:2] <= high * (1 + 1e-12)).all()
+            assert not model.certificate_.zero.any()

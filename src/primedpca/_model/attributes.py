@@ -47,7 +47,8 @@ def attributes(
     ratio = variances / whole if whole > 0 else np.zeros_like(variances)
     if found.deviations is not None:  # some variances are below the range of float64
         roots = found.deviations[:k]
-        ratio = (roots / max(found.total_deviation, math.hypot(*roots))) ** 2
+        size = max(found.total_deviation, math.hypot(*roots))
+        ratio = (roots / size) ** 2 if size > 0 else np.zeros_like(roots)
     # A row of weight 2 counts as two.  Weights that are no frequencies, such as fractions that add
     # up to little more than 1, do not make rows fewer.
     # Squares of the roots of whole weights add up to a whole number but for rounding.

@@ -25,8 +25,10 @@ UNIT = 2.0**-53  # unit roundoff of float64
 ROOM = 3
 #: Rows for each column beyond which rows are first replaced by as many as there are columns.
 FOLD = 2
-#: Largest size of rows in a unit that was chosen for other rows; squares stay in range.
-FARTHEST = 2.0**120
+#: Largest exponent of rows in a unit that was chosen for other rows; squares stay in range.
+FARTHEST = 400
+#: Total variance below which another unit is chosen, and the largest exponent of numbers in it.
+SMALLEST, LARGEST = 2.0**-400, 500
 
 
 class SketchState(NamedTuple):
@@ -292,12 +294,13 @@ def _unit_for_both(one: _Scope, other: _Scope) -> float:
     """Return the smaller of two units, in which the larger rows do not overflow.
 
     Rows without variance do not need their small unit, in which the other rows could underflow:
-    if they fit, the larger unit is returned.
+    the largest unit in which they fit, up to that of the others, is returned.
     """
     low, high = sorted((one, other))
-    if low.still and low.extent * (high.unit / low.unit) <= FARTHEST:
-        return high.unit
-    return low.unit
+    if not low.still:
+        return low.unit
+    power = FARTHEST - math.frexp(low.extent)[1] if low.extent > 0 else 2000
+    return min(high.unit, math.ldexp(low.unit, min(max(power, 0), 1000)))
 
 
 def _in_unit(state: SketchState, unit: float) -> SketchState:
@@ -338,7 +341,20 @@ def _take(
         rounding=state.rounding + (2 * math.sqrt(square) + error) * error,
         depth=depth + 1,
     )
-    return _fill(state, pieces)
+    return _in_range(_fill(state, pieces))
+
+
+def _in_range(state: SketchState) -> SketchState:
+    """Return the sketch in a unit in which squares of its variances do not underflow.
+
+    Groups of a single row have no variance, and so no unit of their own.
+    """
+    if not 0 < state.total < SMALLEST:
+        return state
+    power = -math.frexp(math.sqrt(state.total))[1]
+    far = math.frexp(max(_peak(state.shift), state.reach))[1]
+    power = min(power, LARGEST - far)
+    return _in_unit(state, math.ldexp(state.unit, power)) if power > 0 else state
 
 
 def _fill(state: SketchState, pieces: list[Array]) -> SketchState:
