@@ -65,6 +65,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from primedpca._core.arrays import to_numpy
+from primedpca._core.parameters import is_real
 from primedpca._model.attributes import LEAST_VARIANCE, with_variance
 
 __all__ = ["Limits", "Outliers", "Statistics", "limits", "outliers", "statistics"]
@@ -287,8 +288,8 @@ def limits(
     -------
     Limits
     """
-    if not 0 < level < 1:
-        raise ValueError(f"`level`={level} must lie in (0, 1), such as 0.99.")
+    if not (is_real(level) and 0 < level < 1):
+        raise ValueError(f"`level`={level!r} must lie in (0, 1), such as 0.99.")
     _check(model)
     n, k, mean = _freedom_of_t2(model)
     if calibration is not None and not isinstance(calibration, Statistics):
