@@ -16,6 +16,7 @@ from bed_reader import to_bed
 from sklearn.datasets import load_wine
 
 from primedpca import PrimedPCA, as_source, load
+from primedpca._model.columns import correlations
 
 WINE = load_wine(as_frame=True)
 X = WINE.data
@@ -251,3 +252,28 @@ def test_wrong_masks_and_labels_are_refused(tmp_path):
     for name in ("score", "none"):
         with pytest.raises(ValueError, match=f"`mask_var`='{name}' must be bools"):
             as_source(path, mask_var=name)
+
+
+def test_parameters_set_after_a_fit_do_not_change_what_the_model_says(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 6)) @ rng.standard_normal((6, 6))
+    model = PrimedPCA(3, scale="std", random_state=0).fit(X)
+    before = model.loadings(scaled=True)
+    model.set_params(scale=None, center=False)
+    np.testing.assert_array_equal(model.loadings(scaled=True), before)
+    model.save(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(
+        load(tmp_path / "model.safetensors").loadings(scaled=True), before
+    )
+    given = PrimedPCA(3, scale=X.std(axis=0) * 3, random_state=0).fit(X)
+    before = given.loadings(scaled=True)
+    given.set_params(scale="std")
+    np.testing.assert_array_equal(given.loadings(scaled=True), before)
+    with pytest.raises(ValueError, match="Pass `X`, or fit with `scale`='std'"):
+        correlations(given)
+
+
+@pytest.mark.parametrize("scale", [None, "std"])
+def test_a_stream_of_one_row_has_no_loadings_yet(scale):
+    model = PrimedPCA(3, scale=scale).partial_fit(np.arange(5.0)[None])
+    assert np.asarray(model.loadings(scaled=True)).shape == (5, 0)

@@ -177,6 +177,8 @@ class PrimedPCA(
     scale_ : ndarray of shape (n_features,) or None
     center_ : bool
         Whether the mean was subtracted in the fit.
+    standardised_ : bool
+        Whether the columns were divided by their standard deviations in the fit.
     fill_ : ndarray of shape (n_features,) or None
         What replaces missing values where ``mean_`` is zero, because ``center_`` is False: the
         means of the columns.
@@ -319,7 +321,12 @@ class PrimedPCA(
         proven, traits = is_proven(options), data.engine.traits
         alone, speaks = traits.ranks == 1 and self.checkpoint is None, traits.rank == 0
         present = data.shape[0] if data.root is None else int((data.root > 0).sum())
-        describe = partial(attributes, present=present, center=bool(data.center))
+        describe = partial(
+            attributes,
+            present=present,
+            center=bool(data.center),
+            standardised=data.standardise,
+        )
         opened = None if alone else fit_session(data, options, sample_weight, start)
         with (
             # With `max_memory` set, freed memory is not kept for reuse; vectors of short data are
@@ -996,5 +1003,7 @@ def load(path: str | os.PathLike[str]) -> PrimedPCA:
     """
     params, fitted = read_model(path)
     model = PrimedPCA(**params)
-    model.__dict__.update({"center_": bool(model.center)} | fitted)  # not in files before 0.2
+    # Not in files before 0.2.
+    known = {"center_": bool(model.center), "standardised_": isinstance(model.scale, str)}
+    model.__dict__.update(known | fitted)
     return model

@@ -30,7 +30,16 @@ PLAIN = (type(None), bool, int, float, str, np.generic, np.ndarray)
 #: Parameters that name a path or describe a machine; they are not saved with a model.
 NOT_KEPT = ("checkpoint", "device", "engine", "max_memory")
 #: Fitted attributes that only some models have.
-OPTIONAL = {"center_", "feature_names_in_", "fill_", "layout_", "map_", "stream_", "where_"}
+OPTIONAL = {
+    "center_",
+    "standardised_",
+    "feature_names_in_",
+    "fill_",
+    "layout_",
+    "map_",
+    "stream_",
+    "where_",
+}
 TINY = np.nextafter(0.0, 1.0)
 
 
@@ -154,7 +163,7 @@ def _check_fitted(fitted: dict[str, Any]) -> None:
         "n_samples_": (_whole, min(k, 1)),  # no rows, no components
         "noise_variance_ n_passes_": (_number, 0.0),
         "status_": (_instance, Status),
-        "center_ converged_": (_instance, bool),
+        "center_ converged_ standardised_": (_instance, bool),
         "certificate_": (_optional, _certificate, k, d),
         "angle_bounds_": (_optional, _floats, (k,), 0.0),
         "plan_": (_optional, _record, Plan, PLAN),

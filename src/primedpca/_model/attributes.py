@@ -24,7 +24,12 @@ PRIVATE = ("_frames", "_stream_components", "_sketch", "_fit_svd_solver")
 
 
 def attributes(
-    found: Decomposition, k: int | None = None, *, present: int, center: bool
+    found: Decomposition,
+    k: int | None = None,
+    *,
+    present: int,
+    center: bool,
+    standardised: bool,
 ) -> dict[str, Any]:
     """Return the fitted attributes that describe the data, as a dict.
 
@@ -37,6 +42,8 @@ def attributes(
         Number of rows whose weight is not zero.
     center : bool
         Whether the mean was subtracted.
+    standardised : bool
+        Whether the columns were divided by their standard deviations.
     """
     k = found.explained_variance.size if k is None else k
     components = np.ascontiguousarray(to_numpy(found.components)[:k])
@@ -69,6 +76,7 @@ def attributes(
         "mean_": to_numpy(found.mean),
         "scale_": None if found.scale is None else to_numpy(found.scale),
         "center_": center,
+        "standardised_": standardised,
         "fill_": None if found.fill is None else to_numpy(found.fill),
         "n_components_": k,
         "n_samples_": rows,

@@ -20,7 +20,7 @@ def column_variances(source: Any, model: Any) -> tuple[np.ndarray, float]:
     """
     how = {"center": model.center_, "missing": model.missing}
     data = Centred(source, model.engine, scale="std", **how)
-    frame, spread = deviations_of(data, constant=isinstance(model.scale, str))
+    frame, spread = deviations_of(data, constant=model.standardised_)
     n = data.shape[0]
     divisor = 1.0 if model.scale_ is None else model.scale_.astype(np.float64)
     squares = (to_numpy(spread) / divisor) ** 2
@@ -35,8 +35,8 @@ def standard_variance(model: Any) -> float | None:
     Standard deviations divide by the sum W of the weights, variances by W - 1.  ``None`` for models
     whose columns do not have one variance in common: not standardised, or not centred.
     """
-    named = isinstance(getattr(model, "scale", None), str)
-    if not named or model.scale_ is None or not model.center_:
+    standardised = getattr(model, "standardised_", False) and model.center_
+    if not standardised or not model.explained_variance_.size:
         return None
     variance, value = (
         float(part[0]) for part in (model.explained_variance_, model.singular_values_)

@@ -58,6 +58,7 @@ LEARNT = (
         "mean_",
         "scale_",
         "center_",
+        "standardised_",
         "fill_",
         "n_components_",
         "n_samples_",
@@ -261,7 +262,13 @@ def fitted_by(
     proven = k == wanted and bool(proof.met(tol).all())
     reason = "rows come in batches and are seen once"
     return {
-        **attributes(found, max(k, 0), present=known.counted, center=bool(sketch.center)),
+        **attributes(
+            found,
+            max(k, 0),
+            present=known.counted,
+            center=bool(sketch.center),
+            standardised=known.columns is not None and bool(known.columns.scaled),
+        ),
         "status_": Status.CERTIFIED if proven else Status.STREAMED,
         "converged_": proven,
         "certificate_": proof if certified else None,

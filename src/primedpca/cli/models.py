@@ -314,8 +314,8 @@ def inspect(model: opt.Model, as_json: opt.AsJson = False) -> None:
         said.append(("Columns", ", ".join(shown) + (", ..." if len(names) > 8 else "")))
     if getattr(pca, "map_", None) is not None:
         said.append(("Map", f"{pca.map_}, applied to each row"))
-    if pca.scale is not None:
-        how = "their standard deviations" if isinstance(pca.scale, str) else "given numbers"
+    if pca.scale_ is not None:
+        how = "their standard deviations" if pca.standardised_ else "given numbers"
         said.append(("Scale", f"columns divided by {how}"))
     if pca.missing == "mean":
         said.append(("Missing values", "replaced by the mean of their column"))

@@ -145,7 +145,7 @@ def _size(model: Any, known: Inputs) -> str:
 def _scaling(model: Any) -> str:
     if model.scale_ is None:
         return "Not scaled" if model.center_ else "Neither centred nor scaled"
-    if isinstance(model.scale, str):
+    if model.standardised_:
         return "Each column divided by its standard deviation"
     return "Columns divided by given numbers"
 
