@@ -590,6 +590,8 @@ class PrimedPCA(
         # The rotation could not know that variances were computed in float32.
         numbers[:, ~divisible(self)] = 0.0
         check_choice("rotation", rotation, ("varimax", "promax"))
+        if not numbers.size:
+            raise ValueError("The model has no components yet. Add rows with `partial_fit`.")
         turned: np.ndarray = getattr(rotations, rotation)(numbers).loadings
         return [f"R{name[1:]}" for name in names], turned
 
