@@ -95,6 +95,7 @@ def frame_source(
         source: MemorySource = SparseSource(x.sparse.to_coo())
     else:
         source = DenseSource(_values_of(x, any(sparse)))
+    source.column_names = names
     if all(isinstance(name, str) for name in names):
         source.feature_names = names
     index = getattr(x, "index", None)
