@@ -247,6 +247,35 @@ def aligned(values: np.ndarray, names: Any, known: Any, other: str = "`X`") -> n
     )
 
 
+def aligned_scale(scale: Any, known: Any) -> Any:
+    """Return a scale with one number per column, in the order of the columns if both have names.
+
+    Parameters
+    ----------
+    scale : array, pandas Series or other value
+        Only a Series whose labels are text has names.
+    known : sequence of str or None
+        Names of the columns.
+    """
+    index = getattr(scale, "index", None)  # of lists and tuples, a method
+    if known is None or index is None or callable(index):
+        return scale
+    given, known = list(index), [str(name) for name in known]
+    if not all(isinstance(name, str) for name in given):
+        return scale
+    if given == known or len(given) != len(known) or _is_numbered(given) or _is_numbered(known):
+        return scale  # another length is refused as a shape
+    if sorted(given) == sorted(known) and len(set(given)) == len(given):
+        place = {name: j for j, name in enumerate(given)}
+        return np.asarray(scale)[[place[name] for name in known]]
+    j = next(j for j, pair in enumerate(zip(given, known, strict=True)) if pair[0] != pair[1])
+    raise ValueError(
+        f"`scale` has the label {given[j]!r} for column {j + 1}, where `X` has {known[j]!r}, and "
+        "not all labels are the same. Use the labels of the columns, or pass `scale.to_numpy()` if "
+        "the order is that of `X`."
+    )
+
+
 def _is_numbered(names: list[str]) -> bool:
     """Whether names only count the columns, as libraries write frames without names."""
     return any(
