@@ -799,6 +799,20 @@ def cells(X, kind, folder):
     return folder / "cells.h5ad"
 
 
+@pytest.mark.parametrize("kind", ["dense", "csr"])
+def test_raw_counts_of_anndata_are_read(kind, tmp_path):
+    X = counts()
+    x = cells(X, kind, tmp_path)
+    x.raw = x.copy()
+    source = as_source(x.raw, map=maps.log_cp10k, mask_var="hv")
+    expected = by_hand(X)["log_cp10k"][:, [1, 4, 5, 9]]
+    np.testing.assert_allclose(dense_of(source), expected, rtol=1e-12)
+    assert list(source.feature_names) == CHOSEN
+    agrees(PrimedPCA(2, random_state=0).fit(x.raw), X)
+    with pytest.raises(ValueError, match=r"without obs\. Pass X\.to_adata\(\)"):
+        as_source(x.raw, label_column="kind")
+
+
 WITH_TOTALS = ["counts_per_million", "log_cpm", "log_cp10k", "normalise_rows"]
 
 

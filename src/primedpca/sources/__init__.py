@@ -80,7 +80,7 @@ def _anndata_source(
     options = {"label_column": label_column, "mask_var": mask_var}
     for argument, name in options.items():
         check_name(name, argument)
-    if x.isbacked:
+    if getattr(x, "isbacked", False):  # `adata.raw` has no such attribute
         if x.is_view:
             raise ValueError("`X` is a view of a backed AnnData; pass X.to_memory().")
         return h5ad_source(x.filename, follow_links=follow_links, **options)
@@ -98,6 +98,8 @@ def _anndata_source(
 
 def _column_of(x: Any, frame: str, name: str) -> np.ndarray:
     """A column of ``obs`` or ``var``, with None where a value is missing."""
+    if not hasattr(x, frame):
+        raise ValueError(f"`X` is the raw part of an AnnData, without {frame}. Pass X.to_adata().")
     table = getattr(x, frame)
     if name not in table.columns:
         known = ", ".join(map(repr, table.columns[:20])) or "none"
