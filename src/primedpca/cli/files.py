@@ -9,6 +9,7 @@ import os
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ def open_data(path: str, reading: Reading, warned: list[str] | None = None) -> A
 
 def open_like(path: str, model: Any, reading: Reading) -> Any:
     """Open DATA for a model: with its map and, in a table, the columns it was fitted to."""
-    names = getattr(model, "feature_names_in_", None)
+    asked, names = reading, getattr(model, "feature_names_in_", None)
     known = getattr(model, "map_", None)
     row_map = _map_for(known, reading.map_rows) if hasattr(model, "map_") else reading.map_rows
     # Totals are those of whole rows, of which a model may have only some columns.
@@ -55,7 +56,12 @@ def open_like(path: str, model: Any, reading: Reading) -> Any:
         # A model of masked variables finds them by name; others are compared in order.
         whole = open_data(path, replace(reading, map_rows=None))
         reading = reading if whole.shape[1] == len(names) else replace(reading, columns=list(names))
-    source = open_data(path, replace(reading, map_rows=row_map if totals else None))
+    try:
+        source = open_data(path, replace(reading, map_rows=row_map if totals else None))
+    except ValueError as error:
+        if "has no column" in str(error) and asked.header is None:
+            _check_first_line(path, asked)
+        raise
     if row_map is not None and not totals:  # of the columns of the model alone
         from primedpca.sources import as_source, maps
 
@@ -68,6 +74,19 @@ def open_like(path: str, model: Any, reading: Reading) -> Any:
     if source.shape[1] != (wanted := getattr(model, "n_features_in_", source.shape[1])):
         raise ValueError(f"{path} has {source.shape[1]} columns, but the model has {wanted}.")
     return source
+
+
+def _check_first_line(path: str, asked: Reading) -> None:
+    """Refuse a first line of numbers in the words of fit, which names the option it needs."""
+    from primedpca.sources import as_source
+    from primedpca.sources.files.csv_text import NoNamesError
+
+    with warnings.catch_warnings(), suppress(ValueError):
+        warnings.simplefilter("ignore")
+        try:
+            as_source(path, **replace(asked, map_rows=None).given())
+        except NoNamesError as error:
+            raise TypeError(str(error)) from error
 
 
 #: What to do where a model's totals are of other columns, in Python and here.
