@@ -28,7 +28,7 @@ from sklearn.utils.estimator_checks import (
     parametrize_with_checks,
 )
 
-from primedpca import PrimedPCA, choose_k, svd
+from primedpca import PrimedPCA, certify, choose_k, svd
 from primedpca import sklearn as drop_in
 from primedpca._operator.operator import Centred
 from primedpca._planning.plan import make_plan
@@ -815,3 +815,26 @@ def test_quotients_beyond_float64_are_refused(unit, scale, priming, certificate)
             model.fit(X)
     constant = PrimedPCA(2, scale=np.full(4, 1e9)).fit(np.full((9, 4), 1e-100))
     assert not constant.explained_variance_.any()
+
+
+def test_a_scale_with_labels_goes_by_name():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(30, 3)) * [1, 10, 100], columns=list("abc"))
+    scale = X.std(ddof=0)
+    turned = scale[list("cba")]
+    wanted = PrimedPCA(2, scale=scale.to_numpy()).fit(X)
+    for given in (scale, turned):
+        found = PrimedPCA(2, scale=given).fit(X)
+        np.testing.assert_array_equal(found.scale_, scale)
+        np.testing.assert_array_equal(found.components_, wanted.components_)
+        proof = certify(X, wanted.components_, scale=given)
+        assert proof.angle_bounds.max() < 1e-3
+        part = PrimedPCA(2, scale=given).partial_fit(X[:20]).partial_fit(X[20:])
+        np.testing.assert_allclose(part.explained_variance_, wanted.explained_variance_)
+    other = scale.rename({"a": "z"})
+    for call in (PrimedPCA(2, scale=other).fit, PrimedPCA(2, scale=other).partial_fit):
+        with pytest.raises(ValueError, match=r"`scale` has the label 'z' for column 1"):
+            call(X)
+    # Without names on both sides the order counts.
+    by_order = PrimedPCA(2, scale=turned).fit(X.to_numpy())
+    np.testing.assert_array_equal(by_order.scale_, turned)

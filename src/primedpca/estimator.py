@@ -72,7 +72,7 @@ from primedpca.protocols import DataSource
 from primedpca.result import Solution
 from primedpca.sources import as_source
 from primedpca.sources.memory.dask_array import is_dask
-from primedpca.sources.memory.frames import as_table
+from primedpca.sources.memory.frames import aligned_scale, as_table
 from primedpca.sources.wrappers.on_device import is_device_matrix, on_device
 
 __all__ = ["PrimedPCA", "load"]
@@ -742,6 +742,7 @@ class PrimedPCA(
             known = self.__dict__.get("stream_")
             source = self._source(X, reset=known is None)
             stream.check_source(source, options)
+            options["scale"] = aligned_scale(options["scale"], source.traits.feature_names())
             k = stream.component_count(self.n_components, source.shape[1])
             known = known or stream.empty_stream(source.shape[1], k, options)
             stream.check_unchanged(known, k, options)

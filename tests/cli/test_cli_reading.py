@@ -349,3 +349,39 @@ def test_a_link_to_nowhere_is_found_before_a_fit(tmp_path):
     (tmp_path / "m.safetensors").symlink_to("nowhere")
     done = primedpca("plan", "x.npy", "-k", "2", "-o", "m.safetensors", cwd=tmp_path)
     assert "m.safetensors already exists" in done.stderr
+
+
+def test_errors_list_options_of_the_command_line(folder):
+    write_csv(folder / "t.csv", [f"c{j}" for j in range(X.shape[1])])
+    said = error("fit", "t.csv", "-k", "1", "--sheet", "A", cwd=folder)
+    assert "`--sheet`" in said
+    assert "--header, --columns, --id, --label, --exclude, --numeric-only" in said
+    assert "_" not in said.partition("its options are")[2]
+    listed = said.partition("its options are: ")[2].strip().rstrip(".").split(", ")
+    shown = primedpca("fit", "--help", cwd=folder).stdout
+    assert all(option in shown for option in listed)
+
+
+def test_a_model_with_names_hints_at_a_file_without(folder):
+    write_csv(folder / "named.csv", [f"c{j}" for j in range(X.shape[1])])
+    np.savetxt(folder / "rows.csv", X, delimiter=",")
+    answer("fit", "named.csv", "-k", "2", "-o", "named.safetensors", cwd=folder)
+    words = ("transform", "rows.csv", "named.safetensors", "-o", "rows.npy")
+    said = error(*words, cwd=folder)
+    assert "values in its first line" in said
+    assert "`--no-header`" in said
+    answer(*words, "--no-header", cwd=folder)
+    (folder / "other.csv").write_text("x,y\n1,2\n3,5\n4,7\n")
+    said = error("transform", "other.csv", "named.safetensors", "-o", "o.npy", cwd=folder)
+    assert "has no column 'c0'; it has 'x', 'y'" in said
+
+
+def test_an_error_of_the_report_says_that_the_model_is_written(folder):
+    (folder / "huge.csv").write_text("a,b\n1,1e308\n2,-1e308\n3,1e307\n")
+    words = ("fit", "huge.csv", "-k", "1", "--scale", "std", "-o", "h.safetensors")
+    said = error(*words, "--report", "h.html", cwd=folder)
+    assert "the report was not written, but the model h.safetensors was" in said
+    assert "overflow" not in said
+    assert "Give DATA in another unit" in said
+    assert (folder / "h.safetensors").exists()
+    assert not (folder / "h.html").exists()

@@ -138,6 +138,57 @@ def test_a_mask_and_labels_of_cells(folder):
     answer(*["report", "a.safetensors", "a.h5ad", "--label", "kind", "-o", "a.html"], cwd=folder)
 
 
+def test_totals_of_a_map_are_those_of_whole_rows(folder):
+    x = np.random.default_rng(0).poisson(2.0, (40, 12)).astype(float)
+    x[:, 7] *= 30
+    names = [f"g{j}" for j in range(12)]
+    var = pd.DataFrame({"hv": np.arange(12) < 5}, index=names)
+    anndata.AnnData(x, var=var).write_h5ad(folder / "all.h5ad")
+    anndata.AnnData(x[:, :5], var=var[:5]).write_h5ad(folder / "few.h5ad")
+    frame = pd.DataFrame(x, columns=names).assign(depth=x.sum(axis=1), cell="c")
+    frame.to_csv(folder / "all.csv", index=False)
+    logs = np.log1p(1e4 * x / x.sum(axis=1, keepdims=True))[:, :5]
+    wanted = PrimedPCA(2).fit_transform(logs)
+    beside = ["--exclude", "depth,cell"]
+    chosen = {"all.h5ad": ["--mask", "hv"], "all.csv": ["--columns", "g0,g1,g2,g3,g4", *beside]}
+    for data, options in chosen.items():
+        words = ["-k", "2", "--map", "log_cp10k", "-o", "lt.safetensors", "--force"]
+        answer("fit", data, *words, *options, cwd=folder)
+        same = beside if data == "all.csv" else []
+        for given in (same, options):
+            words = ("lt.safetensors", "-o", "lt.npy", "--force", *given)
+            answer("transform", data, *words, cwd=folder)
+            np.testing.assert_allclose(np.load(folder / "lt.npy"), wanted, atol=1e-6)
+        found = answer("certify", data, "lt.safetensors", "--tol", "1deg", *same, cwd=folder)
+        assert found["met"] is True
+    words = ("transform", "all.csv", "lt.safetensors", "-o", "no.npy", "--exclude", "cell")
+    assert "log_cp10k of 13 columns, but the model" in primedpca(*words, cwd=folder).stderr
+    answer(
+        "fit",
+        "all.h5ad",
+        "-k",
+        "2",
+        "--mask",
+        "hv",
+        "--map",
+        "log_cp10k",
+        "-o",
+        "lh.safetensors",
+        cwd=folder,
+    )
+    words = ("transform", "few.h5ad", "lh.safetensors", "-o", "no.npy")
+    said = primedpca(*words, cwd=folder).stderr
+    assert "log_cp10k of 12 columns. The totals" in said
+    assert "Give DATA with all columns" in said
+    # A model of all columns takes the totals of its own columns.
+    answer("fit", "few.h5ad", "-k", "2", "--map", "log_cp10k", "-o", "lf.safetensors", cwd=folder)
+    answer("transform", "all.h5ad", "lf.safetensors", "-o", "lf.npy", cwd=folder)
+    own = np.log1p(1e4 * x[:, :5] / x[:, :5].sum(axis=1, keepdims=True))
+    np.testing.assert_allclose(
+        np.load(folder / "lf.npy"), PrimedPCA(2).fit_transform(own), atol=1e-6
+    )
+
+
 def test_a_full_decomposition_ends_with_0_unless_tol_is_below_the_default(folder):
     np.save(folder / "ties.npy", np.eye(100)[np.arange(1000) % 100])
     words = ("fit", "ties.npy", "-k", "8", "--priming", "exact", "--tol")

@@ -14,6 +14,7 @@ import dask.array
 import h5py
 import numpy as np
 import pandas as pd
+import polars
 import pytest
 import scipy.io
 import scipy.sparse as sp
@@ -781,6 +782,92 @@ def test_a_map_of_ones_own(given, tmp_path):
     source = as_source((catalogue.SOURCES | catalogue.KINDS)[given](X, tmp_path), map=root_of_half)
     assert source.shape == (60, 6)
     agrees(PrimedPCA(3, random_state=0).fit(source), np.sqrt(X[:, :6] / 2))
+
+
+CHOSEN = [f"g{j}" for j in (1, 4, 5, 9)]
+
+
+def cells(X, kind, folder):
+    """Counts with a mask of the chosen genes, as AnnData in memory or in a file."""
+    names = [f"g{j}" for j in range(12)]
+    var = pd.DataFrame({"hv": np.isin(names, CHOSEN)}, index=names)
+    made = {"dense": np.array, "csr": sp.csr_matrix, "csc": sp.csc_matrix}[kind.split()[0]]
+    x = anndata.AnnData(made(X), var=var)
+    if "file" not in kind:
+        return x
+    x.write_h5ad(folder / "cells.h5ad")
+    return folder / "cells.h5ad"
+
+
+@pytest.mark.parametrize("kind", ["dense", "csr"])
+def test_raw_counts_of_anndata_are_read(kind, tmp_path):
+    X = counts()
+    x = cells(X, kind, tmp_path)
+    x.raw = x.copy()
+    source = as_source(x.raw, map=maps.log_cp10k, mask_var="hv")
+    expected = by_hand(X)["log_cp10k"][:, [1, 4, 5, 9]]
+    np.testing.assert_allclose(dense_of(source), expected, rtol=1e-12)
+    assert list(source.feature_names) == CHOSEN
+    agrees(PrimedPCA(2, random_state=0).fit(x.raw), X)
+    with pytest.raises(ValueError, match=r"without obs\. Pass X\.to_adata\(\)"):
+        as_source(x.raw, label_column="kind")
+
+
+WITH_TOTALS = ["counts_per_million", "log_cpm", "log_cp10k", "normalise_rows"]
+
+
+@pytest.mark.parametrize("name", WITH_TOTALS)
+@pytest.mark.parametrize("kind", ["dense", "csr", "csc", "dense file", "csr file", "csc file"])
+def test_totals_are_those_of_all_genes(name, kind, tmp_path):
+    X = counts()
+    x, function = cells(X, kind, tmp_path), getattr(maps, name)
+    expected = by_hand(X)[name][:, [1, 4, 5, 9]]
+    source = as_source(x, map=function, mask_var="hv")
+    np.testing.assert_allclose(dense_of(source), expected, rtol=1e-12)
+    if "file" in kind:
+        np.testing.assert_array_equal(
+            dense_of(as_source(x, map=function, columns=CHOSEN)), dense_of(source)
+        )
+    pca = PrimedPCA(2, random_state=0).fit(source)
+    agrees(pca, expected)
+    assert pca.map_ == f"{name} of 12 columns"
+    pca.save(tmp_path / "m.safetensors")
+    again = load(tmp_path / "m.safetensors")
+    np.testing.assert_allclose(again.transform(source), pca.transform(source), atol=1e-12)
+    frame = pd.DataFrame(X[:, [1, 4, 5, 9]], columns=CHOSEN)
+    alone = as_source(frame, map=function)
+    with pytest.raises(ValueError, match="The totals must be those of the same columns"):
+        again.transform(alone)
+
+
+TABLES_OF_COUNTS = {
+    "pandas": lambda frame, folder: frame,
+    "polars": lambda frame, folder: polars.from_pandas(frame),
+    "csv": lambda frame, folder: frame.to_csv(folder / "t.csv", index=False) or folder / "t.csv",
+    "parquet": lambda frame, folder: frame.to_parquet(folder / "t.pq") or folder / "t.pq",
+}
+
+
+@pytest.mark.parametrize("kind", TABLES_OF_COUNTS)
+@pytest.mark.parametrize("rows", [60, 5])
+def test_totals_of_tables_leave_out_what_is_not_data(kind, rows, tmp_path):
+    X = counts()[:rows]
+    frame = pd.DataFrame(X, columns=[f"g{j}" for j in range(12)])
+    frame["cell"], frame["depth"] = [f"c{i}" for i in range(rows)], X.sum(axis=1)
+    x = TABLES_OF_COUNTS[kind](frame, tmp_path)
+    options = {"id_column": "cell", "exclude": "depth", "map": maps.log_cp10k}
+    expected = by_hand(X)["log_cp10k"]
+    some = as_source(x, columns=["g5", "g1"], **options)
+    np.testing.assert_allclose(dense_of(some), expected[:, [5, 1]], rtol=1e-12)
+    assert list(some.feature_names) == ["g5", "g1"]
+    assert some.traits.map_name == "log_cp10k of 12 columns"
+    np.testing.assert_allclose(dense_of(as_source(x, **options)), expected, rtol=1e-12)
+    first = as_source(as_source(x, columns=["g5", "g1"]), map=maps.log_cp10k)
+    np.testing.assert_allclose(dense_of(first), by_hand(X[:, [5, 1]])["log_cp10k"], rtol=1e-12)
+    with pytest.raises(ValueError, match="is both in `columns` and in `exclude`"):
+        as_source(x, columns=["g5", "depth"], **options)
+    with pytest.raises(ValueError, match=r"'cell'.*`exclude`"):  # text is never left out silently
+        as_source(x, columns=["g5"], map=maps.log_cp10k)
 
 
 def writes(rows):

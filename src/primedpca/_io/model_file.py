@@ -7,6 +7,7 @@ fitted attributes are checked before any method uses them, so that no method see
 
 import math
 import os
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -222,12 +223,14 @@ def _names(name: str, names: Any, d: int) -> None:
         raise ValueError(f"`{name}` must hold {d} strings, one for each column.")
 
 
-def _map(name: str, function: Any) -> None:
-    _instance(name, function, str)
+def _map(what: str, function: Any) -> None:
+    _instance(what, function, str)
     # Reports print names without brackets as code: an unknown one could be an injection.
-    ready = function in maps.__all__ and function.islower()
+    name, of, count = function.partition(maps.OF)
+    ready = name in maps.__all__ and name.islower()
+    ready = ready and (not of or re.fullmatch(r"\d{1,19} columns", count, re.ASCII) is not None)
     if not ready and not (function[:1] == "<" and function[-1:] == ">"):
-        raise ValueError(f"`{name}` is neither a function of primedpca nor a name in <brackets>.")
+        raise ValueError(f"`{what}` is neither a function of primedpca nor a name in <brackets>.")
 
 
 def _stream(name: str, known: Any, d: int) -> None:

@@ -169,11 +169,17 @@ def check_map(known: str | None, found: str | None) -> None:
 
 def check_same_map(fitted: str | None, found: str | None) -> None:
     """Raise ValueError if new rows have another map than a model; arrays may be mapped already."""
-    if None not in (fitted, found) and fitted != found:
-        raise ValueError(
-            f"The rows have the map {found}, but the model was fitted with the map {fitted}. Use "
-            "the same for all rows."
+    if fitted is None or found is None or fitted == found:
+        return
+    remedy = "Use the same for all rows."
+    if not fitted.startswith("<") and fitted.partition(" of ")[0] == found.partition(" of ")[0]:
+        remedy = (
+            "The totals must be those of the same columns. Pass the rows as in the fit, "
+            "with `columns` or `mask_var`, or map the data before columns are chosen."
         )
+    raise ValueError(
+        f"The rows have the map {found}, but the model was fitted with the map {fitted}. {remedy}"
+    )
 
 
 def check_layout(known: str | None, found: str | None) -> None:

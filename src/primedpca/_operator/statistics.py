@@ -154,9 +154,10 @@ def before_any_pass(like: Like, scale: Any) -> Frame:
     tiny, most = np.finfo(kept.dtype).tiny, np.finfo(kept.dtype).max
     far = np.flatnonzero((kept < tiny) | (kept > most / 4))
     if far.size:
+        wide = kept.dtype == np.float64
         raise ValueError(
             f"`scale`[{far[0]}]={given[far[0]]:g} is beyond the range of {kept.dtype}, in which "
-            "`X` is multiplied. Give `X` in float64, or in another unit."
+            f"`X` is multiplied. Give `X` in {'' if wide else 'float64, or in '}another unit."
         )
     return Frame(Columns(factor=1 / values), scale=values)
 

@@ -9,6 +9,7 @@ import os
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,27 +41,66 @@ def open_data(path: str, reading: Reading, warned: list[str] | None = None) -> A
 
 def open_like(path: str, model: Any, reading: Reading) -> Any:
     """Open DATA for a model: with its map and, in a table, the columns it was fitted to."""
-    names = getattr(model, "feature_names_in_", None)
-    named = not (reading.columns or reading.exclude or reading.header is False)
+    asked, names = reading, getattr(model, "feature_names_in_", None)
+    known = getattr(model, "map_", None)
+    row_map = _map_for(known, reading.map_rows) if hasattr(model, "map_") else reading.map_rows
+    # Totals are those of whole rows, of which a model may have only some columns.
+    totals = known != row_map if hasattr(model, "map_") else row_map is not None
+    named = not (reading.columns or reading.header is False or (reading.exclude and not totals))
     if names is not None and _is_table(path) and named:
         # The first line of a CSV file holds these names, even if they are numbers.
         header = True if is_csv(path) or is_sheet(path) else reading.header
-        reading = replace(reading, columns=list(names), header=header, numeric_only=None)
+        only = reading.numeric_only if totals else None
+        reading = replace(reading, columns=list(names), header=header, numeric_only=only)
     if names is not None and path.lower().endswith(".h5ad") and not reading.mask_var:
         # A model of masked variables finds them by name; others are compared in order.
         whole = open_data(path, replace(reading, map_rows=None))
         reading = reading if whole.shape[1] == len(names) else replace(reading, columns=list(names))
-    if hasattr(model, "map_"):
-        reading = replace(reading, map_rows=_map_for(model.map_, reading.map_rows))
-    source = open_data(path, reading)
+    try:
+        source = open_data(path, replace(reading, map_rows=row_map if totals else None))
+    except ValueError as error:
+        if "has no column" in str(error) and asked.header is None:
+            _check_first_line(path, asked)
+        raise
+    if row_map is not None and not totals:  # of the columns of the model alone
+        from primedpca.sources import as_source, maps
+
+        source = as_source(source, map=getattr(maps, row_map))
+    if totals:
+        from primedpca._model.stream import check_same_map
+
+        with printing.other_remedy(*_SAME_COLUMNS):
+            check_same_map(known, source.traits.map_name)
     if source.shape[1] != (wanted := getattr(model, "n_features_in_", source.shape[1])):
         raise ValueError(f"{path} has {source.shape[1]} columns, but the model has {wanted}.")
     return source
 
 
+def _check_first_line(path: str, asked: Reading) -> None:
+    """Refuse a first line of numbers in the words of fit, which names the option it needs."""
+    from primedpca.sources import as_source
+    from primedpca.sources.files.csv_text import NoNamesError
+
+    with warnings.catch_warnings(), suppress(ValueError):
+        warnings.simplefilter("ignore")
+        try:
+            as_source(path, **replace(asked, map_rows=None).given())
+        except NoNamesError as error:
+            raise TypeError(str(error)) from error
+
+
+#: What to do where a model's totals are of other columns, in Python and here.
+_SAME_COLUMNS = (
+    "Pass the rows as in the fit, with `columns` or `mask_var`, or map the data before columns are "
+    "chosen.",
+    "Give DATA with all columns of the fit, and the same `--exclude`, `--id` and `--label`.",
+)
+
+
 def _map_for(known: str | None, asked: str | None) -> str | None:
     """Return the map that a model was fitted with; requesting another one is an error."""
     # The model stores only the name of a map; a function of the user's cannot be found by name.
+    known = known if known is None else known.partition(" of ")[0]
     if known is not None and known not in MAPS:
         raise ValueError(f"the model was fitted with the map {known}. Use it in Python.")
     if asked is not None and asked != known:

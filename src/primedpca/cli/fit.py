@@ -4,6 +4,8 @@ import shlex
 import sys
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,7 +40,8 @@ def fit(
     if out is not None:
         model.save(out, overwrite=options.force)
     if report is not None:
-        files.write_page(model, report, source, data, out)
+        with _model_written(out):
+            files.write_page(model, report, source, data, out)
     for words in warned:
         printing.say(f"primedpca: warning: {words}", error=True)
     if as_json:
@@ -48,6 +51,17 @@ def fit(
         _show_fit(model, source, f"{printing.printable(data)}: ", duration(seconds), options)
     # A priming that ran to its own end without a certificate did what was requested.
     return DONE if model.converged_ or model.status_.name == "FINISHED" else NOT_CONVERGED
+
+
+@contextmanager
+def _model_written(out: Path | None) -> Iterator[None]:
+    """Say in an error of what follows a fit that the model is written."""
+    try:
+        yield
+    except (ValueError, TypeError, ArithmeticError, OSError) as error:
+        if out is None:
+            raise
+        raise ValueError(f"the report was not written, but the model {out} was: {error}") from error
 
 
 def _start_from(model: Any, path: Path, d: int) -> None:

@@ -52,6 +52,8 @@ VALUED = re.compile(
     r"`(decimal|thousands|strip|na_values|encoding|comment|skip_rows|sheet|delimiter|exclude"
     r"|id_column)`=('[^']*'|\"[^\"]*\"|\[[^]]*\]|\d+)"
 )
+#: The arguments of a kind of data, as the error on an unknown one lists them.
+KNOWN = re.compile(r"its options are: ([a-z_, ]+)\.")
 OPTIONS = {"id_column": "--id"}
 
 
@@ -76,10 +78,21 @@ def in_words_of_the_command_line(text: str) -> str:
     >>> in_words_of_the_command_line("pass `decimal`=',', `na_values`=['-', '?']")
     "pass `--decimal ,`, `--na-values '-,?'`"
     """
-    text = VALUED.sub(_as_option, text)
+    text = KNOWN.sub(_known_here, VALUED.sub(_as_option, text))
     for name, word in (*WORDS.items(), *SAME.items()):
         text = text.replace(name, word)
     return text
+
+
+def _known_here(found: re.Match[str]) -> str:
+    """Return a list of the library's arguments as the options that set them, if they have one."""
+    named: dict[str, str] = {}
+    for own in fields(FitOptions):
+        first = getattr(own.metadata.get("option"), "default", None)  # Typer's first name, if any
+        words = first if isinstance(first, str) else "--" + own.name.replace("_", "-")
+        named[own.name] = words.partition("/")[0]
+    known = [named[name] for name in found[1].split(", ") if name in named]
+    return f"its options are: {', '.join(known) or 'none'}."
 
 
 @contextmanager

@@ -167,7 +167,8 @@ class Gatherer:
         self._sums[columns] += moved.sum(axis=0)
         self._squares[columns] += np.einsum("ij,ij->j", moved, moved)
         if self._stride and paired:
-            self._cross += moved.T @ moved
+            with np.errstate(over="ignore", invalid="ignore"):  # such pairs are not compared
+                self._cross += moved.T @ moved
             self._cross_sums += moved.sum(axis=0)
             self._paired += x.shape[0]
         if self.axis == 0 and self.d <= WIDEST and self.n >= FEWEST:

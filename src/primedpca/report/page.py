@@ -28,6 +28,7 @@ from primedpca.report.page_plots import page_plots, proof_plots
 from primedpca.report.space import space
 from primedpca.report.words import bound_words, outcome, verdict
 from primedpca.result import certificate_sentences
+from primedpca.sources import maps
 from primedpca.sources.base import needed
 
 #: How a report begins, what its head names as its author, and the bytes in which both stand.
@@ -225,9 +226,13 @@ def _code(model: Any, model_path: str | os.PathLike[str] | None) -> list[tuple[s
     map_ = getattr(model, "map_", None)
     ready = map_ is not None and not map_.startswith("<")
     imports, mapping = "from primedpca import load\n", ""
-    if ready:
+    if ready and map_ is not None:
         imports = "from primedpca import as_source, load\nfrom primedpca.sources import maps\n"
-        mapping = f"X = as_source(X, map=maps.{map_})\n"
+        name, of, count = map_.partition(maps.OF)
+        known = hasattr(model, "feature_names_in_")
+        chosen = ", columns=pca.feature_names_in_" if of and known else ""
+        note = f"  # totals of {count}" if of else ""
+        mapping = f"X = as_source(X, map=maps.{name}{chosen}){note}\n"
     python = f"{kept}{imports}\npca = load({where!r})\n{mapping}"
     if k == 0:
         more = "X: more rows with the same columns, which give the model components."

@@ -23,7 +23,7 @@ from primedpca._core.arrays import (
 )
 from primedpca.protocols import DataSource, check_blocks
 from primedpca.sources.base import BlockSource, check_entries
-from primedpca.sources.column_choice import check_name
+from primedpca.sources.column_choice import check_name, place_of
 from primedpca.sources.files.hdf5 import HDF5Source, h5ad_source, is_anndata, masked_in
 from primedpca.sources.files.images import ImageFolder
 from primedpca.sources.files.numpy_files import memmap_source
@@ -38,7 +38,7 @@ from primedpca.sources.memory.sparse import SparseSource
 from primedpca.sources.memory.xarray_fields import Fields, is_xarray
 from primedpca.sources.selected import Selected
 from primedpca.sources.wrappers.adapted import Adapted
-from primedpca.sources.wrappers.mapped import Mapped
+from primedpca.sources.wrappers.mapped import Mapped, in_rows
 from primedpca.sources.wrappers.on_device import device_matrix_source, is_device_matrix
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _anndata_source(
     options = {"label_column": label_column, "mask_var": mask_var}
     for argument, name in options.items():
         check_name(name, argument)
-    if x.isbacked:
+    if getattr(x, "isbacked", False):  # `adata.raw` has no such attribute
         if x.is_view:
             raise ValueError("`X` is a view of a backed AnnData; pass X.to_memory().")
         return h5ad_source(x.filename, follow_links=follow_links, **options)
@@ -98,6 +98,8 @@ def _anndata_source(
 
 def _column_of(x: Any, frame: str, name: str) -> np.ndarray:
     """A column of ``obs`` or ``var``, with None where a value is missing."""
+    if not hasattr(x, frame):
+        raise ValueError(f"`X` is the raw part of an AnnData, without {frame}. Pass X.to_adata().")
     table = getattr(x, frame)
     if name not in table.columns:
         known = ", ".join(map(repr, table.columns[:20])) or "none"
@@ -153,7 +155,10 @@ def as_source(
     map : callable, optional
         Function applied to every block of rows as it is read; :mod:`primedpca.sources.maps` has
         ready-made ones.  A model that was fitted to mapped rows takes mapped rows:
-        ``pca.transform(as_source(new, map=map))``.
+        ``pca.transform(as_source(new, map=map))``.  Ready-made maps that divide by totals take
+        the totals of whole rows, of which ``columns`` or ``mask_var`` are chosen afterwards; what
+        ``exclude``, ``id_column`` and ``label_column`` name is not part of a row.  A function of
+        your own is given the chosen columns.
     columns : sequence of str, optional
         Columns of a table or data frame to read, in this order; by default all.
     **options
@@ -187,9 +192,36 @@ def as_source(
             check_blocks(x)
     elif plain and type(x) is np.ndarray and x.size and x.ndim == 2 and x.dtype.kind in "biuf":
         source = DenseSource(x)  # the commonest kind, without asking all others
+    elif getattr(map, "whole_rows", False):
+        return _mapped_whole(x, map, columns, options)
     else:
         source = _found_source(x, columns, options)
     return source if map is None else Mapped(source, map)
+
+
+def _mapped_whole(x: Any, map: Any, columns: Any, options: dict[str, Any]) -> DataSource:
+    """The chosen columns of mapped rows: a map that divides by totals needs those of whole rows.
+
+    Columns that the options of a table or data frame say are not data are not in the totals.
+    """
+    if columns is not None and (is_frame(x) or isinstance(x, (str, os.PathLike))):
+        whole: Any = _found_source(x, None, dict(options))
+        known = list(getattr(whole, "column_names", ()))
+        if len(known) == whole.shape[1]:
+            one = isinstance(columns, str) or not hasattr(columns, "__iter__")
+            index = place_of([columns] if one else [*columns], known, options)
+            return _chosen(Mapped(whole, map), index)
+    source: Any = _found_source(x, columns, options)
+    if isinstance(source, Selected):
+        return _chosen(Mapped(source.source, map), source.index)
+    return Mapped(source, map)
+
+
+def _chosen(mapped: Mapped, index: np.ndarray) -> Selected:
+    """Columns of mapped rows; data in memory that lie by columns may have them in any order."""
+    if mapped.axis == 1 and (np.diff(index) <= 0).any() and mapped.source.traits.array is not None:
+        mapped = Mapped(in_rows(mapped.source, mapped.function), mapped.function)
+    return Selected(mapped, index)
 
 
 def _found_source(x: Any, columns: Any, options: dict[str, Any]) -> DataSource:

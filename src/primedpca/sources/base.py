@@ -250,7 +250,15 @@ _plain_of = attrgetter(*_PLAIN)
 
 
 class MemorySource(BlockSource):
-    """A source whose rows can be gathered at no more than the cost of copying them."""
+    """A source whose rows can be gathered at no more than the cost of copying them.
+
+    Attributes
+    ----------
+    column_names : list
+        Names of the columns of a data frame, which need not be text; not set for other data.
+    """
+
+    column_names: list[Any]
 
     def batches(self, size: int, seed: int | None, epoch: int = 0, start: int = 0) -> Batches:
         """Mini-batches of a fresh permutation of all rows every epoch."""

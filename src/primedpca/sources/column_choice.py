@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Hashable
 from typing import Any
 
+import numpy as np
+
 SHOWN = 20  # columns that a warning names
 
 
@@ -52,6 +54,27 @@ def chosen_names(
     if both := [name for name in left_out if name in set(wanted)]:
         raise ValueError(f"column {both[0]!r} is both in `columns` and in `exclude`.")
     return wanted
+
+
+def place_of(names: list[Any], known: list[Any], options: dict[str, Any]) -> np.ndarray:
+    """Return the numbers of columns among those that a map is applied to.
+
+    Parameters
+    ----------
+    names, known : list
+        Columns that are named, and those that are data.
+    options : dict
+        Of `as_source`: the columns that are not data.
+    """
+    for option in ("exclude", "id_column", "label_column"):
+        beside = _names(options.get(option), option, False)
+        if both := [name for name in names if name in beside and name not in known]:
+            raise ValueError(
+                f"column {both[0]!r} is both in `columns` and in `{option}`, which leaves it out "
+                "of the totals of `map`. Name it in one of them."
+            )
+    place = {name: j for j, name in enumerate(known)}
+    return np.array([place[name] for name in chosen_names("`X`", known, names, [], None)])
 
 
 def _names(given: Any, argument: str, text: bool) -> list[Any]:

@@ -45,6 +45,11 @@ class RowMap:
     to: float = 1.0
     then: str = ""
 
+    @property
+    def whole_rows(self) -> bool:
+        """Whether an entry of the result depends on the other entries of its row."""
+        return self.total != "none"
+
     def __call__(self, block: Block) -> Block:
         """A block of whole rows, mapped."""
         work = work_dtype(block.dtype)
@@ -139,6 +144,27 @@ class RowMap:
 
     def __repr__(self) -> str:
         return f"maps.{self.name}"
+
+
+#: Between the name of a map and the number of columns whose totals it took, of which some are kept.
+OF = " of "
+
+
+def of_columns(name: str, count: int) -> str:
+    """Return the name of a map that was applied to rows of so many columns before their choice."""
+    inner, end = (name[:-1], ">") if name.startswith("<") else (name, "")
+    return f"{inner}{OF}{count} columns{end}"
+
+
+def base_name(name: str) -> str:
+    """Return the name of a ready-made map without the number of columns.
+
+    Examples
+    --------
+    >>> base_name("log_cp10k of 2000 columns")
+    'log_cp10k'
+    """
+    return name if name.startswith("<") else name.partition(OF)[0]
 
 
 def _floats(values: Array, wide: bool = False) -> Array:

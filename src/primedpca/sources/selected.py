@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from primedpca.protocols import Block
+from primedpca.sources import maps
 from primedpca.sources.base import PartView, View, read_only
 
 
@@ -28,6 +29,10 @@ class Selected(PartView):
         self.source, self.index = source, index
         self.shape = (source.shape[0], int(index.size))
         self.dtype, self.device, self.axis = source.dtype, source.device, source.axis
+        self.map_name = source.traits.map_name
+        if self.map_name is not None and index.size < source.shape[1]:
+            # Totals of these columns alone would be other numbers: models compare the names.
+            self.map_name = maps.of_columns(self.map_name, source.shape[1])
         self.blocks, self._owner = source.blocks, tuple(range(len(source.blocks)))
         if self.axis == 1:
             if (np.diff(index) <= 0).any():

@@ -95,6 +95,7 @@ def frame_source(
         source: MemorySource = SparseSource(x.sparse.to_coo())
     else:
         source = DenseSource(_values_of(x, any(sparse)))
+    source.column_names = names
     if all(isinstance(name, str) for name in names):
         source.feature_names = names
     index = getattr(x, "index", None)
@@ -243,6 +244,35 @@ def aligned(values: np.ndarray, names: Any, known: Any, other: str = "`X`") -> n
         f"`components` have the name {given[j]!r} in column {j + 1}, where {other} has "
         f"{known[j]!r}, and not all names are the same. Rename the columns, or remove the names "
         f"from `components` if the order is that of {other}."
+    )
+
+
+def aligned_scale(scale: Any, known: Any) -> Any:
+    """Return a scale with one number per column, in the order of the columns if both have names.
+
+    Parameters
+    ----------
+    scale : array, pandas Series or other value
+        Only a Series whose labels are text has names.
+    known : sequence of str or None
+        Names of the columns.
+    """
+    index = getattr(scale, "index", None)  # of lists and tuples, a method
+    if known is None or index is None or callable(index):
+        return scale
+    given, known = list(index), [str(name) for name in known]
+    if not all(isinstance(name, str) for name in given):
+        return scale
+    if given == known or len(given) != len(known) or _is_numbered(given) or _is_numbered(known):
+        return scale  # another length is refused as a shape
+    if sorted(given) == sorted(known) and len(set(given)) == len(given):
+        place = {name: j for j, name in enumerate(given)}
+        return np.asarray(scale)[[place[name] for name in known]]
+    j = next(j for j, pair in enumerate(zip(given, known, strict=True)) if pair[0] != pair[1])
+    raise ValueError(
+        f"`scale` has the label {given[j]!r} for column {j + 1}, where `X` has {known[j]!r}, and "
+        "not all labels are the same. Use the labels of the columns, or pass `scale.to_numpy()` if "
+        "the order is that of `X`."
     )
 
 

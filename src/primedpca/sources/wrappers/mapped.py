@@ -77,7 +77,7 @@ class Mapped(View):
         if source.traits.scale is not None:
             raise ValueError(f"`map` and the scale of {source!r} cannot be combined; omit one.")
         if source.axis == 1 and not isinstance(function, RowMap):
-            self.source = source = _in_rows(source, function)
+            self.source = source = in_rows(source, function)
         self.axis, self.blocks, self.device = source.axis, source.blocks, source.device
         tried = self._try()
         self.dtype, self.library = tried.dtype, library_of(tried)
@@ -160,7 +160,7 @@ class Mapped(View):
         return f"Mapped({self.source!r}, {getattr(self.function, '__name__', self.function)!s})"
 
 
-def _in_rows(source: Any, function: Any) -> MemorySource:
+def in_rows(source: Any, function: Any) -> MemorySource:
     """The same data in blocks of whole rows, if they lie in memory."""
     known = source.traits
     if known.array is None:
