@@ -301,3 +301,22 @@ def test_chosen_columns_of_which_one_is_left_out_late(tmp_path):
         source = as_source(path, columns=["a", "b"], numeric_only=True)
     assert source.column_names == ("a",)
     assert source.shape == (200_001, 1)
+
+
+@pytest.mark.parametrize("dash", ["-", "--", "\u2212", "\u2013", "\u2014"])
+def test_a_dash_right_behind_the_decimal_sign_stands_for_zeros(dash, tmp_path):
+    entries = f"12,{dash} €;8,50 €;-20,{dash}€;(3,{dash});5-;4,0-".split(";")
+    path = tmp_path / "x.csv"
+    path.write_text("\n".join(["a;b", *(f"{one};1" for one in entries), ""]), encoding="utf-8")
+    block = as_source(path, delimiter=";", decimal=",", strip="€").read(0)
+    assert block[:, 0].tolist() == [12, 8.5, -20, -3, -5, -4]
+    path.write_text(f"a;b\nCHF 1'234.{dash};1\nCHF 8.50;4\n", encoding="utf-8")
+    block = as_source(path, delimiter=";", thousands="'", strip="CHF").read(0)
+    assert block[:, 0].tolist() == [1234, 8.5]
+
+
+@pytest.mark.parametrize("entry", ["5,5,-", "1e5,-", ",-", "1.234.-", "5\u2013"])
+def test_a_dash_elsewhere_is_refused(entry, tmp_path):
+    (tmp_path / "x.csv").write_text(f"a;b\n{entry};1\n2;4\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="not all numbers"):
+        as_source(tmp_path / "x.csv", delimiter=";", decimal=",", thousands=".")

@@ -32,10 +32,11 @@ MARKS = {
 BLANKS = " \u00a0\u202f\u2009"
 SPACE = rf"\s{BLANKS}"  # in Arrow, \s has only those of ASCII
 MINUS = "\u2212"  # a sign of its own, which typesetters use
+DASHES = "\u2013\u2014-"  # behind a decimal sign they stand for zeros: 12.- is 12
 LOOKED_AT = 2000  # entries of a column in which a notation is looked for
 DATE = re.compile(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}([T ].*)?|\d{1,2}[ -][A-Za-z]{3,9}[ -]\d{2,4}")
 TIME = re.compile(r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?( ?[AaPp][Mm])?")
-AFFIX = re.compile(r"[^\d.,+()'<>≤≥~\s−-]{1,6}")
+AFFIX = re.compile(rf"[^\d.,+()'<>≤≥~\s−{DASHES}]{{1,6}}")
 CURRENCIES = {"USD", "EUR", "GBP", "CHF", "JPY", "CNY", "INR", "CAD", "AUD", "SEK", "kr", "Rs", "R"}
 TRUTH = {"true", "false"}  # in any spelling
 YES_NO = {*TRUTH, "yes", "no", "y", "n", "t", "f", "ja", "nein", "oui", "non", "on", "off"}
@@ -46,7 +47,7 @@ class Notation:
     """How a text file writes numbers and missing values.
 
     With ``decimal``, ``thousands`` or ``strip``, accounting notation is read as well: ``(5)`` and
-    ``5-`` are -5.
+    ``5-`` are -5.  A dash right after the decimal sign stands for its digits: ``5.-`` is 5.
 
     Attributes
     ----------
@@ -164,6 +165,9 @@ class Notation:
             text = compute.replace_substring_regex(text, after, r"\1")
         if self.is_plain:
             return compute.match_substring_regex(text, number), text
+        # Before signs behind numbers are read: 12.- is a price without cents, not -12.
+        zeros = rf"(\d{re.escape(self.decimal)})[{DASHES}]{{1,2}}([{SPACE})]*)$"
+        text = compute.replace_substring_regex(text, zeros, r"\1\2")
         text = compute.replace_substring_regex(
             text, rf"^\([{SPACE}]*([^-].*?)[{SPACE}]*\)$", r"-\1"
         )
@@ -186,6 +190,7 @@ class Notation:
     def check_whole_numbers(self, column: Any, name: str) -> None:
         """Refuse whole numbers in the texts of a column that float64 cannot hold."""
         found = (word.strip() for word in self.plain(column)[1].to_pylist() if word)
+        found = (word.removesuffix(".") for word in found)
         whole = [int(word) for word in found if word.lstrip("+-").isdecimal()]
         check_python_numbers(whole, f"column {name!r}")
 
