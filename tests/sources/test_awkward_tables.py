@@ -5,6 +5,8 @@ import warnings
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from awkward_tables import BY_NAME
 from command import primedpca
@@ -320,3 +322,24 @@ def test_a_dash_elsewhere_is_refused(entry, tmp_path):
     (tmp_path / "x.csv").write_text(f"a;b\n{entry};1\n2;4\n", encoding="utf-8")
     with pytest.raises(ValueError, match="not all numbers"):
         as_source(tmp_path / "x.csv", delimiter=";", decimal=",", thousands=".")
+
+
+@pytest.mark.parametrize("kind", ["frame", "arrow", "pandas", "dictionary", "feather"])
+def test_categories_of_numbers_are_refused_however_they_are_stored(kind, tmp_path):
+    frame = pd.DataFrame({"group": pd.Categorical([10, 20, 10]), "x": [1.0, 2, 4]})
+    table, path = pa.Table.from_pandas(frame), tmp_path / "x.parquet"
+    if kind == "pandas":  # as other writers of Parquet store what pandas holds
+        metadata, plain = table.schema.metadata, frame.astype({"group": int})
+        table = pa.Table.from_pandas(plain).replace_schema_metadata(metadata)
+        pq.write_table(table, path)
+    elif kind == "dictionary":
+        pq.write_table(table.replace_schema_metadata(None), path)
+    elif kind == "feather":
+        path = tmp_path / "x.feather"
+        frame.to_feather(path)
+    given = {"frame": frame, "arrow": table}.get(kind, path)
+    with pytest.raises(ValueError, match=r"'group' \(categories\)"):
+        as_source(given)
+    source = as_source(given, label_column="group")
+    assert source.shape == (3, 1)
+    assert source.labels.tolist() == [10, 20, 10]
