@@ -343,3 +343,53 @@ def test_categories_of_numbers_are_refused_however_they_are_stored(kind, tmp_pat
     source = as_source(given, label_column="group")
     assert source.shape == (3, 1)
     assert source.labels.tolist() == [10, 20, 10]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "line"),
+    [
+        ("\n".join(["i,x", *('"' * (i in (10, 500)) + f"r{i},{i}" for i in range(999))]), {}, 12),
+        ('i,x\r\na,1\r\n"b"c,2\r\n', {}, 3),
+        ('i,x\ra,1\r"b" c,2\rd,4\r', {}, 3),
+        ('# "of"\n"i"n,x\na,1\n', {"comment": "#"}, 2),
+        ('"a" title\n\ni,x\na,1\nb,"2"3\n', {"skip_rows": 1}, 5),
+        ('i;x\n"a""b"c;1\n', {"delimiter": ";"}, 2),
+        ('i x\na 1\n"b c"d  2\n', {"delimiter": " "}, 3),
+        ('i\tx\n"a"  b\t1\n', {"delimiter": "\t"}, 2),
+        ('i,x\n"ü\nü",1\n"b" #,2\n', {"encoding": "utf-16-le"}, 4),
+    ],
+)
+def test_text_behind_a_quotation_is_refused_with_its_line(text, options, line, tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_bytes(text.encode(options.get("encoding", "utf-8")))
+    with pytest.raises(ValueError, match=rf"text follows a quotation in line {line}, .*correct"):
+        as_source(path, id_column="i", **options)
+
+
+@pytest.mark.parametrize("size", [0, 300])
+def test_the_line_of_a_quotation_is_counted_over_all_pieces(size, tmp_path, monkeypatch):
+    rows = [f"r{i},{i}" for i in range(999)]
+    rows[900] = '"r900"x,1'
+    (tmp_path / "x.csv").write_text("\n".join(["\ufeffi,x", '"a\nb",1', *rows, ""]), "utf-8")
+    if size:
+        monkeypatch.setattr("primedpca.sources.base.READ_BYTES", size)
+    with pytest.raises(ValueError, match="in line 904, '\"r900\"x,1'"):
+        as_source(tmp_path / "x.csv", id_column="i")
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "names"),
+    [
+        ('i,x\n"a""b",1\n"""",2\n" c" ,"3"\t\n', {}, ['a"b', '"', " c "]),
+        ('i,x\r\n"a\r\nb","1"\r\n5" c,2\r\nd"e",3', {}, ["a\r\nb", '5" c', 'd"e"']),
+        ('i,x\n"a",1# "x"y\n"b","2" # c\n"#",3\n', {"comment": "#"}, ["a", "b", "#"]),
+        ('i\tx\n"a"\t1\n"b" \t2\n"c""" \t"3"\n', {"delimiter": "\t"}, ["a", "b ", 'c" ']),
+        ('"i" x\n"a b"  1\n"c"\t"2"\n"d" 3  \n', {"delimiter": " "}, ["a b", "c", "d"]),
+    ],
+)
+def test_sound_quotations_are_read(text, options, names, tmp_path):
+    (tmp_path / "x.csv").write_bytes(text.encode())
+    source = as_source(tmp_path / "x.csv", id_column="i", **options)
+    values = [source.read(i)[:, 0].tolist() for i in range(len(source.blocks))]
+    assert sum(values, []) == [1, 2, 3]
+    assert source.row_names.tolist() == names

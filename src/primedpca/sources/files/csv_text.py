@@ -194,6 +194,8 @@ class CSVSource(table_columns.TableRows):
                 text = self._lines.decoded(piece)
                 if self._is_blank(text):
                     continue
+                if begin >= self._looked_at:
+                    self._lines.check_quotations(text, self.path, begin)
                 block = self._block(self._parse(text, sum(counts)), "it")
                 self._check_whole_numbers(text, block)
             if len(block):
@@ -233,6 +235,10 @@ class CSVSource(table_columns.TableRows):
         with reading(self.path, "its first lines"):
             if self._lines.encoding == "utf-8":
                 text_lines.check_utf8(first[lines[0][1] : rows])
+            above, begin = lines[0][1], self._lines.begin
+            named_rows = self._lines.decoded(first[above:])
+            self._lines.check_quotations(named_rows, self.path, begin + above)
+            self._looked_at = begin + len(first)
             text = self._lines.decoded(first[rows:])
             table = self._csv(text, None)
             if any(kind == arrow.binary() for kind in table.schema.types):
