@@ -393,3 +393,36 @@ def test_sound_quotations_are_read(text, options, names, tmp_path):
     values = [source.read(i)[:, 0].tolist() for i in range(len(source.blocks))]
     assert sum(values, []) == [1, 2, 3]
     assert source.row_names.tolist() == names
+
+
+@pytest.mark.parametrize(
+    ("entry", "hint"),
+    [
+        ("1.234", "`thousands`='.'"),
+        ("25.100.000", "`thousands`='.'"),
+        ("1 234", "`thousands`=' '"),
+        ("1\u202f234", "`thousands`=' '"),
+        ("1'234", '`thousands`="\'"'),
+        ("1.234 €", "`thousands`='.', `strip`='€'"),
+        ("1.5", "`decimal`='.'"),
+    ],
+)
+def test_a_hint_keeps_the_decimal_sign_that_was_passed(entry, hint, tmp_path):
+    (tmp_path / "x.csv").write_text(f"a;b\n{entry};2,5\n7;4\n", encoding="utf-8")
+    with pytest.raises(ValueError) as refusal:
+        as_source(tmp_path / "x.csv", delimiter=";", decimal=",")
+    assert f"in row 1: pass {hint})" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [({"strip": "%"}, "`na_values`='%'"), ({}, "`strip`='%', `na_values`='%'")],
+)
+def test_a_unit_without_a_number_is_a_mark_and_not_a_comment(options, hint, tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("a;b\n%;1\n5%;2\n7%;9\n")
+    with pytest.raises(ValueError) as refusal:
+        as_source(path, delimiter=";", **options)
+    assert f"('%' in row 1: pass {hint})" in str(refusal.value)
+    block = as_source(path, delimiter=";", strip="%", na_values="%").read(0)
+    np.testing.assert_array_equal(block, [[np.nan, 1], [5, 2], [7, 9]])

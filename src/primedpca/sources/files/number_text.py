@@ -281,7 +281,8 @@ def remedy(
     if any("\0" in entry for _, entry in bad):
         return f"NUL bytes, {what}", ""
     signs = {entry[0] for _, entry in bad}
-    if len(signs) == 1 and signs.issubset(comments) and len(bad) < len(known):
+    units = signs.intersection(own.strip)  # a unit without its number, not a comment
+    if len(signs) == 1 and signs.issubset(comments) and not units and len(bad) < len(known):
         return what, f"`comment`={signs.pop()!r}"
     texts = list(dict.fromkeys(entry for _, entry in known))[:LOOKED_AT]
     wrong = list(dict.fromkeys(entry for _, entry in bad))[:LOOKED_AT]
@@ -309,7 +310,8 @@ def _right(texts: Sequence[str], notation: Notation) -> list[bool]:
 
 def _notation_for(texts: list[str], wrong: list[str], own: Notation) -> str:
     """Options with which all texts are numbers or missing; empty if there are none."""
-    marks = [text for text in wrong if text in MARKS]
+    units = set(own.strip).union(*map(_affixes, texts))
+    marks = [text for text in wrong if text in MARKS or text in units]
     if marks and len(marks) == len(wrong):
         return _written(own, Notation(own.decimal, own.thousands, own.strip, tuple(marks)))
     numbers = [text for text in texts if text not in marks]
@@ -317,6 +319,8 @@ def _notation_for(texts: list[str], wrong: list[str], own: Notation) -> str:
     if not found:
         return ""
     first = found[0]
+    if own.decimal != ".":  # which was stated: what it means in other columns stays
+        return _written(own, first)
     other = next((one for one in found if _contradicts(first, one)), None)
     doubtful = next((text for text in numbers if re.search(r"\d,\d{3}(?!\d)", text)), None)
     if other is None or doubtful is None:
@@ -343,6 +347,10 @@ def _candidates(texts: list[str], own: Notation, marks: tuple[str, ...]) -> Iter
         strips.append(tuple(dict.fromkeys((*own.strip, *ends))))
     signs = [(".", None), (".", ","), (",", None), (",", "."), (".", " "), (",", " ")]
     signs += [(".", "'"), (".", "\u2019")]
+    if own.decimal != ".":
+        separators = (None, ".", ",", " ", "'", "\u2019")
+        stated = [(own.decimal, mark) for mark in separators if mark != own.decimal]
+        signs = [*stated, *signs]
     for strip in strips:
         for decimal, thousands in [(own.decimal, own.thousands), *signs]:
             yield Notation(decimal, thousands, strip, (*own.na_values, *marks))
