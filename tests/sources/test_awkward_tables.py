@@ -426,3 +426,31 @@ def test_a_unit_without_a_number_is_a_mark_and_not_a_comment(options, hint, tmp_
     assert f"('%' in row 1: pass {hint})" in str(refusal.value)
     block = as_source(path, delimiter=";", strip="%", na_values="%").read(0)
     np.testing.assert_array_equal(block, [[np.nan, 1], [5, 2], [7, 9]])
+
+
+@pytest.mark.parametrize(
+    ("entries", "sign"),
+    [
+        (["0.0", "1.0", "2.0"], "."),
+        (["1.0", "5.0", "7.0"], "."),
+        (["0,0", "1,0", "2"], ","),
+        (["1", "2", "3"], ","),
+        (["1e0", "1e1", "1e2"], "."),
+        (["9007199254740993", "9007199254740994", "9007199254740995"], "."),
+    ],
+)
+def test_an_index_of_whole_floats_is_refused_as_one_of_integers(entries, sign, tmp_path):
+    path, rows = tmp_path / "x.csv", "".join(f"{one};{i * i}\n" for i, one in enumerate(entries))
+    path.write_text(f";x\n{rows}")
+    with pytest.raises(ValueError, match="that numbers the rows"):
+        as_source(path, delimiter=";", decimal=sign)
+    path.write_text(f"n;x\n{rows}")
+    if len(entries[0]) < 16:
+        assert as_source(path, delimiter=";", decimal=sign).shape == (3, 2)
+
+
+@pytest.mark.parametrize("entries", [["0.5", "1.5", "2.5"], ["2.0", "1.0", "0.0"], ["1", "", "3"]])
+def test_a_column_without_a_name_that_does_not_count_is_data(entries, tmp_path):
+    rows = "".join(f"{one},{i * i}\n" for i, one in enumerate(entries))
+    (tmp_path / "x.csv").write_text(f",x\n{rows}")
+    assert as_source(tmp_path / "x.csv").shape == (3, 2)

@@ -148,7 +148,7 @@ class CSVSource(table_columns.TableRows):
         if columns is None:
             # A first line with a name too few is refused as such unless its rows are counted.
             first, gaps = self._names[0], nameless is None
-            self._check_index(first, lambda: texts(first), numeric_only, gaps)
+            self._check_index(first, lambda: self._counted(texts(first)), numeric_only, gaps)
         elif nameless is not None and nameless not in (*chosen, *others):
             kind = schema.field(nameless).type
             if table_columns.is_number(kind):  # read as well, to see whether it is empty
@@ -182,6 +182,14 @@ class CSVSource(table_columns.TableRows):
         self.shape = common.check_matrix(self.path, shape, self.dtype)
         if header is not False:
             self.feature_names = np.array(self.column_names, dtype=object)
+
+    def _counted(self, entries: list[str | None]) -> list[Any]:
+        """Entries that may number the rows: texts of whole numbers, or others by their values."""
+        if all(entry is None or entry.strip().lstrip("+-").isdecimal() for entry in entries):
+            return entries  # which float64 might round
+        arrow = need("pyarrow", "CSV")
+        values, wrong = self._notation.numbers(arrow.array(entries, arrow.string()))
+        return entries if wrong is not None else values.to_pylist()
 
     def _count(self, skip: int) -> np.ndarray:
         """Parse all rows once; return whether each column has a value, ``(d,)``."""
