@@ -8,10 +8,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import typer
 from awkward_tables import BY_NAME
 from command import primedpca
 
 from primedpca import as_source, load
+from primedpca.cli.options import as_names
 from primedpca.cli.printing import in_words_of_the_command_line
 from primedpca.sources.base import whole
 
@@ -390,8 +392,8 @@ def test_the_line_of_a_quotation_is_counted_over_all_pieces(size, tmp_path, monk
 def test_sound_quotations_are_read(text, options, names, tmp_path):
     (tmp_path / "x.csv").write_bytes(text.encode())
     source = as_source(tmp_path / "x.csv", id_column="i", **options)
-    values = [source.read(i)[:, 0].tolist() for i in range(len(source.blocks))]
-    assert sum(values, []) == [1, 2, 3]
+    blocks = [source.read(i) for i in range(len(source.blocks))]
+    assert np.concatenate(blocks)[:, 0].tolist() == [1, 2, 3]
     assert source.row_names.tolist() == names
 
 
@@ -454,3 +456,48 @@ def test_a_column_without_a_name_that_does_not_count_is_data(entries, tmp_path):
     rows = "".join(f"{one},{i * i}\n" for i, one in enumerate(entries))
     (tmp_path / "x.csv").write_text(f",x\n{rows}")
     assert as_source(tmp_path / "x.csv").shape == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ("a, b ,c", ["a", "b", "c"]),
+        ('a,"b, c"', ["a", "b, c"]),
+        ('" id "', [" id "]),
+        ('a , " id " ,b', ["a", " id ", "b"]),
+        ('"a""b",c"d', ['a"b', 'c"d']),
+        ('"', ['"']),
+        ("site\nname,x", ["site\nname", "x"]),
+        ('"site\r\nname"', ["site\r\nname"]),
+        (r"site\nname", ["site\nname"]),
+        (r"a\\b", [r"a\\b"]),
+        (r"C:\\new,C:\data", [r"C:\new", r"C:\data"]),
+    ],
+)
+def test_names_of_columns_on_the_command_line(words, names):
+    assert as_names(words) == names
+
+
+@pytest.mark.parametrize("words", ["", "a,,b", "a,", '""', ' , "a"'])
+def test_an_empty_name_on_the_command_line_is_refused(words):
+    with pytest.raises(typer.BadParameter, match="Empty name"):
+        as_names(words)
+
+
+def test_columns_with_line_breaks_on_the_command_line(tmp_path):
+    frame = pd.DataFrame({"site\nname": ["u", "v", "w"], " id ": [1, 5, 2], "x": [1.0, 2, 5]})
+    frame.to_parquet(tmp_path / "x.parquet")
+    for words in (
+        ("--exclude", "site\nname"),
+        ("--exclude", r"site\nname"),
+        ("--id", r"site\nname"),
+        ("--label", "site\nname"),
+        ("--columns", '" id ",x'),
+        ("--exclude", '"site\nname"," id "'),
+    ):
+        done = primedpca("fit", "x.parquet", "-k", "1", "--json", *words, cwd=tmp_path)
+        assert done.returncode == 0, (words, done.stderr)
+    (tmp_path / "x.csv").write_text('"a\nb",x\n1,2\n3,5\n4,9\n')
+    for words in (("--strip", "a\nb"), ("--na-values", "a\nb"), ("--columns", "a\nb,x")):
+        done = primedpca("fit", "x.csv", "-k", "1", "--json", *words, cwd=tmp_path)
+        assert done.returncode == 0, (words, done.stderr)
