@@ -277,5 +277,5 @@ def test_parameters_set_after_a_fit_do_not_change_what_the_model_says(tmp_path):
 def test_a_stream_of_one_row_has_no_loadings_yet(scale):
     model = PrimedPCA(3, scale=scale).partial_fit(np.arange(5.0)[None])
     assert np.asarray(model.loadings(scaled=True)).shape == (5, 0)
-    with pytest.raises(ValueError, match="has no components yet. Add rows"):
+    with pytest.raises(ValueError, match="has no components yet"):
         model.loadings(rotation="varimax")

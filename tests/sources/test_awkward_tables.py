@@ -5,11 +5,15 @@ import warnings
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import typer
 from awkward_tables import BY_NAME
 from command import primedpca
 
 from primedpca import as_source, load
+from primedpca.cli.options import as_names
 from primedpca.cli.printing import in_words_of_the_command_line
 from primedpca.sources.base import whole
 
@@ -301,3 +305,199 @@ def test_chosen_columns_of_which_one_is_left_out_late(tmp_path):
         source = as_source(path, columns=["a", "b"], numeric_only=True)
     assert source.column_names == ("a",)
     assert source.shape == (200_001, 1)
+
+
+@pytest.mark.parametrize("dash", ["-", "--", "\u2212", "\u2013", "\u2014"])
+def test_a_dash_right_behind_the_decimal_sign_stands_for_zeros(dash, tmp_path):
+    entries = f"12,{dash} €;8,50 €;-20,{dash}€;(3,{dash});5-;4,0-".split(";")
+    path = tmp_path / "x.csv"
+    path.write_text("\n".join(["a;b", *(f"{one};1" for one in entries), ""]), encoding="utf-8")
+    block = as_source(path, delimiter=";", decimal=",", strip="€").read(0)
+    assert block[:, 0].tolist() == [12, 8.5, -20, -3, -5, -4]
+    path.write_text(f"a;b\nCHF 1'234.{dash};1\nCHF 8.50;4\n", encoding="utf-8")
+    block = as_source(path, delimiter=";", thousands="'", strip="CHF").read(0)
+    assert block[:, 0].tolist() == [1234, 8.5]
+
+
+@pytest.mark.parametrize("entry", ["5,5,-", "1e5,-", ",-", "1.234.-", "5\u2013"])
+def test_a_dash_elsewhere_is_refused(entry, tmp_path):
+    (tmp_path / "x.csv").write_text(f"a;b\n{entry};1\n2;4\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="not all numbers"):
+        as_source(tmp_path / "x.csv", delimiter=";", decimal=",", thousands=".")
+
+
+@pytest.mark.parametrize("kind", ["frame", "arrow", "pandas", "dictionary", "feather"])
+def test_categories_of_numbers_are_refused_however_they_are_stored(kind, tmp_path):
+    frame = pd.DataFrame({"group": pd.Categorical([10, 20, 10]), "x": [1.0, 2, 4]})
+    table, path = pa.Table.from_pandas(frame), tmp_path / "x.parquet"
+    if kind == "pandas":  # as other writers of Parquet store what pandas holds
+        metadata, plain = table.schema.metadata, frame.astype({"group": int})
+        table = pa.Table.from_pandas(plain).replace_schema_metadata(metadata)
+        pq.write_table(table, path)
+    elif kind == "dictionary":
+        pq.write_table(table.replace_schema_metadata(None), path)
+    elif kind == "feather":
+        path = tmp_path / "x.feather"
+        frame.to_feather(path)
+    given = {"frame": frame, "arrow": table}.get(kind, path)
+    with pytest.raises(ValueError, match=r"'group' \(categories\)"):
+        as_source(given)
+    source = as_source(given, label_column="group")
+    assert source.shape == (3, 1)
+    assert source.labels.tolist() == [10, 20, 10]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "line"),
+    [
+        ("\n".join(["i,x", *('"' * (i in (10, 500)) + f"r{i},{i}" for i in range(999))]), {}, 12),
+        ('i,x\r\na,1\r\n"b"c,2\r\n', {}, 3),
+        ('i,x\ra,1\r"b" c,2\rd,4\r', {}, 3),
+        ('# "of"\n"i"n,x\na,1\n', {"comment": "#"}, 2),
+        ('"a" title\n\ni,x\na,1\nb,"2"3\n', {"skip_rows": 1}, 5),
+        ('i;x\n"a""b"c;1\n', {"delimiter": ";"}, 2),
+        ('i x\na 1\n"b c"d  2\n', {"delimiter": " "}, 3),
+        ('i\tx\n"a"  b\t1\n', {"delimiter": "\t"}, 2),
+        ('i,x\n"ü\nü",1\n"b" #,2\n', {"encoding": "utf-16-le"}, 4),
+    ],
+)
+def test_text_behind_a_quotation_is_refused_with_its_line(text, options, line, tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_bytes(text.encode(options.get("encoding", "utf-8")))
+    with pytest.raises(ValueError, match=rf"text follows a quotation in line {line}, .*correct"):
+        as_source(path, id_column="i", **options)
+
+
+@pytest.mark.parametrize("size", [0, 300])
+def test_the_line_of_a_quotation_is_counted_over_all_pieces(size, tmp_path, monkeypatch):
+    rows = [f"r{i},{i}" for i in range(999)]
+    rows[900] = '"r900"x,1'
+    (tmp_path / "x.csv").write_text("\n".join(["\ufeffi,x", '"a\nb",1', *rows, ""]), "utf-8")
+    if size:
+        monkeypatch.setattr("primedpca.sources.base.READ_BYTES", size)
+    with pytest.raises(ValueError, match="in line 904, '\"r900\"x,1'"):
+        as_source(tmp_path / "x.csv", id_column="i")
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "names"),
+    [
+        ('i,x\n"a""b",1\n"""",2\n" c" ,"3"\t\n', {}, ['a"b', '"', " c "]),
+        ('i,x\r\n"a\r\nb","1"\r\n5" c,2\r\nd"e",3', {}, ["a\r\nb", '5" c', 'd"e"']),
+        ('i,x\n"a",1# "x"y\n"b","2" # c\n"#",3\n', {"comment": "#"}, ["a", "b", "#"]),
+        ('i\tx\n"a"\t1\n"b" \t2\n"c""" \t"3"\n', {"delimiter": "\t"}, ["a", "b ", 'c" ']),
+        ('"i" x\n"a b"  1\n"c"\t"2"\n"d" 3  \n', {"delimiter": " "}, ["a b", "c", "d"]),
+    ],
+)
+def test_sound_quotations_are_read(text, options, names, tmp_path):
+    (tmp_path / "x.csv").write_bytes(text.encode())
+    source = as_source(tmp_path / "x.csv", id_column="i", **options)
+    blocks = [source.read(i) for i in range(len(source.blocks))]
+    assert np.concatenate(blocks)[:, 0].tolist() == [1, 2, 3]
+    assert source.row_names.tolist() == names
+
+
+@pytest.mark.parametrize(
+    ("entry", "hint"),
+    [
+        ("1.234", "`thousands`='.'"),
+        ("25.100.000", "`thousands`='.'"),
+        ("1 234", "`thousands`=' '"),
+        ("1\u202f234", "`thousands`=' '"),
+        ("1'234", '`thousands`="\'"'),
+        ("1.234 €", "`thousands`='.', `strip`='€'"),
+        ("1.5", "`decimal`='.'"),
+    ],
+)
+def test_a_hint_keeps_the_decimal_sign_that_was_passed(entry, hint, tmp_path):
+    (tmp_path / "x.csv").write_text(f"a;b\n{entry};2,5\n7;4\n", encoding="utf-8")
+    with pytest.raises(ValueError) as refusal:
+        as_source(tmp_path / "x.csv", delimiter=";", decimal=",")
+    assert f"in row 1: pass {hint})" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [({"strip": "%"}, "`na_values`='%'"), ({}, "`strip`='%', `na_values`='%'")],
+)
+def test_a_unit_without_a_number_is_a_mark_and_not_a_comment(options, hint, tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("a;b\n%;1\n5%;2\n7%;9\n")
+    with pytest.raises(ValueError) as refusal:
+        as_source(path, delimiter=";", **options)
+    assert f"('%' in row 1: pass {hint})" in str(refusal.value)
+    block = as_source(path, delimiter=";", strip="%", na_values="%").read(0)
+    np.testing.assert_array_equal(block, [[np.nan, 1], [5, 2], [7, 9]])
+
+
+@pytest.mark.parametrize(
+    ("entries", "sign"),
+    [
+        (["0.0", "1.0", "2.0"], "."),
+        (["1.0", "5.0", "7.0"], "."),
+        (["0,0", "1,0", "2"], ","),
+        (["1", "2", "3"], ","),
+        (["1e0", "1e1", "1e2"], "."),
+        (["9007199254740993", "9007199254740994", "9007199254740995"], "."),
+    ],
+)
+def test_an_index_of_whole_floats_is_refused_as_one_of_integers(entries, sign, tmp_path):
+    path, rows = tmp_path / "x.csv", "".join(f"{one};{i * i}\n" for i, one in enumerate(entries))
+    path.write_text(f";x\n{rows}")
+    with pytest.raises(ValueError, match="that numbers the rows"):
+        as_source(path, delimiter=";", decimal=sign)
+    path.write_text(f"n;x\n{rows}")
+    if len(entries[0]) < 16:
+        assert as_source(path, delimiter=";", decimal=sign).shape == (3, 2)
+
+
+@pytest.mark.parametrize("entries", [["0.5", "1.5", "2.5"], ["2.0", "1.0", "0.0"], ["1", "", "3"]])
+def test_a_column_without_a_name_that_does_not_count_is_data(entries, tmp_path):
+    rows = "".join(f"{one},{i * i}\n" for i, one in enumerate(entries))
+    (tmp_path / "x.csv").write_text(f",x\n{rows}")
+    assert as_source(tmp_path / "x.csv").shape == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ("a, b ,c", ["a", "b", "c"]),
+        ('a,"b, c"', ["a", "b, c"]),
+        ('" id "', [" id "]),
+        ('a , " id " ,b', ["a", " id ", "b"]),
+        ('"a""b",c"d', ['a"b', 'c"d']),
+        ('"', ['"']),
+        ("site\nname,x", ["site\nname", "x"]),
+        ('"site\r\nname"', ["site\r\nname"]),
+        (r"site\nname", ["site\nname"]),
+        (r"a\\b", [r"a\\b"]),
+        (r"C:\\new,C:\data", [r"C:\new", r"C:\data"]),
+    ],
+)
+def test_names_of_columns_on_the_command_line(words, names):
+    assert as_names(words) == names
+
+
+@pytest.mark.parametrize("words", ["", "a,,b", "a,", '""', ' , "a"'])
+def test_an_empty_name_on_the_command_line_is_refused(words):
+    with pytest.raises(typer.BadParameter, match="Empty name"):
+        as_names(words)
+
+
+def test_columns_with_line_breaks_on_the_command_line(tmp_path):
+    frame = pd.DataFrame({"site\nname": ["u", "v", "w"], " id ": [1, 5, 2], "x": [1.0, 2, 5]})
+    frame.to_parquet(tmp_path / "x.parquet")
+    for words in (
+        ("--exclude", "site\nname"),
+        ("--exclude", r"site\nname"),
+        ("--id", r"site\nname"),
+        ("--label", "site\nname"),
+        ("--columns", '" id ",x'),
+        ("--exclude", '"site\nname"," id "'),
+    ):
+        done = primedpca("fit", "x.parquet", "-k", "1", "--json", *words, cwd=tmp_path)
+        assert done.returncode == 0, (words, done.stderr)
+    (tmp_path / "x.csv").write_text('"a\nb",x\n1,2\n3,5\n4,9\n')
+    for words in (("--strip", "a\nb"), ("--na-values", "a\nb"), ("--columns", "a\nb,x")):
+        done = primedpca("fit", "x.csv", "-k", "1", "--json", *words, cwd=tmp_path)
+        assert done.returncode == 0, (words, done.stderr)

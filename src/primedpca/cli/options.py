@@ -4,7 +4,6 @@ A command declares a group as one parameter; :func:`flat` replaces it by the gro
 """
 # ruff: noqa: RUF009  (the calls in the dataclasses return fields)
 
-import csv
 import math
 import re
 from collections.abc import Callable
@@ -27,6 +26,9 @@ ANGLE = re.compile(
     rf"(?:(?P<times>{NUMBER})\s*\*\s*)?(?P<pi>pi|π)(?:\s*/\s*(?P<over>{NUMBER}))?"
     rf"|(?P<value>{NUMBER})\s*(?P<unit>rad|deg|°)?"
 )
+#: One of several texts, and the comma behind it.
+TEXT = re.compile(r'\s*(?:"((?:[^"]|"")*+)"\s*|([^,]*))(,|\Z)')
+ESCAPES = {"\\": "\\", "n": "\n", "r": "\r", "t": "\t"}
 
 
 def _invalid(what: str, words: str, remedy: str) -> Exception:
@@ -78,22 +80,49 @@ def _one_of(what: str, *known: str) -> Any:
     return choose
 
 
+def as_texts(words: str) -> list[str]:
+    """Parse texts separated by commas; one with a comma, or with blanks at its ends, is quoted.
+
+    Examples
+    --------
+    >>> as_texts('$, "kg, net"')
+    ['$', 'kg, net']
+    """
+    found, more, place = list[str](), ",", 0
+    while more:
+        part = TEXT.match(words, place)
+        assert part is not None  # the second branch matches any text
+        quoted, plain, more = part.groups()
+        found.append(plain.strip() if quoted is None else quoted.replace('""', '"'))
+        place = part.end()
+    if not all(found):
+        remedy = """Write a,b,c, or 'a,"b, c"' if a name has a comma."""
+        raise typer.BadParameter(f"Empty name in {words!r}. {remedy}")
+    return found
+
+
+def as_name(words: str) -> str:
+    r"""Parse one column name; a line break or tab may be written as messages show it.
+
+    Examples
+    --------
+    >>> as_name(r"site\nname") == "site\nname"
+    True
+    """
+    if not re.search(r"\\[nrt]", words):  # other backslashes need not be doubled
+        return words
+    return re.sub(r"\\([\\nrt])", lambda found: ESCAPES[found[1]], words)
+
+
 def as_names(words: str) -> list[str]:
-    """Parse column names separated by commas; a name with a comma is quoted.
+    """Parse column names separated by commas, as :func:`as_texts` and :func:`as_name` do.
 
     Examples
     --------
     >>> as_names('age, "income, yearly"')
     ['age', 'income, yearly']
     """
-    if words.strip() == '"':  # which alone cannot begin a quoted name
-        return ['"']
-    row = next(csv.reader([words], skipinitialspace=True), [])
-    found = [name.strip() for name in row]
-    if not (found and all(found)):
-        remedy = """Write a,b,c, or 'a,"b, c"' if a name has a comma."""
-        raise typer.BadParameter(f"Empty name in {words!r}. {remedy}")
-    return found
+    return [as_name(name) for name in as_texts(words)]
 
 
 def as_marks(words: str, signs: str) -> list[str]:
@@ -111,7 +140,7 @@ def as_marks(words: str, signs: str) -> list[str]:
         raise typer.BadParameter(
             f"`--na-values` has {found[0]}, in which the comma is doubtful. {remedy}"
         )
-    return as_names(words)
+    return [text.strip() for text in as_texts(words)]  # entries are compared without blanks
 
 
 def as_sign(words: str) -> str:
@@ -224,15 +253,15 @@ class Reading:
 
     columns: Any = _table("A,B,...", as_names, "Columns to use.")
     exclude: Any = _table("A,B,...", as_names, "Columns to leave out.")
-    id_column: str | None = _table("COLUMN", None, "Column with the row names.", "--id")
-    label_column: str | None = _table("COLUMN", None, _LABEL, "--label")
-    mask_var: str | None = _table("COLUMN", None, _MASK, "--mask")
+    id_column: str | None = _table("COLUMN", as_name, "Column with the row names.", "--id")
+    label_column: str | None = _table("COLUMN", as_name, _LABEL, "--label")
+    mask_var: str | None = _table("COLUMN", as_name, _MASK, "--mask")
     numeric_only: bool | None = _table(None, None, _NUMERIC, "--numeric-only")
     delimiter: str | None = _table("SIGN", as_sign, _DELIMITER)
     header: bool | None = _table(None, None, _HEADER, "--header/--no-header")
     decimal: str | None = _table("SIGN", as_sign, "CSV, Excel: decimal sign of text, such as ','.")
     thousands: str | None = _table("SIGN", as_sign, _THOUSANDS)
-    strip: Any = _table("A,B,...", as_names, "CSV, Excel: signs beside numbers, such as '$,%,kg'.")
+    strip: Any = _table("A,B,...", as_texts, "CSV, Excel: signs beside numbers, such as '$,%,kg'.")
     na_values: str | None = _table("A,B,...", None, _MARKS, "--na-values")
     encoding: str | None = _table("NAME", None, "CSV: encoding if not UTF-8, such as cp1252.")
     comment: str | None = _table("SIGN", as_sign, "CSV: ignore lines from this sign on.")

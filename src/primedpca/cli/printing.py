@@ -58,8 +58,9 @@ OPTIONS = {"id_column": "--id"}
 
 
 def _quoted(text: str) -> str:
-    """Return one of several texts as :func:`~primedpca.cli.options.as_names` reads it."""
-    return '"{}"'.format(text.replace('"', '""')) if re.search('[,"]', text) else text
+    """Return one of several texts as :func:`~primedpca.cli.options.as_texts` reads it."""
+    quoted = re.search(r'[,"]|^\s|\s$', text)
+    return '"{}"'.format(text.replace('"', '""')) if quoted else text
 
 
 def _as_option(found: re.Match[str]) -> str:

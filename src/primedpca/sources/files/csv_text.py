@@ -148,7 +148,7 @@ class CSVSource(table_columns.TableRows):
         if columns is None:
             # A first line with a name too few is refused as such unless its rows are counted.
             first, gaps = self._names[0], nameless is None
-            self._check_index(first, lambda: texts(first), numeric_only, gaps)
+            self._check_index(first, lambda: self._counted(texts(first)), numeric_only, gaps)
         elif nameless is not None and nameless not in (*chosen, *others):
             kind = schema.field(nameless).type
             if table_columns.is_number(kind):  # read as well, to see whether it is empty
@@ -183,6 +183,14 @@ class CSVSource(table_columns.TableRows):
         if header is not False:
             self.feature_names = np.array(self.column_names, dtype=object)
 
+    def _counted(self, entries: list[str | None]) -> list[Any]:
+        """Entries that may number the rows: texts of whole numbers, or others by their values."""
+        if all(entry is None or entry.strip().lstrip("+-").isdecimal() for entry in entries):
+            return entries  # which float64 might round
+        arrow = need("pyarrow", "CSV")
+        values, wrong = self._notation.numbers(arrow.array(entries, arrow.string()))
+        return entries if wrong is not None else values.to_pylist()
+
     def _count(self, skip: int) -> np.ndarray:
         """Parse all rows once; return whether each column has a value, ``(d,)``."""
         self._pieces: list[tuple[int, int]] = []
@@ -194,6 +202,8 @@ class CSVSource(table_columns.TableRows):
                 text = self._lines.decoded(piece)
                 if self._is_blank(text):
                     continue
+                if begin >= self._looked_at:
+                    self._lines.check_quotations(text, self.path, begin)
                 block = self._block(self._parse(text, sum(counts)), "it")
                 self._check_whole_numbers(text, block)
             if len(block):
@@ -233,6 +243,10 @@ class CSVSource(table_columns.TableRows):
         with reading(self.path, "its first lines"):
             if self._lines.encoding == "utf-8":
                 text_lines.check_utf8(first[lines[0][1] : rows])
+            above, begin = lines[0][1], self._lines.begin
+            named_rows = self._lines.decoded(first[above:])
+            self._lines.check_quotations(named_rows, self.path, begin + above)
+            self._looked_at = begin + len(first)
             text = self._lines.decoded(first[rows:])
             table = self._csv(text, None)
             if any(kind == arrow.binary() for kind in table.schema.types):

@@ -32,10 +32,11 @@ MARKS = {
 BLANKS = " \u00a0\u202f\u2009"
 SPACE = rf"\s{BLANKS}"  # in Arrow, \s has only those of ASCII
 MINUS = "\u2212"  # a sign of its own, which typesetters use
+DASHES = "\u2013\u2014-"  # behind a decimal sign they stand for zeros: 12.- is 12
 LOOKED_AT = 2000  # entries of a column in which a notation is looked for
 DATE = re.compile(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}([T ].*)?|\d{1,2}[ -][A-Za-z]{3,9}[ -]\d{2,4}")
 TIME = re.compile(r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?( ?[AaPp][Mm])?")
-AFFIX = re.compile(r"[^\d.,+()'<>≤≥~\s−-]{1,6}")
+AFFIX = re.compile(rf"[^\d.,+()'<>≤≥~\s−{DASHES}]{{1,6}}")
 CURRENCIES = {"USD", "EUR", "GBP", "CHF", "JPY", "CNY", "INR", "CAD", "AUD", "SEK", "kr", "Rs", "R"}
 TRUTH = {"true", "false"}  # in any spelling
 YES_NO = {*TRUTH, "yes", "no", "y", "n", "t", "f", "ja", "nein", "oui", "non", "on", "off"}
@@ -46,7 +47,7 @@ class Notation:
     """How a text file writes numbers and missing values.
 
     With ``decimal``, ``thousands`` or ``strip``, accounting notation is read as well: ``(5)`` and
-    ``5-`` are -5.
+    ``5-`` are -5.  A dash right after the decimal sign stands for its digits: ``5.-`` is 5.
 
     Attributes
     ----------
@@ -164,6 +165,9 @@ class Notation:
             text = compute.replace_substring_regex(text, after, r"\1")
         if self.is_plain:
             return compute.match_substring_regex(text, number), text
+        # Before signs behind numbers are read: 12.- is a price without cents, not -12.
+        zeros = rf"(\d{re.escape(self.decimal)})[{DASHES}]{{1,2}}([{SPACE})]*)$"
+        text = compute.replace_substring_regex(text, zeros, r"\1\2")
         text = compute.replace_substring_regex(
             text, rf"^\([{SPACE}]*([^-].*?)[{SPACE}]*\)$", r"-\1"
         )
@@ -186,6 +190,7 @@ class Notation:
     def check_whole_numbers(self, column: Any, name: str) -> None:
         """Refuse whole numbers in the texts of a column that float64 cannot hold."""
         found = (word.strip() for word in self.plain(column)[1].to_pylist() if word)
+        found = (word.removesuffix(".") for word in found)
         whole = [int(word) for word in found if word.lstrip("+-").isdecimal()]
         check_python_numbers(whole, f"column {name!r}")
 
@@ -276,7 +281,8 @@ def remedy(
     if any("\0" in entry for _, entry in bad):
         return f"NUL bytes, {what}", ""
     signs = {entry[0] for _, entry in bad}
-    if len(signs) == 1 and signs.issubset(comments) and len(bad) < len(known):
+    units = signs.intersection(own.strip)  # a unit without its number, not a comment
+    if len(signs) == 1 and signs.issubset(comments) and not units and len(bad) < len(known):
         return what, f"`comment`={signs.pop()!r}"
     texts = list(dict.fromkeys(entry for _, entry in known))[:LOOKED_AT]
     wrong = list(dict.fromkeys(entry for _, entry in bad))[:LOOKED_AT]
@@ -304,7 +310,8 @@ def _right(texts: Sequence[str], notation: Notation) -> list[bool]:
 
 def _notation_for(texts: list[str], wrong: list[str], own: Notation) -> str:
     """Options with which all texts are numbers or missing; empty if there are none."""
-    marks = [text for text in wrong if text in MARKS]
+    units = set(own.strip).union(*map(_affixes, texts))
+    marks = [text for text in wrong if text in MARKS or text in units]
     if marks and len(marks) == len(wrong):
         return _written(own, Notation(own.decimal, own.thousands, own.strip, tuple(marks)))
     numbers = [text for text in texts if text not in marks]
@@ -312,6 +319,8 @@ def _notation_for(texts: list[str], wrong: list[str], own: Notation) -> str:
     if not found:
         return ""
     first = found[0]
+    if own.decimal != ".":  # which was stated: what it means in other columns stays
+        return _written(own, first)
     other = next((one for one in found if _contradicts(first, one)), None)
     doubtful = next((text for text in numbers if re.search(r"\d,\d{3}(?!\d)", text)), None)
     if other is None or doubtful is None:
@@ -338,6 +347,10 @@ def _candidates(texts: list[str], own: Notation, marks: tuple[str, ...]) -> Iter
         strips.append(tuple(dict.fromkeys((*own.strip, *ends))))
     signs = [(".", None), (".", ","), (",", None), (",", "."), (".", " "), (",", " ")]
     signs += [(".", "'"), (".", "\u2019")]
+    if own.decimal != ".":
+        separators = (None, ".", ",", " ", "'", "\u2019")
+        stated = [(own.decimal, mark) for mark in separators if mark != own.decimal]
+        signs = [*stated, *signs]
     for strip in strips:
         for decimal, thousands in [(own.decimal, own.thousands), *signs]:
             yield Notation(decimal, thousands, strip, (*own.na_values, *marks))

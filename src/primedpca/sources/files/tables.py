@@ -1,5 +1,6 @@
 """Parquet and Arrow (Feather) files, or a folder of them, read by row groups."""
 
+import base64
 import os
 from collections.abc import Iterator
 from functools import partial
@@ -42,7 +43,8 @@ class ParquetReader:
     def __init__(self, path: str) -> None:
         self.path = path
         with self._open(None) as file:
-            self._metadata, self.schema = file.metadata, file.schema_arrow
+            self._metadata = file.metadata
+            self.schema = _with_categories(file.schema_arrow, file.metadata)
         groups = range(self._metadata.num_row_groups)
         self.rows = [self._metadata.row_group(g).num_rows for g in groups]
 
@@ -336,6 +338,28 @@ def _reader(path: str) -> Any:
         if any(rows < 0 for rows in reader.rows):
             raise OSError("it declares a negative number of rows")
         return reader
+
+
+def _with_categories(schema: Any, metadata: Any) -> Any:
+    """A schema of Parquet in which categories of numbers are such again.
+
+    Parquet stores only their values, and pyarrow restores only categories of text.
+    """
+    arrow = _arrow()
+    stored = (schema.pandas_metadata or {}).get("columns", ())
+    named = {one["name"] for one in stored if one.get("pandas_type") == "categorical"}
+    written = (metadata.metadata or {}).get(b"ARROW:schema")
+    if written is not None:
+        known = _ipc().read_schema(arrow.py_buffer(base64.b64decode(written)))
+        named |= {one.name for one in known if arrow.types.is_dictionary(one.type)}
+    if not named:
+        return schema
+
+    def restored(own: Any) -> Any:
+        plain = own.name not in named or arrow.types.is_dictionary(own.type)
+        return own if plain else own.with_type(arrow.dictionary(arrow.int32(), own.type))
+
+    return arrow.schema([restored(own) for own in schema], schema.metadata)
 
 
 def _index_of(schema: Any, known: list[str | None]) -> list[str]:

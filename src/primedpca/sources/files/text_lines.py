@@ -119,6 +119,48 @@ class Lines:
         stop = found.end() if found else 0
         return stop if stop < len(text) else None
 
+    @cached_property
+    def _sound(self) -> re.Pattern[bytes]:
+        """Pattern of decoded text up to a quotation that text follows, or that is not closed."""
+        before, after = (" \t", "") if self.delimiter == " " else (self.delimiter, " \t")
+        blanks = f"[{after.replace(self.delimiter, '')}]*+" if after else ""
+        sign = re.escape(before)
+        opened = f'"(?<![^\r\n{sign}]")[^"]*+(?:""[^"]*+)*+"(?={blanks}(?:[\r\n{sign}]|\\Z))'
+        return re.compile(f'(?:[^"]++|{opened}|"(?<=[^\r\n{sign}]"))*+'.encode())
+
+    def check_quotations(self, text: bytes, path: str, begin: int) -> None:
+        """Refuse text behind a closing quotation mark, which may belong to another line.
+
+        ``text`` is decoded, and begins at the byte ``begin`` of the file.
+        """
+        if b'"' not in text:
+            return
+        found = self._sound.match(text)
+        place = found.end() if found else 0
+        if place == len(text) or place == self._opened(text):  # which is refused with the file
+            return
+        end = self.end.decode(self.encoding).encode()
+        number = self._line_number(path, begin) + text.count(end, 0, place)
+        start, stop = text.rfind(end, 0, place) + 1, text.find(end, place)
+        line = text[start : stop if stop >= 0 else len(text)].decode("utf-8", "replace")
+        shown = shortened(line.strip(), 40)
+        raise common.UnfitError(
+            f"text follows a quotation in line {number}, {shown!r}; correct the line: quote the "
+            "whole field and double the quotation marks in it, or remove one that nothing closes."
+        )
+
+    def _line_number(self, path: str, begin: int) -> int:
+        """Number of the line that begins at a byte of the file, counted from 1."""
+        number, before = 1, begin - self.begin
+        with common.unpacked(path) as file:
+            file.seek(self.begin)
+            for place, piece in common.whole_lines(file, path, end=self.end):
+                if place >= before:
+                    break
+                text = self._utf8(piece[: before - place])
+                number += text.count(self.end.decode(self.encoding).encode())
+        return number
+
     def _utf8(self, piece: bytes) -> bytes:
         if self.encoding == "utf-8":
             return piece
