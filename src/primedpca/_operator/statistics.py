@@ -62,7 +62,7 @@ POOR = 64.0
 #: Unit roundoff of float64.
 UNIT = 2.0**-53
 #: Mean of a standardised column, in its scale, up to which it need not be centred.
-FAREST = {"float32": 2.0**50, "float64": 2.0**100}
+FARTHEST = {"float32": 2.0**50, "float64": 2.0**100}
 #: Divisor of a column that is constant up to rounding, in its mean, where that exceeds 1.
 STILL = 2.0**-33
 #: Divisors of columns outside which quotients of float32 numbers may leave the range of float32.
@@ -556,7 +556,7 @@ def measure(data: Operator, frame: Frame) -> Frame:
 
 def _check_uncentred(data: Operator, mean: Array, scaled: np.ndarray) -> None:
     """Refuse columns that are so far from zero, in their scale, that products leave the range."""
-    j, high = int(np.argmax(np.abs(scaled))), FAREST[work_dtype(data.source.dtype)]
+    j, high = int(np.argmax(np.abs(scaled))), FARTHEST[work_dtype(data.source.dtype)]
     if abs(scaled[j]) > high:
         raise ValueError(
             f"The mean of column {j} of `X` (counted from 0), {float(mean[j]):.3g}, is "
