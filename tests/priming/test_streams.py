@@ -850,3 +850,17 @@ def test_rows_without_variance_in_a_far_unit_do_not_hide_the_variances_of_others
             assert (low <= true[:2] * (1 + 1e-12)).all()
             assert (true[:2] <= high * (1 + 1e-12)).all()
             assert not model.certificate_.zero.any()
+
+
+def test_units_of_tiny_constants_stay_in_range():
+    from primedpca.priming.sketch import _Scope, _unit_for_both
+
+    for low, high in ((2.0**980, 2.0**1010), (2.0**-1000, 2.0**1000), (1.0, 2.0**30)):
+        for extent in (0.0, 1.0, 2.0**399):
+            found = _unit_for_both(_Scope(low, True, extent), _Scope(high, False, 1.0))
+            assert low <= found <= high
+            if extent:  # the larger rows do not overflow
+                assert extent * (found / low) <= 2.0**400
+    model = PrimedPCA(2).partial_fit(np.full((3, 4), 5e-310))
+    model.partial_fit(np.random.default_rng(0).standard_normal((5, 4)))
+    assert np.isfinite(model.explained_variance_).all()

@@ -299,8 +299,11 @@ def _unit_for_both(one: _Scope, other: _Scope) -> float:
     low, high = sorted((one, other))
     if not low.still:
         return low.unit
-    power = FARTHEST - math.frexp(low.extent)[1] if low.extent > 0 else 2000
-    return min(high.unit, math.ldexp(low.unit, min(max(power, 0), 1000)))
+    least, most = math.frexp(low.unit)[1], math.frexp(high.unit)[1]
+    power = most - least
+    if low.extent > 0:
+        power = min(power, max(0, FARTHEST - math.frexp(low.extent)[1]))
+    return math.ldexp(low.unit, power)
 
 
 def _in_unit(state: SketchState, unit: float) -> SketchState:
@@ -353,7 +356,8 @@ def _in_range(state: SketchState) -> SketchState:
         return state
     power = -math.frexp(math.sqrt(state.total))[1]
     far = math.frexp(max(_peak(state.shift), state.reach))[1]
-    power = min(power, LARGEST - far)
+    # The unit itself must be a number of float64, too.
+    power = min(power, LARGEST - far, 1000 - math.frexp(state.unit)[1])
     return _in_unit(state, math.ldexp(state.unit, power)) if power > 0 else state
 
 
