@@ -33,6 +33,7 @@ from primedpca.priming.sketch import FOLD, ROOM, SketchState, Stream, merge, res
 from primedpca.protocols import DataSource, Traits, check_block, check_rows
 from primedpca.result import Certificate, Decomposition, Plan, Status
 from primedpca.sources.base import OneBlock
+from primedpca.sources.maps import base_name
 
 #: Maximum number of columns for which ``n_components=None`` keeps all directions.
 ALL_TO = 512
@@ -172,7 +173,7 @@ def check_same_map(fitted: str | None, found: str | None) -> None:
     if fitted is None or found is None or fitted == found:
         return
     remedy = "Use the same for all rows."
-    if not fitted.startswith("<") and fitted.partition(" of ")[0] == found.partition(" of ")[0]:
+    if base_name(fitted) == base_name(found):
         remedy = (
             "The totals must be those of the same columns. Pass the rows as in the fit, "
             "with `columns` or `mask_var`, or map the data before columns are chosen."
