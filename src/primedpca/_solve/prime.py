@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -128,7 +129,7 @@ def steps(
 
     def snapshot(state: State) -> Snapshot:
         def find() -> Array:
-            with one_blas_thread:
+            with _divergence(step):
                 found = priming.directions(state, data)
             return found if isinstance(priming, OWN) else check_directions(found, data.like)
 
@@ -151,8 +152,7 @@ def steps(
         if replayed:
             state = part
         else:
-            with one_blas_thread, np.errstate(all="ignore"):  # divergence raises an error below
-                state = priming.step(state, part)
+            state = _stepped(priming, state, part, step + 1)
         step += 1
         done = priming.finished(state)
         if (done or step % CHECK_EVERY == 0) and not _is_sound(state):
@@ -174,6 +174,29 @@ def steps(
             visits, replayed = (others, True) if others is not None else (visits, False)
     if keeper is not None and step > begun:
         keep(keeper, last=True)
+
+
+def _stepped(priming: Priming, state: State, part: Any, step: int) -> State:
+    """Return the state after one step."""
+    with _divergence(step), np.errstate(all="ignore"):
+        found: State = priming.step(state, part)
+    if found is None:
+        raise TypeError(f"`step` of {priming!r} returned None; it must return the new state.")
+    return found
+
+
+@contextmanager
+def _divergence(step: int) -> Iterator[None]:
+    """Let one BLAS thread work, and explain why LAPACK refuses the numbers of a step."""
+    try:
+        with one_blas_thread:
+            yield
+    except np.linalg.LinAlgError as error:
+        # Numbers that are not finite: the first pass has found none in the data.
+        raise DivergenceError(
+            f"The priming diverged in step {step}: {error}. Either its numbers overflowed, or the "
+            "data have changed since the first pass."
+        ) from error
 
 
 def passes_of(priming: Priming, data: Any) -> int:

@@ -85,7 +85,14 @@ class AdaptedEngine(BaseEngine):
 
     def sweep(self, source: DataSource, kernel: Kernel, whole: Operands, mine: Operands) -> Parts:
         """Make one pass with the user's object."""
-        return Parts(*self.engine.sweep(source, kernel, whole, mine))
+        found = self.engine.sweep(source, kernel, whole, mine)
+        if not isinstance(found, tuple) or len(found) != len(Parts._fields):
+            name = type(self.engine).__name__
+            raise TypeError(
+                f"`sweep` of {name} returned a {type(found).__name__}, which must be a Parts: the "
+                "arrays added over all blocks, and those put end to end."
+            )
+        return Parts(*found)
 
 
 class EngineWrapper(BaseEngine):
