@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from primedpca import PrimedPCA
 from primedpca._core.process import in_threads
 from primedpca.engines import LocalEngine
 from primedpca.protocols import Parts
@@ -106,3 +107,13 @@ def test_sparse_blocks_are_a_power_of_two_and_near_equal(times):
     held = [X.indptr[b] - X.indptr[a] for a, b in blocks]
     assert max(held) - min(held) <= 2 * counts.max()
     assert len(blocks) == 1 or 0.7 * BLOCK_ENTRIES <= np.mean(held) <= 1.42 * BLOCK_ENTRIES
+
+
+def test_an_engine_of_the_users_own_that_returns_nothing_is_named():
+    class Forgetful:
+        def sweep(self, source, kernel, whole, mine):
+            LocalEngine(1).sweep(source, kernel, whole, mine)
+
+    words = "`sweep` of Forgetful returned a NoneType, which must be a Parts"
+    with pytest.raises(TypeError, match=words):
+        PrimedPCA(2, engine=Forgetful()).fit(np.eye(5))

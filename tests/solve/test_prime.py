@@ -429,3 +429,27 @@ def test_infinite_vectors_and_nan_anywhere_are_divergence():
 
     with pytest.raises(DivergenceError):
         everything(X, Unknown(), 3)
+
+
+def test_a_step_that_returns_nothing_is_named():
+    class Forgetful(Slow):
+        def step(self, state, data):
+            Slow.step(self, state, data)
+
+    with pytest.raises(TypeError, match=r"`step` of .*Forgetful.* returned None; it must return"):
+        everything(X, Forgetful(), 3)
+
+
+@pytest.mark.parametrize("certificate", ["auto", "none"])
+def test_data_that_change_after_the_first_pass_are_named(certificate):
+    class Changing(BlockSource):
+        shape, axis, device, dtype = X.shape, 0, None, X.dtype
+        blocks, reads = ((0, len(X)),), 0
+
+        def read(self, i):
+            self.reads += 1
+            return X if self.reads < 3 else np.full(X.shape, np.nan)  # the mean is guessed first
+
+    model = PrimedPCA(3, priming="subspace_iteration", certificate=certificate)
+    with pytest.raises(DivergenceError, match="data have changed since the first pass"):
+        model.fit(Changing())

@@ -371,12 +371,17 @@ def _extra(extra_components: int | str, kind: type, k: int, overhead: float) -> 
             raise ValueError(
                 f"`extra_components`={extra_components!r} must be 'auto' or an integer."
             )
-        return best_extra(None, k, NAMES.get(kind, ""), overhead=overhead)
+        return _usual_extra(kind, k, overhead)
     if not is_whole(extra_components) or extra_components < 0:
         raise ValueError(
             f"`extra_components`={extra_components!r} must be 'auto' or an integer of at least 0."
         )
     return int(extra_components)
+
+
+@lru_cache(64)  # as _cheapest
+def _usual_extra(kind: type, k: int, overhead: float) -> int:
+    return best_extra(None, k, NAMES.get(kind, ""), overhead=overhead)
 
 
 def _check_count(n_components: Any, shape: tuple[int, int]) -> int | float:

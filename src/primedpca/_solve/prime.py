@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -129,8 +128,11 @@ def steps(
 
     def snapshot(state: State) -> Snapshot:
         def find() -> Array:
-            with _divergence(step):
-                found = priming.directions(state, data)
+            try:
+                with one_blas_thread:
+                    found = priming.directions(state, data)
+            except np.linalg.LinAlgError as error:
+                raise _diverged(step, error) from error
             return found if isinstance(priming, OWN) else check_directions(found, data.like)
 
         return Snapshot(step, data.passes, seconds, state, find)
@@ -149,10 +151,7 @@ def steps(
     replayed = False
     while (visit := next(visits, None)) is not None:
         at, part = visit
-        if replayed:
-            state = part
-        else:
-            state = _stepped(priming, state, part, step + 1)
+        state = part if replayed else _stepped(priming, state, part, step + 1)
         step += 1
         done = priming.finished(state)
         if (done or step % CHECK_EVERY == 0) and not _is_sound(state):
@@ -178,25 +177,22 @@ def steps(
 
 def _stepped(priming: Priming, state: State, part: Any, step: int) -> State:
     """Return the state after one step."""
-    with _divergence(step), np.errstate(all="ignore"):
-        found: State = priming.step(state, part)
+    try:
+        with one_blas_thread, np.errstate(all="ignore"):  # divergence raises an error later
+            found: State = priming.step(state, part)
+    except np.linalg.LinAlgError as error:
+        raise _diverged(step, error) from error
     if found is None:
         raise TypeError(f"`step` of {priming!r} returned None; it must return the new state.")
     return found
 
 
-@contextmanager
-def _divergence(step: int) -> Iterator[None]:
-    """Let one BLAS thread work, and explain why LAPACK refuses the numbers of a step."""
-    try:
-        with one_blas_thread:
-            yield
-    except np.linalg.LinAlgError as error:
-        # Numbers that are not finite: the first pass has found none in the data.
-        raise DivergenceError(
-            f"The priming diverged in step {step}: {error}. Either its numbers overflowed, or the "
-            "data have changed since the first pass."
-        ) from error
+def _diverged(step: int, error: Exception) -> DivergenceError:
+    """Return the error for numbers that LAPACK refuses: the first pass has found all finite."""
+    return DivergenceError(
+        f"The priming diverged in step {step}: {error}. Either its numbers overflowed, or the data "
+        "have changed since the first pass."
+    )
 
 
 def passes_of(priming: Priming, data: Any) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from primedpca._core.arrays import describe
 from primedpca._core.orthonormal import basis_of, complete, small_eigh
 from primedpca._core.parameters import as_seed
@@ -12,7 +14,7 @@ from primedpca._operator.operator import Centred
 from primedpca._operator.scaling import decomposition
 from primedpca.priming import check_directions
 from primedpca.protocols import Array
-from primedpca.result import Decomposition
+from primedpca.result import Decomposition, DivergenceError
 
 __all__ = ["refine", "refine_span"]
 
@@ -101,7 +103,14 @@ def refine_span(
     """
     basis = complete(basis, data.like, n_components, (seed, 3))
     part = data if share == 1.0 else data.sample(share, seed)
-    values, turn = small_eigh(part.projected_covariance(basis))
+    square = part.projected_covariance(basis)
+    if not np.isfinite(square).all():  # the first pass has found the data finite
+        raise DivergenceError(
+            "The covariance inside the span of the directions is not finite. Either products with "
+            "the data overflow, and smaller units help, or the data have changed since the first "
+            "pass."
+        )
+    values, turn = small_eigh(square)
     # A sample has counted its pass on its own meter: here it is a fraction of a pass.
     data.count(0.0 if part is data else part.shape[0] / data.shape[0])
     return decomposition(data, basis @ data.like.asarray(turn[:, :n_components]), values)
