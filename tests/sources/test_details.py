@@ -14,7 +14,7 @@ import xarray as xr
 from catalogue import annotated, lossless_video
 from PIL import Image
 
-from primedpca import as_source
+from primedpca import PrimedPCA, as_source
 from primedpca._core.arrays import to_numpy
 from primedpca.sources import base, maps
 from primedpca.sources.base import BlockSource, Subset, cut_evenly, fingerprint
@@ -246,6 +246,19 @@ def test_arguments_that_maps_refuse():
 def test_negative_counts_are_refused_before_they_flip_the_signs_of_a_row(kind, function):
     counts = kind(np.array([[1.0, 3, 0], [-1, -3, 0]]))
     assert "which is below 0; choose another map" in refused(function, counts)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array, sp.csc_array, torch.tensor])
+@pytest.mark.parametrize("function", [maps.counts_per_million, maps.log_cp10k, maps.normalise_rows])
+def test_rows_without_a_total_are_refused(kind, function):
+    for bad in (np.nan, np.inf):
+        X = np.pad(np.arange(1.0, 21).reshape(10, 2), ((0, 0), (0, 9)))
+        X[9, 1] = bad
+        source = kind(X)
+        assert f"cannot divide a row by its total {bad}. Drop or" in refused(function, source)
+        with pytest.raises(ValueError, match=f"by its total {bad}"):
+            PrimedPCA(1, missing="mean").fit(as_source(source, map=function))
+        PrimedPCA(1).fit(as_source(kind(X[:9]), map=function))
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array, sp.csc_array, torch.tensor])
