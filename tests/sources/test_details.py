@@ -13,6 +13,7 @@ import torch
 import xarray as xr
 from catalogue import annotated, lossless_video
 from PIL import Image
+from torch.utils.data import DataLoader, TensorDataset
 
 from primedpca import PrimedPCA, as_source
 from primedpca._core.arrays import to_numpy
@@ -427,6 +428,21 @@ def test_datasets(monkeypatch):
     picture = as_source(Rows(2, lambda i: [np.ones((2, 3)), 5]))
     assert picture.shape == (2, 6)
     assert "gave a str as row 0" in refused(as_source, Rows(2, lambda i: "text"))
+
+
+def test_columns_of_a_dataset_are_not_rows_and_labels():
+    columns = TensorDataset(*torch.ones(4, 6))
+    listed = Rows(6, lambda i: list(np.ones(4)))
+    for given, what in (
+        (columns, "row 0"),
+        (listed, "row 0"),
+        (DataLoader(columns, batch_size=3), "batch 0"),
+        (DataLoader(listed, batch_size=None), "batch 0"),
+    ):
+        assert f"gave 4 separate columns as {what}, not a row" in refused(as_source, given)
+    for single in (TensorDataset(torch.ones(6)), Rows(6, lambda i: np.float64(i))):
+        for given in (single, DataLoader(single, batch_size=3)):
+            assert as_source(given).shape == (6, 1)
 
 
 # -- fields, frames, genotypes, AnnData -------------------------------------------------------
