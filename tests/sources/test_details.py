@@ -4,9 +4,11 @@ import math
 from functools import partial
 from types import SimpleNamespace
 
+import dask.array
 import h5py
 import numpy as np
 import pandas as pd
+import polars
 import pytest
 import scipy.sparse as sp
 import torch
@@ -260,6 +262,23 @@ def test_rows_without_a_total_are_refused(kind, function):
         with pytest.raises(ValueError, match=f"by its total {bad}"):
             PrimedPCA(1, missing="mean").fit(as_source(source, map=function))
         PrimedPCA(1).fit(as_source(kind(X[:9]), map=function))
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.tensor])
+def test_what_a_map_may_return(kind):
+    X = kind(counted(20, 4))
+    returned = {
+        "pandas.DataFrame": pd.DataFrame,
+        "polars.DataFrame": polars.DataFrame,
+        "dask.Array": dask.array.from_array,
+        "numpy.matrix": lambda rows: sp.csr_matrix(rows).todense(),
+        "torch.Tensor": lambda rows: torch.tensor(rows).to_sparse(),
+    }
+    for name, function in returned.items():
+        words = refused(as_source, X, map=lambda rows, f=function: f(to_numpy(rows)))
+        assert f"returned a {name} of shape (8, 4); it must return a dense array" in words
+    words = refused(as_source, X, map=lambda rows: sp.csr_array(to_numpy(rows)))
+    assert "made dense rows sparse; let it return result.toarray()" in words
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array, sp.csc_array, torch.tensor])
