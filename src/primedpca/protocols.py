@@ -31,8 +31,9 @@ from primedpca._core.arrays import (
     Block,
     Like,
     check_unmasked,
-    is_dense,
+    is_dense_block,
     is_sparse,
+    is_sparse_tensor,
     work_dtype,
 )
 
@@ -303,9 +304,7 @@ def _check_numbers(block: Any, source: DataSource, i: int | None) -> None:
     The ``dtype`` that a source declares is a promise: the block itself decides.
     """
     sparse = is_sparse(block)
-    # Products of numpy.matrix have other shapes than those of arrays.
-    dense = not sparse and is_dense(block) and not isinstance(block, np.matrix)
-    if dense or (sparse and block.format in ("csr", "csc")):
+    if is_dense_block(block) or (sparse and block.format in ("csr", "csc")):
         work_dtype(block.dtype)
         check_unmasked(block, "`X`")
         return
@@ -314,7 +313,8 @@ def _check_numbers(block: Any, source: DataSource, i: int | None) -> None:
     if sparse:
         words = f"is sparse in the format {block.format!r}. Return block.tocsr() from {method}."
     else:
-        words = f"is a {type(block).__name__}. Return numpy.asarray(block) from {method}."
+        dense = "block.to_dense()" if is_sparse_tensor(block) else "numpy.asarray(block)"
+        words = f"is a {type(block).__name__}. Return {dense} from {method}."
     raise TypeError(f"{name} {words}")
 
 

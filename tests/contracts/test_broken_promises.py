@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import dask.array
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+import torch
 
 from primedpca import PrimedPCA
 from primedpca.engines import FixedTree, LocalEngine, read_and_apply
@@ -295,6 +297,16 @@ NUMBERS = {
         sp.coo_array,
         TypeError,
         r"of Mine is sparse .* 'coo'.*block.tocsr\(\)",
+    ),
+    "lazy": (
+        dask.array.from_array,
+        TypeError,
+        r"of Mine is a Array. Return numpy.asarray\(block\)",
+    ),
+    "a sparse tensor": (
+        lambda block: torch.tensor(block).to_sparse(),
+        TypeError,
+        r"of Mine is a Tensor. Return block.to_dense\(\)",
     ),
     "a frame": (pd.DataFrame, TypeError, r"of Mine is a DataFrame. Return numpy.asarray\(block\)"),
 }

@@ -4,17 +4,20 @@ import math
 from functools import partial
 from types import SimpleNamespace
 
+import dask.array
 import h5py
 import numpy as np
 import pandas as pd
+import polars
 import pytest
 import scipy.sparse as sp
 import torch
 import xarray as xr
 from catalogue import annotated, lossless_video
 from PIL import Image
+from torch.utils.data import DataLoader, TensorDataset
 
-from primedpca import as_source
+from primedpca import PrimedPCA, as_source
 from primedpca._core.arrays import to_numpy
 from primedpca.sources import base, maps
 from primedpca.sources.base import BlockSource, Subset, cut_evenly, fingerprint
@@ -249,6 +252,36 @@ def test_negative_counts_are_refused_before_they_flip_the_signs_of_a_row(kind, f
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array, sp.csc_array, torch.tensor])
+@pytest.mark.parametrize("function", [maps.counts_per_million, maps.log_cp10k, maps.normalise_rows])
+def test_rows_without_a_total_are_refused(kind, function):
+    for bad in (np.nan, np.inf):
+        X = np.pad(np.arange(1.0, 21).reshape(10, 2), ((0, 0), (0, 9)))
+        X[9, 1] = bad
+        source = kind(X)
+        assert f"cannot divide a row by its total {bad}. Drop or" in refused(function, source)
+        with pytest.raises(ValueError, match=f"by its total {bad}"):
+            PrimedPCA(1, missing="mean").fit(as_source(source, map=function))
+        PrimedPCA(1).fit(as_source(kind(X[:9]), map=function))
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.tensor])
+def test_what_a_map_may_return(kind):
+    X = kind(counted(20, 4))
+    returned = {
+        "pandas.DataFrame": pd.DataFrame,
+        "polars.DataFrame": polars.DataFrame,
+        "dask.Array": dask.array.from_array,
+        "numpy.matrix": lambda rows: sp.csr_matrix(rows).todense(),
+        "torch.Tensor": lambda rows: torch.tensor(rows).to_sparse(),
+    }
+    for name, function in returned.items():
+        words = refused(as_source, X, map=lambda rows, f=function: f(to_numpy(rows)))
+        assert f"returned a {name} of shape (8, 4); it must return a dense array" in words
+    words = refused(as_source, X, map=lambda rows: sp.csr_array(to_numpy(rows)))
+    assert "made dense rows sparse; let it return result.toarray()" in words
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array, sp.csc_array, torch.tensor])
 def test_rows_at_the_ends_of_the_range_are_normalised(kind):
     sizes = {np.float64: (1e200, 1e-200, 1.7e308, 5e-324), np.float32: (3e38, 1e-40)}
     for dtype, large in sizes.items():
@@ -414,6 +447,21 @@ def test_datasets(monkeypatch):
     picture = as_source(Rows(2, lambda i: [np.ones((2, 3)), 5]))
     assert picture.shape == (2, 6)
     assert "gave a str as row 0" in refused(as_source, Rows(2, lambda i: "text"))
+
+
+def test_columns_of_a_dataset_are_not_rows_and_labels():
+    columns = TensorDataset(*torch.ones(4, 6))
+    listed = Rows(6, lambda i: list(np.ones(4)))
+    for given, what in (
+        (columns, "row 0"),
+        (listed, "row 0"),
+        (DataLoader(columns, batch_size=3), "batch 0"),
+        (DataLoader(listed, batch_size=None), "batch 0"),
+    ):
+        assert f"gave 4 separate columns as {what}, not a row" in refused(as_source, given)
+    for single in (TensorDataset(torch.ones(6)), Rows(6, lambda i: np.float64(i))):
+        for given in (single, DataLoader(single, batch_size=3)):
+            assert as_source(given).shape == (6, 1)
 
 
 # -- fields, frames, genotypes, AnnData -------------------------------------------------------

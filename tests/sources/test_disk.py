@@ -429,6 +429,41 @@ def test_absent_chunks_are_counted(tmp_path):
         assert "2 chunks are absent and read as the fill value" in str(plan(source, 1))
 
 
+@pytest.mark.parametrize("name", ["a.zarr", "a.zarr.zip"])
+@pytest.mark.parametrize("place", ["start", "end"])
+def test_chunks_that_shards_lack(name, place, tmp_path):
+    X, shards = numbers((85, 23)), {"shape": (40, 20), "index_location": place}
+    for start, lacking in ((70, 0), (40, 9)):
+        store = tmp_path / f"{start}{name}"
+        opened = zarr.storage.ZipStore(store, mode="w") if "zip" in name else store
+        array = zarr.create_array(
+            opened, shape=X.shape, chunks=(10, 10), shards=shards, dtype=X.dtype
+        )
+        # Written at once, as the members of an archive cannot be replaced.
+        array[...] = np.where(
+            (np.arange(85) < start)[:, None] | (np.arange(85) >= 70)[:, None], X, 0
+        )
+        if "zip" in name:
+            opened.close()
+        assert as_source(store).missing_chunks == 0
+        if lacking:
+            with pytest.raises(ValueError, match=f"lacks {lacking} chunks.*reads 0"):
+                as_source(store, strict=True)
+        else:
+            assert as_source(store, strict=True).shape == X.shape
+
+
+def test_counts_of_10x_genomics_in_hdf5(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for name in ("barcodes", "data", "indices", "indptr", "shape"):
+            file[f"matrix/{name}"] = [1, 2]
+    for name in ("a.h5", "a.h5::matrix"):
+        with pytest.raises(
+            ValueError, match=r"a\.h5 has counts of 10x.*scanpy.read_10x_h5\('.*a.h5"
+        ):
+            as_source(tmp_path / name)
+
+
 def flip_stored(path, wanted):
     """Flip a bit of the stored number ``wanted``."""
     held = path.read_bytes()

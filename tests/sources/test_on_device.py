@@ -165,6 +165,25 @@ def test_sparse_tensors(layout):
     assert isinstance(found.transform(given), np.ndarray)
 
 
+@pytest.mark.parametrize("layout", ["csr", "csc", "coo"])
+def test_sparse_tensors_of_float16(layout):
+    dense = torch.tensor(np.arange(600) % 7, dtype=torch.float16).reshape(60, 10)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        given = getattr(dense, {"coo": "to_sparse"}.get(layout, f"to_sparse_{layout}"))()
+    np.testing.assert_array_equal(as_source(given).read(0).toarray(), dense.float().numpy())
+
+
+@pytest.mark.parametrize("layout", ["bsr", "bsc"])
+def test_blocked_tensors_are_to_be_converted(layout):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        given = getattr(torch.eye(6), f"to_sparse_{layout}")((3, 2))
+        with pytest.raises(TypeError, match=rf"layout torch.sparse_{layout}. Pass X.to_sparse\(\)"):
+            as_source(given)
+        np.testing.assert_array_equal(as_source(given.to_sparse()).read(0).toarray(), np.eye(6))
+
+
 @pytest.mark.parametrize("sparse", [False, True])
 def test_scores_are_written_block_by_block(sparse, tmp_path):
     X = problem()

@@ -9,6 +9,7 @@ import textwrap
 from decimal import Decimal
 from fractions import Fraction
 
+import anndata
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -17,6 +18,8 @@ import pyarrow.parquet
 import pytest
 import scipy.sparse as sp
 import torch
+import zarr
+from anndata.experimental import AnnCollection
 from catalogue import BYTE_SOURCES, FILES, KINDS, SOURCES, TEXT_FILES
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -626,6 +629,19 @@ def test_nested_lists_and_array_likes():
 
 # -- refusals ---------------------------------------------------------------------------------
 
+
+def collected():
+    """Several AnnData objects as one, without a matrix of its own."""
+    return AnnCollection([anndata.AnnData(np.ones((3, 2)))])
+
+
+def hybrid():
+    """A sparse tensor whose entries are rows."""
+    return torch.sparse_coo_tensor(
+        torch.tensor([[0, 2]]), torch.ones(2, 4), (3, 4), check_invariants=True
+    )
+
+
 REFUSED = {
     "complex": (np.ones((3, 2), complex), ValueError, "Complex data not supported.* complex128"),
     "complex tensor": (torch.ones(3, 2, dtype=torch.complex64), ValueError, "Complex data"),
@@ -657,7 +673,10 @@ REFUSED = {
     "bytes as a path": (b"data.npy", TypeError, "`X`=b'data.npy'"),
     "None": (None, TypeError, "`X`=None"),
     "number": (3.0, TypeError, "`X`=3.0"),
-    "dictionary": ({"a": [1, 2]}, TypeError, "`X`.*builtins.dict"),
+    "dictionary": ({"a": [1, 2]}, TypeError, "`X`.*builtins.dict. Pass an array, a data frame"),
+    "group of Zarr": (zarr.group(), TypeError, r"zarr.Group, a group of arrays. Pass.*X\['name'\]"),
+    "AnnCollection": (collected(), TypeError, "Unsupported type for `X`: anndata.AnnCollection"),
+    "hybrid tensor": (hybrid(), TypeError, r"hybrid tensor.*Pass X.to_dense\(\)"),
     "generator": ((row for row in [[1, 2]]), TypeError, "`X`.*generator.*once"),
 }
 
@@ -667,6 +686,13 @@ def test_refusals(name):
     given, kind, message = REFUSED[name]
     with pytest.raises(kind, match=message):
         as_source(given)
+
+
+def test_arrays_that_numpy_cannot_read():
+    strict = pytest.importorskip("array_api_strict")
+    elsewhere = strict.ones((3, 2), device=strict.Device("device1"))
+    with pytest.raises(TypeError, match=r"numpy.asarray: .*device1.* Pass an array of NumPy"):
+        as_source(elsewhere)
 
 
 @pytest.mark.parametrize(

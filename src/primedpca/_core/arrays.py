@@ -36,9 +36,11 @@ __all__ = [
     "has_kernels",
     "is_cupy_array",
     "is_dense",
+    "is_dense_block",
     "is_device_sparse",
     "is_numpy_array",
     "is_sparse",
+    "is_sparse_tensor",
     "is_torch_array",
     "like_block",
     "namespace",
@@ -110,6 +112,17 @@ def is_dense(x: Any) -> bool:
 def has_kernels(x: Any) -> bool:
     """Whether ``x`` is an array of a library in which products are computed."""
     return bool(is_numpy_array(x) or is_torch_array(x) or is_cupy_array(x))
+
+
+def is_sparse_tensor(x: Any) -> bool:
+    """Whether ``x`` is a sparse tensor of PyTorch."""
+    return is_torch_array(x) and "sparse" in str(x.layout)
+
+
+def is_dense_block(x: Any) -> bool:
+    """Whether ``x`` is a dense array of which products are those of arrays, computed at once."""
+    # Products of numpy.matrix have other shapes.
+    return has_kernels(x) and not (isinstance(x, np.matrix) or is_sparse_tensor(x))
 
 
 def namespace(x: Array) -> Any:

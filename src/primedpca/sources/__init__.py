@@ -243,10 +243,13 @@ def _found_source(x: Any, columns: Any, options: dict[str, Any]) -> DataSource:
         x = _python_numbers(x)
     if isinstance(x, bytes) or np.isscalar(x) or x is None:
         raise TypeError(f"Unsupported data: `X`={x!r}. Pass an array, a data frame or a path.")
+    if hasattr(type(x), "require_group"):  # of h5py or Zarr
+        raise TypeError(f"`X` is a {describe(x)}, a group of arrays. Pass one of them: X['name'].")
     make = next((make for test, make in REGISTRY if test(x)), None)
     if make is None:
         if not hasattr(x, "__array__"):
-            raise TypeError(f"Unsupported type for `X`: {describe(x)}. Use numpy.asarray.")
+            remedy = "Pass an array, a data frame or a path."
+            raise TypeError(f"Unsupported type for `X`: {describe(x)}. {remedy}")
         x, make = np.asarray(x), DenseSource
     if make is DenseSource and not has_kernels(x):
         x = _by_numpy(x)
@@ -280,5 +283,6 @@ def _by_numpy(x: Any) -> np.ndarray:
     try:
         return np.asarray(x)
     except (TypeError, RuntimeError, BufferError) as error:  # on a device that NumPy cannot read
-        words = "cannot be converted by numpy.asarray. Move it to the CPU first."
-        raise TypeError(f"`X`, {describe(x)}, {words}") from error
+        words = f"cannot be converted by numpy.asarray: {str(error).rstrip('.')}"
+        remedy = "Pass an array of NumPy, SciPy or PyTorch."
+        raise TypeError(f"`X`, {describe(x)}, {words}. {remedy}") from error

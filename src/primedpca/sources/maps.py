@@ -100,7 +100,17 @@ class RowMap:
                 units = xp.ones_like(found) if units is None else units
                 units = xp.where(beyond, xp.full_like(found, unit), units)
                 found = xp.where(beyond, self._size(totals(unit)), found)
+        if not bool(xp.all(xp.isfinite(found))):
+            raise self._without_total(found)
         return found, units
+
+    def _without_total(self, found: Array) -> ValueError:
+        """Of a row with NaN or infinity, whose other entries would become NaN or 0."""
+        bad = float(found[~namespace(found).isfinite(found)][0])
+        return ValueError(
+            f"`map`={self!r} cannot divide a row by its total {bad}. Drop or replace its missing "
+            "or infinite values first; a fit without `map` says where they are."
+        )
 
     def _size(self, totals: Array | None) -> Array | None:
         return namespace(totals).sqrt(totals) if self.total == "squares" else totals

@@ -181,8 +181,8 @@ def need(library: str, what: str, extra: str = "disk") -> Any:
 
 #: What to do with genotypes in the variant call format.
 VCF = "Convert it to PLINK, 'plink2 --vcf FILE --make-bed --out NAME', and read NAME.bed."
-#: What to do with counts of 10x Genomics in a folder.
-TENX = "In Python, scanpy.read_10x_mtx({}).write_h5ad('cells.h5ad') makes a file of cells as rows."
+#: What to do with counts of 10x Genomics: the function of scanpy that reads them, and the path.
+TENX = "In Python, scanpy.{}({!r}).write_h5ad('cells.h5ad') makes a file of cells as rows."
 
 
 def is_tenx(folder: str) -> bool:

@@ -145,6 +145,9 @@ def _dataset(file: Any, path: str, part: str | None, follow_links: bool) -> Any:
     for thing in found:
         if common.kind_of_group(thing.attrs) == common.SPARSE_MATRIX:
             matrices[thing.name] = thing
+    if not matrices and {"indptr", "barcodes"} <= {thing.name.split("/")[-1] for thing in arrays}:
+        remedy = common.TENX.format("read_10x_h5", path)
+        raise ValueError(f"{path} has counts of 10x Genomics, with cells as columns. {remedy}")
     if part is None:
         whole = str(file.attrs.get("encoding-type", ""))
         chosen = matrices[common.main_matrix(path, {*matrices}, whole, "/X")]
@@ -658,5 +661,6 @@ def masked_in(mask: np.ndarray, where: str, name: Any) -> np.ndarray:
 
 
 def is_anndata(x: Any) -> bool:
-    """Whether ``x`` is an AnnData object."""
-    return type(x).__module__.split(".")[0] == "anndata" and hasattr(x, "obs_names")
+    """Whether ``x`` is an AnnData object, or its raw part; a collection of some has no ``X``."""
+    kind = type(x)
+    return kind.__module__.split(".")[0] == "anndata" and {"X", "obs_names"} <= {*dir(kind)}

@@ -75,7 +75,7 @@ def matrix_market(path: str | os.PathLike[str]) -> DataSource:
     folder, file_name = os.path.split(name)
     if file_name.startswith("matrix.mtx") and common.is_tenx(folder):
         words = f"{name}: 10x Genomics writes genes as rows, so rows are genes here"
-        remedy = common.TENX.format(repr(folder or "."))
+        remedy = common.TENX.format("read_10x_mtx", folder or ".")
         warnings.warn(f"{words}. {remedy}", UserWarning, stacklevel=2)
     with reading(name, "Matrix Market"), unpacked(name) as file:
         pieces = whole_lines(file, name, PIECE_BYTES, LINE_BYTES)

@@ -108,7 +108,7 @@ def _kind(name: str, suffix: str) -> str:
         return ".zarr"
     if common.is_tenx(name):
         words = f"{name} is a folder of 10x Genomics, with cells as columns"
-        raise ValueError(f"{words}. {common.TENX.format(repr(name))}")
+        raise ValueError(f"{words}. {common.TENX.format('read_10x_mtx', name)}")
     kinds = {*TABLES, *csv_text.SUFFIXES}
     found = sorted({suffix_of(entry) for entry in names if entry[0] != "_"} & kinds)
     if len(found) > 1 and not kinds.difference(TABLES).issuperset(found):

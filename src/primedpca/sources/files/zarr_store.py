@@ -256,16 +256,21 @@ class Layout(NamedTuple):
         if self.index_at_end is None:
             self._check_chunk(file, 0, size)
             return
-        count = math.prod(a // b for a, b in zip(self.chunks, self.inner, strict=True))
+        pairs = self.places(file, size)
+        for start, length in pairs[(pairs != ABSENT).any(axis=-1)].tolist():
+            if start + length > size:
+                raise ValueError(f"its index points to byte {start + length} of {size}")
+            self._check_chunk(file, start, length)
+
+    def places(self, file: BinaryIO, size: int) -> np.ndarray:
+        """Place and length of each chunk in a shard; both are ``ABSENT`` for one that it lacks."""
+        grid = tuple(a // b for a, b in zip(self.chunks, self.inner, strict=True))
+        count = math.prod(grid)
         length = 16 * count + 4 * self.index_checksum
         if length > size:
             raise ValueError(f"the index of its {count} chunks needs {length} of {size} bytes")
         file.seek(size - length if self.index_at_end else 0)
-        pairs = np.frombuffer(file.read(16 * count), "<u8").reshape(-1, 2)
-        for start, length in pairs[(pairs != ABSENT).any(axis=1)].tolist():
-            if start + length > size:
-                raise ValueError(f"its index points to byte {start + length} of {size}")
-            self._check_chunk(file, start, length)
+        return np.frombuffer(file.read(16 * count), "<u8").reshape(*grid, 2)
 
     def _check_chunk(self, file: BinaryIO, start: int, size: int) -> None:
         wanted = math.prod(self.inner) * self.encoded
@@ -406,6 +411,11 @@ def _check_fill(label: str, array: Any) -> None:
         )
 
 
+def _place_of(key: str) -> tuple[int, ...]:
+    """Place of a chunk in the grid, from its path."""
+    return tuple(map(int, re.findall(r"\d{1,19}", key)))
+
+
 class ZarrSource(chunked.ChunkedSource):
     """An array of two dimensions.
 
@@ -417,7 +427,7 @@ class ZarrSource(chunked.ChunkedSource):
     ----------
     array : zarr.Array
     strict : bool, default=False
-        Refuse an array with chunks (shards, if it has some) that are absent.
+        Refuse an array with chunks that are absent, in the shards of a store in files, too.
     follow_links : bool, default=False
         Allow symbolic links inside the store.
     """
@@ -440,7 +450,10 @@ class ZarrSource(chunked.ChunkedSource):
         self.shape, self._chunks = (n, d), (height, width)
         self._grid = (-(-n // height), -(-d // width))
         self._sound: set[str] = set()
-        self._cut(self.path, self._chunks, self._look(), strict, array.fill_value)
+        missing = self._look()
+        if strict and not missing:
+            missing = self._lacking_in_shards()
+        self._cut(self.path, self._chunks, missing, strict, array.fill_value)
 
     def _look(self) -> int:
         """List the chunks, and return the number of absent ones."""
@@ -459,11 +472,28 @@ class ZarrSource(chunked.ChunkedSource):
     def _check_keys(self) -> None:
         """Refuse a file that is not a chunk of the array."""
         for key in self._stamps:
-            place = tuple(map(int, re.findall(r"\d{1,19}", key)))
+            place = _place_of(key)
             inside = len(place) == 2 and place[0] < self._grid[0] and place[1] < self._grid[1]
             if not inside or self._key(place) != key:
                 array = f"an array of shape {self.shape} in chunks of {self._chunks}"
                 raise ValueError(f"{key!r} is not a chunk of {array}")
+
+    def _lacking_in_shards(self) -> int:
+        """Count the chunks of the array that its shards lack, as after a write that broke off."""
+        if self._files is None or self._layout.index_at_end is None:
+            return 0
+        lacking, steps = 0, self._layout.inner
+        for key, stamp in self._stamps.items():
+            with (
+                reading(self.path, "its shards"),
+                self._files.open(join(self._inside, key)) as file,
+            ):
+                absent = (self._layout.places(file, stamp.size) == ABSENT).all(axis=-1)
+            starts = (at * side for at, side in zip(_place_of(key), self._chunks, strict=True))
+            left = (end - start for start, end in zip(starts, self.shape, strict=True))
+            rows, columns = (-(-side // step) for side, step in zip(left, steps, strict=True))
+            lacking += int(absent[:rows, :columns].sum())  # those beyond the array are not needed
+        return lacking
 
     def _key(self, place: tuple[int, ...]) -> str:
         """Path of a chunk inside the folder of the array."""

@@ -254,8 +254,9 @@ def torch_source(x: Any) -> DataSource:
 def _batches(loader: Any) -> Iterator[np.ndarray]:
     """Batches of a data loader, each row flattened."""
     for number, batch in enumerate(loader):
-        values = _numbers(batch, f"batch {number}")
-        if loader.batch_size is None and loader.batch_sampler is None:
+        single = loader.batch_size is None and loader.batch_sampler is None
+        values = _numbers(batch, f"batch {number}", 1 if single else 2)
+        if single:
             values = values[None] if values.ndim == 1 else values
         yield values.reshape(values.shape[0], -1)
 
@@ -265,12 +266,17 @@ def _single_rows(dataset: Any) -> Iterator[np.ndarray]:
         yield _numbers(item, f"row {number}").reshape(1, -1)
 
 
-def _numbers(item: Any, what: str) -> np.ndarray:
-    """Rows of an item, without its label."""
-    values = item[0] if isinstance(item, (tuple, list)) and len(item) else item
+def _numbers(item: Any, what: str, least: int = 1) -> np.ndarray:
+    """Rows of an item, without its label, beside which they have at least so many dimensions."""
+    several = isinstance(item, (tuple, list))
+    values = item[0] if several and len(item) else item
     base.check_entries(values, f"{what} of `X`")
     if hasattr(values, "detach"):
         values = values.detach().cpu()
     if not hasattr(values, "__array__"):
         raise TypeError(f"`X` gave a {type(values).__name__} as {what}, not a row or (row, label).")
-    return np.asarray(values)
+    found = np.asarray(values)
+    if several and len(item) > 1 and found.ndim < least:
+        words = f"{len(item)} separate columns as {what}, not a row or (row, label)"
+        raise TypeError(f"`X` gave {words}. Join them in one array, as torch.stack does.")
+    return found

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from primedpca._core.arrays import (
+    describe,
     dtype_name,
+    is_dense_block,
     is_device_sparse,
     is_numpy_array,
     is_sparse,
@@ -114,6 +116,8 @@ class Mapped(View):
                 if "read-only" not in str(error):
                     raise
                 raise self._bad(WRITES) from error
+        if is_sparse(result) and not is_sparse(rows):
+            raise self._bad("made dense rows sparse; let it return result.toarray().")
         if is_sparse(result) and result.format != rows.format:
             result = result.asformat(rows.format)
         shape = getattr(result, "shape", None)
@@ -123,6 +127,8 @@ class Mapped(View):
             raise self._bad(words)
         if is_sparse(rows) and not is_sparse(result) and shape[1] >= rows.shape[1]:
             raise self._bad("made sparse rows dense; it must map zero to zero, as f(rows.data).")
+        if not is_sparse(result) and not is_dense_block(result):
+            raise self._bad(f"returned a {describe(result)}; it must return a dense array.")
         return result
 
     def _applied(self, rows: Block) -> Block:

@@ -21,6 +21,7 @@ import numpy as np
 from primedpca._core.arrays import (
     dtype_name,
     is_sparse,
+    is_sparse_tensor,
     is_torch_array,
     to_numpy,
     work_dtype,
@@ -98,7 +99,7 @@ def on_device(source: DataSource, device: Any, max_memory: float = math.inf) -> 
 def is_device_matrix(x: Any) -> bool:
     """Whether ``x`` is a sparse tensor of PyTorch, or a sparse matrix of CuPy."""
     if is_torch_array(x):
-        return "sparse" in str(x.layout)
+        return is_sparse_tensor(x)
     return type(x).__module__.startswith("cupyx.scipy.sparse") and hasattr(x, "get")
 
 
@@ -119,18 +120,22 @@ def _as_scipy(x: Any) -> Any:
 
     if x.ndim != 2:
         raise ValueError(f"`X` must have two dimensions; got shape {tuple(x.shape)}.")
-    shape = tuple(x.shape)
+    if x.layout == torch.sparse_coo and x.dense_dim():
+        raise TypeError("`X` is a hybrid tensor, which stores whole rows. Pass X.to_dense().")
+    if x.layout not in (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc):
+        raise TypeError(f"`X` is a tensor of layout {x.layout}. Pass X.to_sparse().")
+    shape, x = tuple(x.shape), x.coalesce() if x.layout == torch.sparse_coo else x
+    values = x.values()
+    if values.dtype == torch.float16:
+        values = values.float()  # SciPy has no float16
     if x.layout == torch.sparse_coo:
-        x = x.coalesce()
         rows, columns = to_numpy(x.indices())
-        return sp.coo_array((to_numpy(x.values()), (rows, columns)), shape=shape).tocsr()
+        return sp.coo_array((to_numpy(values), (rows, columns)), shape=shape).tocsr()
     if x.layout == torch.sparse_csr:
-        parts = x.values(), x.col_indices(), x.crow_indices()
+        parts = values, x.col_indices(), x.crow_indices()
         return sp.csr_array(tuple(map(to_numpy, parts)), shape=shape)
-    if x.layout == torch.sparse_csc:
-        parts = x.values(), x.row_indices(), x.ccol_indices()
-        return sp.csc_array(tuple(map(to_numpy, parts)), shape=shape)
-    raise TypeError(f"`X` is a tensor of layout {x.layout}. Pass X.to_sparse_csr().")
+    parts = values, x.row_indices(), x.ccol_indices()
+    return sp.csc_array(tuple(map(to_numpy, parts)), shape=shape)
 
 
 def _exactly(torch: Any, device: Any) -> Any:
