@@ -28,7 +28,7 @@ from sklearn.utils.estimator_checks import (
     parametrize_with_checks,
 )
 
-from primedpca import PrimedPCA, certify, choose_k, svd
+from primedpca import PrimedPCA, certify, choose_k, load, svd
 from primedpca import sklearn as drop_in
 from primedpca._operator.operator import Centred
 from primedpca._planning.plan import make_plan
@@ -838,3 +838,17 @@ def test_a_scale_with_labels_goes_by_name():
     # Without names on both sides the order counts.
     by_order = PrimedPCA(2, scale=turned).fit(X.to_numpy())
     np.testing.assert_array_equal(by_order.scale_, turned)
+
+
+def test_a_saved_scale_with_labels_stays_with_its_columns(tmp_path):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(30, 3)) * [1, 10, 100], columns=list("abc"))
+    turned = X.std(ddof=0)[list("cba")]
+    whole = PrimedPCA(2, scale=turned).fit(X)
+    whole.save(tmp_path / "whole.safetensors")
+    again = load(tmp_path / "whole.safetensors").fit(X)
+    np.testing.assert_array_equal(again.scale_, whole.scale_)
+    part = PrimedPCA(2, scale=turned).partial_fit(X[:20])
+    part.save(tmp_path / "part.safetensors")
+    later = load(tmp_path / "part.safetensors").partial_fit(X[20:])
+    np.testing.assert_allclose(later.explained_variance_, whole.explained_variance_)

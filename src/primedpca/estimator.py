@@ -72,7 +72,7 @@ from primedpca.protocols import DataSource
 from primedpca.result import Solution
 from primedpca.sources import as_source
 from primedpca.sources.memory.dask_array import is_dask
-from primedpca.sources.memory.frames import aligned_scale, as_table
+from primedpca.sources.memory.frames import aligned_rows, as_table
 from primedpca.sources.wrappers.on_device import is_device_matrix, on_device
 
 __all__ = ["PrimedPCA", "load"]
@@ -742,7 +742,8 @@ class PrimedPCA(
             known = self.__dict__.get("stream_")
             source = self._source(X, reset=known is None)
             stream.check_source(source, options)
-            options["scale"] = aligned_scale(options["scale"], source.traits.feature_names())
+            names = source.traits.feature_names
+            options["scale"] = aligned_rows(options["scale"], names, "scale")
             k = stream.component_count(self.n_components, source.shape[1])
             known = known or stream.empty_stream(source.shape[1], k, options)
             stream.check_unchanged(known, k, options)
@@ -812,13 +813,17 @@ class PrimedPCA(
         ----------
         path : path
             By custom ``something.safetensors``, written atomically.  Parameters that belong to a
-            machine are not saved: ``engine``, ``checkpoint``, ``device`` and ``max_memory``.
+            machine are not saved: ``engine``, ``checkpoint``, ``device`` and ``max_memory``.  Of
+            a ``scale`` with labels, the numbers are saved in the order of the columns.
         overwrite : bool, default=False
             Whether to replace an existing file.
         """
         getattr(self, "components_", None)  # attributes of a stream are computed when read
         fitted = {name: value for name, value in self.__dict__.items() if name.endswith("_")}
-        write_model(path, self._options(), fitted, overwrite)
+        options, names = self._options(), partial(fitted.get, "feature_names_in_")
+        # A file has no labels: the numbers must be in the order in which they will be read.
+        options["scale"] = aligned_rows(options["scale"], names, "scale")
+        write_model(path, options, fitted, overwrite)
 
     def to_sklearn(self) -> Any:
         """Return the same model as scikit-learn's PCA, for use without primedpca.
