@@ -418,18 +418,20 @@ class PrimedPCA(
         array of shape (n_samples, n_components_)
             Of the library of ``X``; NumPy for sparse data and frames; ``out`` if that is an
             array, a read-only memory map if it is a ``.npy`` file, a zarr.Array, or the path of
-            a table.  For a Dask array a lazy Dask array.
+            a table.  For a Dask array a lazy Dask array, unless ``set_output`` asks for a frame.
         """
         if out is None and type(X) is np.ndarray:
             scores = self._scores_at_once(X)
             if scores is not None:
                 return scores
+        framed = _get_output_config("transform", self)["dense"] != "default"
         if out is None and is_dask(X):
             self._check_fitted()
             self._source(X, reset=False)  # checks names and number of columns
             weights = self.components_ / self._stretch()
-            return lazy_scores(X, Seen(weights, *self._preparation()))
-        if out is not None and _get_output_config("transform", self)["dense"] != "default":
+            scores = lazy_scores(X, Seen(weights, *self._preparation()))
+            return np.asarray(scores) if framed else scores  # a data frame holds numbers
+        if out is not None and framed:
             raise ValueError(
                 "`out` returns what was written, not the data frame that `set_output` asks for. "
                 "Call `set_output`(transform='default'), or omit `out`."
