@@ -55,6 +55,7 @@ from primedpca._model.columns import scaled_loadings
 from primedpca._model.notebook_html import model_html
 from primedpca._model.tables import (
     as_frame,
+    check_score_names,
     column_names,
     library_of_frame,
     row_table,
@@ -504,7 +505,7 @@ class PrimedPCA(
             Of the library and on the device of ``X``.
         """
         self._check_fitted()
-        self._check_score_names(X)
+        check_score_names(X, "X")
         floats = getattr(getattr(X, "dtype", None), "kind", "f") == "f"  # others have no `kind`
         plain = is_dense(X) and floats and not isinstance(X, np.ma.MaskedArray)
         scores = X if plain else as_real(X, "X")
@@ -907,14 +908,6 @@ class PrimedPCA(
             return source
         check_device(self.device)
         return on_device(source, self.device, as_bytes(self.max_memory))
-
-    def _check_score_names(self, X: Any) -> None:  # noqa: N803
-        """Refuse a frame that has the columns of :meth:`transform` in another order."""
-        given, known = list(getattr(X, "columns", ())), score_names(self.n_components_)
-        if given != known and sorted(map(str, given)) == sorted(known):
-            first = next(i for i, name in enumerate(known) if given[i : i + 1] != [name])
-            words = f"where the scores have {known[first]}. Put the columns in the order of them."
-            raise ValueError(f"`X` has the column {given[first]}, {words}")
 
     def _seen(self, X: Any) -> Centred:  # noqa: N803
         """Operator of new rows, with the fitted mean and scale."""
