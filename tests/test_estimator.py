@@ -569,6 +569,15 @@ def test_bad_weights_are_refused(weight):
         PrimedPCA(2).fit(GOOD, sample_weight=weight)
 
 
+@pytest.mark.parametrize("kind", ["datetime64[D]", "timedelta64[s]"])
+def test_dates_and_durations_are_no_weights_or_scale(kind):
+    times = np.arange(1, 21).astype(kind)
+    with pytest.raises(ValueError, match="`sample_weight` holds dates or durations"):
+        PrimedPCA(2).fit(GOOD, sample_weight=times)
+    with pytest.raises(ValueError, match="`scale` holds dates or durations"):
+        PrimedPCA(2, scale=times[: GOOD.shape[1]]).fit(GOOD)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("kind", ["numpy", "csr", "csc", "torch", "pandas"])
 def test_transform_refuses_what_is_no_number(bad, kind, tmp_path):

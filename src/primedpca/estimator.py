@@ -723,7 +723,8 @@ class PrimedPCA(
         With fewer than ``n_components + 1`` rows so far there are ``n_components_`` =
         ``n_samples_ - 1`` components, or ``n_samples_`` without centring.  ``certificate_`` is
         deterministic, and wide: one pass gives no residuals.  If the data can be read again,
-        ``fit`` with ``warm_start=True`` starts from what is known.
+        ``fit`` with ``warm_start=True`` starts from what is known.  ``checkpoint`` and ``engine``
+        are for ``fit``: save the model between batches to continue after a crash.
 
         Parameters
         ----------
