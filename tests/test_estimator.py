@@ -861,3 +861,12 @@ def test_a_saved_scale_with_labels_stays_with_its_columns(tmp_path):
     part.save(tmp_path / "part.safetensors")
     later = load(tmp_path / "part.safetensors").partial_fit(X[20:])
     np.testing.assert_allclose(later.explained_variance_, whole.explained_variance_)
+
+
+def test_saved_directions_with_labels_stay_with_their_columns(tmp_path):
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 3)) * [9, 3, 1], columns=list("abc"))
+    directions = PrimedPCA(1).fit(X).loadings().iloc[::-1]
+    pca = PrimedPCA(1, priming=directions, certificate="none").fit(X)
+    pca.save(tmp_path / "m.safetensors")
+    again = load(tmp_path / "m.safetensors").fit(X)
+    np.testing.assert_array_equal(again.components_, pca.components_)

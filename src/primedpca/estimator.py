@@ -818,7 +818,8 @@ class PrimedPCA(
         path : path
             By custom ``something.safetensors``, written atomically.  Parameters that belong to a
             machine are not saved: ``engine``, ``checkpoint``, ``device`` and ``max_memory``.  Of
-            a ``scale`` with labels, the numbers are saved in the order of the columns.
+            a ``scale`` or ``priming`` with labels, the numbers are saved in the order of the
+            columns.
         overwrite : bool, default=False
             Whether to replace an existing file.
         """
@@ -826,7 +827,8 @@ class PrimedPCA(
         fitted = {name: value for name, value in self.__dict__.items() if name.endswith("_")}
         options, names = self._options(), partial(fitted.get, "feature_names_in_")
         # A file has no labels: the numbers must be in the order in which they will be read.
-        options["scale"] = aligned_rows(options["scale"], names, "scale")
+        for name in ("scale", "priming"):
+            options[name] = aligned_rows(options[name], names, name)
         write_model(path, options, fitted, overwrite)
 
     def to_sklearn(self) -> Any:
