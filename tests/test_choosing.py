@@ -268,7 +268,8 @@ def test_data_without_centring():
     [
         ({"variance_ratio": 2}, "`variance_ratio`=2 must be a number above 0 and below 1"),
         ({"level": 0}, "`level`=0 must"),
-        ({"replicates": 0}, "`replicates`=0 must"),
+        ({"replicates": 0}, "`replicates`=0 must be an integer of at least 2"),
+        ({"replicates": 1}, "`replicates`=1 must be an integer of at least 2"),
         ({"max_components": 21}, r"`max_components`=21 exceeds min\(n_samples, n_features\)=20"),
     ],
 )

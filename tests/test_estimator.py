@@ -28,7 +28,7 @@ from sklearn.utils.estimator_checks import (
     parametrize_with_checks,
 )
 
-from primedpca import PrimedPCA, certify, choose_k, svd
+from primedpca import PrimedPCA, certify, choose_k, load, svd
 from primedpca import sklearn as drop_in
 from primedpca._operator.operator import Centred
 from primedpca._planning.plan import make_plan
@@ -569,6 +569,15 @@ def test_bad_weights_are_refused(weight):
         PrimedPCA(2).fit(GOOD, sample_weight=weight)
 
 
+@pytest.mark.parametrize("kind", ["datetime64[D]", "timedelta64[s]"])
+def test_dates_and_durations_are_no_weights_or_scale(kind):
+    times = np.arange(1, 21).astype(kind)
+    with pytest.raises(ValueError, match="`sample_weight` holds dates or durations"):
+        PrimedPCA(2).fit(GOOD, sample_weight=times)
+    with pytest.raises(ValueError, match="`scale` holds dates or durations"):
+        PrimedPCA(2, scale=times[: GOOD.shape[1]]).fit(GOOD)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("kind", ["numpy", "csr", "csc", "torch", "pandas"])
 def test_transform_refuses_what_is_no_number(bad, kind, tmp_path):
@@ -838,3 +847,26 @@ def test_a_scale_with_labels_goes_by_name():
     # Without names on both sides the order counts.
     by_order = PrimedPCA(2, scale=turned).fit(X.to_numpy())
     np.testing.assert_array_equal(by_order.scale_, turned)
+
+
+def test_a_saved_scale_with_labels_stays_with_its_columns(tmp_path):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(30, 3)) * [1, 10, 100], columns=list("abc"))
+    turned = X.std(ddof=0)[list("cba")]
+    whole = PrimedPCA(2, scale=turned).fit(X)
+    whole.save(tmp_path / "whole.safetensors")
+    again = load(tmp_path / "whole.safetensors").fit(X)
+    np.testing.assert_array_equal(again.scale_, whole.scale_)
+    part = PrimedPCA(2, scale=turned).partial_fit(X[:20])
+    part.save(tmp_path / "part.safetensors")
+    later = load(tmp_path / "part.safetensors").partial_fit(X[20:])
+    np.testing.assert_allclose(later.explained_variance_, whole.explained_variance_)
+
+
+def test_saved_directions_with_labels_stay_with_their_columns(tmp_path):
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 3)) * [9, 3, 1], columns=list("abc"))
+    directions = PrimedPCA(1).fit(X).loadings().iloc[::-1]
+    pca = PrimedPCA(1, priming=directions, certificate="none").fit(X)
+    pca.save(tmp_path / "m.safetensors")
+    again = load(tmp_path / "m.safetensors").fit(X)
+    np.testing.assert_array_equal(again.components_, pca.components_)

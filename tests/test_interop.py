@@ -9,6 +9,7 @@ import polars as pl
 import pyarrow.parquet
 import pytest
 import scipy.sparse as sp
+import sklearn
 import xarray as xr
 from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_breast_cancer, load_wine
@@ -21,6 +22,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from primedpca import PrimedPCA, as_source, load
 from primedpca.interop import pca_anndata, to_xarray
 from primedpca.metrics import angles
+from primedpca.scanpy import pca as scanpy_pca
 
 WINE = load_wine(as_frame=True).data
 
@@ -272,3 +274,16 @@ def test_a_model_is_exported_to_onnx(options):
     onnx = skl2onnx.to_onnx(pca.to_sklearn(), x[:1])
     (scores,) = ReferenceEvaluator(onnx).run(None, {"X": x})
     np.testing.assert_allclose(scores, pca.transform(x), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars"])
+def test_an_anndata_gets_arrays_where_estimators_return_frames(kind):
+    X = np.random.default_rng(0).normal(size=(40, 6)) * np.arange(6, 0, -1)
+    wanted, found = anndata.AnnData(X), anndata.AnnData(X)
+    pca_anndata(wanted, 3)
+    scanpy_pca(found.copy(), 3)
+    with sklearn.config_context(transform_output=kind):
+        pca_anndata(found, 3)
+        np.testing.assert_array_equal(found.obsm["X_pca"], wanted.obsm["X_pca"])
+        scanpy_pca(found, 3, dtype="float64")
+        np.testing.assert_allclose(np.abs(found.obsm["X_pca"]), np.abs(wanted.obsm["X_pca"]))

@@ -383,3 +383,26 @@ def test_the_rounding_of_a_large_constant_column_is_not_in_scores_or_distances(s
     np.testing.assert_allclose(one.spe, two.spe, rtol=1e-6, atol=1e-6)
     X[0, 4] *= 1.001  # a row that differs
     assert statistics(model, X).spe[0] > 1e3
+
+
+def test_statistics_that_are_given_are_checked():
+    X = rows(np.random.default_rng(0), 60, np.arange(6.0, 0, -1))
+    pca = fitted(X, 2)
+    found = statistics(pca, X)
+    lists = Statistics(found.t2.tolist(), found.spe.tolist())
+    np.testing.assert_array_equal(outliers(pca, lists).p_value, outliers(pca, X).p_value)
+    assert limits(pca, 0.9, lists) == limits(pca, 0.9, X)
+    holes, below = found.t2.copy(), found.spe.copy()
+    holes[3], below[4] = np.nan, -1.0
+    for given, words in (
+        (Statistics(found.t2[1:], found.spe), r"t2` has shape \(59,\) and .*spe` has \(60,\)"),
+        (Statistics(holes, found.spe), r"t2`\[3\]=nan must be at least 0"),
+        (Statistics(found.t2, below), r"spe`\[4\]=-1.0 must be at least 0"),
+        (Statistics(found.t2, ["a"] * 60), "spe` must hold numbers"),
+    ):
+        with pytest.raises(ValueError, match="`X." + words):
+            outliers(pca, given)
+        with pytest.raises(ValueError, match="`calibration." + words):
+            outliers(pca, X, given)
+        with pytest.raises(ValueError, match="`calibration." + words):
+            limits(pca, 0.9, given)

@@ -364,3 +364,15 @@ def test_the_density_of_float32_rows_beside_a_large_variance(wanted):
     mine = ours.PCA(wanted, svd_solver="full").fit(X)
     assert float(mine.noise_variance_) == pytest.approx(theirs.noise_variance_, rel=1e-5)
     assert mine.score(X) == pytest.approx(theirs.score(X.astype("f8")), abs=1e-2)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars"])
+@pytest.mark.parametrize("whiten", [False, True])
+def test_frames_for_all_estimators_do_not_reach_the_engine(kind, whiten):
+    X = np.random.default_rng(0).normal(size=(60, 6)) * np.arange(6, 0, -1) + 2
+    for found in (ours.PCA(3, whiten=whiten), ours.IncrementalPCA(3), ours.TruncatedSVD(3)):
+        wanted = clone(found).fit_transform(X)
+        with sklearn.config_context(transform_output=kind):
+            scores = found.fit_transform(X)
+        assert type(scores).__module__.startswith(kind)
+        np.testing.assert_allclose(np.asarray(scores), wanted)

@@ -296,3 +296,14 @@ def test_scores_that_are_written_are_no_frame(tmp_path, name):
     assert not list(tmp_path.iterdir())
     pca.set_output(transform="default").transform(X, out=tmp_path / name)
     assert (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize(("kind", "frame"), [("pandas", pd.DataFrame), ("polars", pl.DataFrame)])
+def test_lazy_scores_become_the_frame_that_is_asked_for(kind, frame):
+    lazy = pytest.importorskip("dask.array").from_array(X[:50], chunks=(25, X.shape[1]))
+    pca = PrimedPCA(3).fit(X)
+    wanted = pca.transform(X[:50])
+    found = pca.set_output(transform=kind).transform(lazy)
+    assert isinstance(found, frame)
+    assert list(found.columns) == ["PC1", "PC2", "PC3"]
+    np.testing.assert_allclose(found.to_numpy(), wanted)

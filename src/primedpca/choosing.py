@@ -259,9 +259,8 @@ def choose_k(
     for name, value in (("variance_ratio", variance_ratio), ("level", level)):
         if not (is_real(value) and 0 < value < 1):
             raise ValueError(f"`{name}`={value!r} must be a number above 0 and below 1.")
-    check_count("replicates", replicates)
-    if replicates < 2:
-        raise ValueError(f"`replicates`={replicates} must be an integer of at least 2.")
+    if not is_whole(replicates) or replicates < 2:
+        raise ValueError(f"`replicates`={replicates!r} must be an integer of at least 2.")
     seed = as_seed(random_state)
     # These rules are no proofs, and the components of noise, which they discard, are hard to prove.
     model = PrimedPCA(**{"certificate": "none"} | options | {"random_state": seed})

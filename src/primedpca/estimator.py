@@ -55,6 +55,7 @@ from primedpca._model.columns import scaled_loadings
 from primedpca._model.notebook_html import model_html
 from primedpca._model.tables import (
     as_frame,
+    check_score_names,
     column_names,
     library_of_frame,
     row_table,
@@ -72,7 +73,7 @@ from primedpca.protocols import DataSource
 from primedpca.result import Solution
 from primedpca.sources import as_source
 from primedpca.sources.memory.dask_array import is_dask
-from primedpca.sources.memory.frames import aligned_scale, as_table
+from primedpca.sources.memory.frames import aligned_rows, as_table
 from primedpca.sources.wrappers.on_device import is_device_matrix, on_device
 
 __all__ = ["PrimedPCA", "load"]
@@ -418,18 +419,20 @@ class PrimedPCA(
         array of shape (n_samples, n_components_)
             Of the library of ``X``; NumPy for sparse data and frames; ``out`` if that is an
             array, a read-only memory map if it is a ``.npy`` file, a zarr.Array, or the path of
-            a table.  For a Dask array a lazy Dask array.
+            a table.  For a Dask array a lazy Dask array, unless ``set_output`` asks for a frame.
         """
         if out is None and type(X) is np.ndarray:
             scores = self._scores_at_once(X)
             if scores is not None:
                 return scores
+        framed = _get_output_config("transform", self)["dense"] != "default"
         if out is None and is_dask(X):
             self._check_fitted()
             self._source(X, reset=False)  # checks names and number of columns
             weights = self.components_ / self._stretch()
-            return lazy_scores(X, Seen(weights, *self._preparation()))
-        if out is not None and _get_output_config("transform", self)["dense"] != "default":
+            scores = lazy_scores(X, Seen(weights, *self._preparation()))
+            return np.asarray(scores) if framed else scores  # a data frame holds numbers
+        if out is not None and framed:
             raise ValueError(
                 "`out` returns what was written, not the data frame that `set_output` asks for. "
                 "Call `set_output`(transform='default'), or omit `out`."
@@ -502,7 +505,7 @@ class PrimedPCA(
             Of the library and on the device of ``X``.
         """
         self._check_fitted()
-        self._check_score_names(X)
+        check_score_names(X, "X")
         floats = getattr(getattr(X, "dtype", None), "kind", "f") == "f"  # others have no `kind`
         plain = is_dense(X) and floats and not isinstance(X, np.ma.MaskedArray)
         scores = X if plain else as_real(X, "X")
@@ -720,7 +723,8 @@ class PrimedPCA(
         With fewer than ``n_components + 1`` rows so far there are ``n_components_`` =
         ``n_samples_ - 1`` components, or ``n_samples_`` without centring.  ``certificate_`` is
         deterministic, and wide: one pass gives no residuals.  If the data can be read again,
-        ``fit`` with ``warm_start=True`` starts from what is known.
+        ``fit`` with ``warm_start=True`` starts from what is known.  ``checkpoint`` and ``engine``
+        are for ``fit``: save the model between batches to continue after a crash.
 
         Parameters
         ----------
@@ -742,7 +746,8 @@ class PrimedPCA(
             known = self.__dict__.get("stream_")
             source = self._source(X, reset=known is None)
             stream.check_source(source, options)
-            options["scale"] = aligned_scale(options["scale"], source.traits.feature_names())
+            names = source.traits.feature_names
+            options["scale"] = aligned_rows(options["scale"], names, "scale")
             k = stream.component_count(self.n_components, source.shape[1])
             known = known or stream.empty_stream(source.shape[1], k, options)
             stream.check_unchanged(known, k, options)
@@ -812,13 +817,19 @@ class PrimedPCA(
         ----------
         path : path
             By custom ``something.safetensors``, written atomically.  Parameters that belong to a
-            machine are not saved: ``engine``, ``checkpoint``, ``device`` and ``max_memory``.
+            machine are not saved: ``engine``, ``checkpoint``, ``device`` and ``max_memory``.  Of
+            a ``scale`` or ``priming`` with labels, the numbers are saved in the order of the
+            columns.
         overwrite : bool, default=False
             Whether to replace an existing file.
         """
         getattr(self, "components_", None)  # attributes of a stream are computed when read
         fitted = {name: value for name, value in self.__dict__.items() if name.endswith("_")}
-        write_model(path, self._options(), fitted, overwrite)
+        options, names = self._options(), partial(fitted.get, "feature_names_in_")
+        # A file has no labels: the numbers must be in the order in which they will be read.
+        for name in ("scale", "priming"):
+            options[name] = aligned_rows(options[name], names, name)
+        write_model(path, options, fitted, overwrite)
 
     def to_sklearn(self) -> Any:
         """Return the same model as scikit-learn's PCA, for use without primedpca.
@@ -900,14 +911,6 @@ class PrimedPCA(
             return source
         check_device(self.device)
         return on_device(source, self.device, as_bytes(self.max_memory))
-
-    def _check_score_names(self, X: Any) -> None:  # noqa: N803
-        """Refuse a frame that has the columns of :meth:`transform` in another order."""
-        given, known = list(getattr(X, "columns", ())), score_names(self.n_components_)
-        if given != known and sorted(map(str, given)) == sorted(known):
-            first = next(i for i, name in enumerate(known) if given[i : i + 1] != [name])
-            words = f"where the scores have {known[first]}. Put the columns in the order of them."
-            raise ValueError(f"`X` has the column {given[first]}, {words}")
 
     def _seen(self, X: Any) -> Centred:  # noqa: N803
         """Operator of new rows, with the fitted mean and scale."""

@@ -81,7 +81,8 @@ def pca_anndata(
     about = {"params": params, "variance": variance, "variance_ratio": ratio}
     if pca.angle_bounds_ is not None:
         about["angle_bounds"] = pca.angle_bounds_
-    adata.obsm[key_added or "X_pca"] = pca.transform(source)
+    # An array, also where `sklearn.set_config` asks for data frames, whose rows have other names.
+    adata.obsm[key_added or "X_pca"] = np.asarray(pca.transform(source))
     adata.varm[key_added or "PCs"] = loadings
     adata.uns[key_added or "pca"] = about
     return pca

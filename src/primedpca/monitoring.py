@@ -64,7 +64,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from primedpca._core.arrays import to_numpy
+from primedpca._core.arrays import as_real, to_numpy
 from primedpca._core.parameters import is_real
 from primedpca._model.attributes import LEAST_VARIANCE, with_variance
 
@@ -152,10 +152,9 @@ def outliers(
     (7, True)
     """
     _check(model)
-    found = X if isinstance(X, Statistics) else statistics(model, X)
+    found = _as_statistics(model, X, "X")
     if calibration is not None:
-        if not isinstance(calibration, Statistics):
-            calibration = statistics(model, calibration)
+        calibration = _as_statistics(model, calibration, "calibration")
         p_t2, p_spe = (_ranks(*pair) for pair in zip(calibration, found, strict=True))
     else:
         p_t2, p_spe = _t2_tail(model, found.t2, new), _spe_tail(model, found.spe, new)
@@ -163,6 +162,26 @@ def outliers(
     if not found.spe.any():  # the components explain everything: there is one test, not two
         both = p_t2
     return Outliers(found.t2, found.spe, p_t2, p_spe, both)
+
+
+def _as_statistics(model: Any, rows: Any, name: str) -> Statistics:
+    """Return the statistics of rows, or valid ones that were given instead of rows."""
+    if not isinstance(rows, Statistics):
+        return statistics(model, rows)
+    t2, spe = (as_real(values, f"{name}.{part}") for part, values in rows._asdict().items())
+    if t2.ndim != 1 or t2.shape != spe.shape:
+        raise ValueError(
+            f"`{name}.t2` has shape {t2.shape} and `{name}.spe` has {spe.shape}. Pass one number "
+            "of each for each row."
+        )
+    for part, values in (("t2", t2), ("spe", spe)):
+        wrong = np.flatnonzero(~(values >= 0))
+        if wrong.size:
+            i = wrong[0]
+            raise ValueError(
+                f"`{name}.{part}`[{i}]={values[i]} must be at least 0. Compute it by `statistics`."
+            )
+    return Statistics(t2, spe)
 
 
 def _ranks(known: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -292,8 +311,8 @@ def limits(
         raise ValueError(f"`level`={level!r} must lie in (0, 1), such as 0.99.")
     _check(model)
     n, k, mean = _freedom_of_t2(model)
-    if calibration is not None and not isinstance(calibration, Statistics):
-        calibration = statistics(model, calibration)
+    if calibration is not None:
+        calibration = _as_statistics(model, calibration, "calibration")
     # Order statistics of held-out rows need no assumption about their distribution.
     if calibration is not None and not seen:
         place = math.ceil((calibration.spe.size + 1) * level)

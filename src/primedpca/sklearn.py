@@ -48,8 +48,12 @@ LOSSLESS_TO = 1024
 COPIED = ("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_")
 
 
-class _Engine(PrimedPCA):
-    """The estimator that computes; what it could not prove is told by its certificate alone."""
+class _Engine(PrimedPCA, auto_wrap_output_keys=None):  # type: ignore[call-arg]
+    """The estimator that computes; what it could not prove is told by its certificate alone.
+
+    Its scores are arrays, also where ``sklearn.set_config`` asks for data frames: the class that
+    it computes for makes these.
+    """
 
     def _warn(self, words: str) -> None:
         pass

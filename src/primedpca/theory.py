@@ -18,6 +18,7 @@ from primedpca._operator.operator import Centred
 from primedpca.metrics import angles, check_threshold
 from primedpca.priming import check_directions
 from primedpca.protocols import Array
+from primedpca.sources.memory.frames import aligned_rows
 
 __all__ = ["Counterexample", "Refining", "angle_bounds", "counterexample", "when_refining_helps"]
 
@@ -157,6 +158,7 @@ def when_refining_helps(
     if data.shape[1] > MAX_FEATURES:
         raise ValueError(f"`X` has {data.shape[1]} features, at most {MAX_FEATURES} are allowed.")
     # First in the dtype of the data, so that the span is the one that `refine` uses.
+    directions = aligned_rows(directions, data.source.traits.feature_names, "directions")
     given = check_directions(directions, data.like)
     basis = basis_of(to_numpy(basis_of(given)).astype(np.float64))
     rank = basis.shape[1]

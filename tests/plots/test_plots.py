@@ -603,6 +603,16 @@ def test_bad_scores_are_refused(iris):
         plots.scores(np.where(np.arange(150)[:, None] == 4, np.nan, scores))
     with pytest.raises(ValueError, match=r"shape \(n > 0, k\).*got \(150,\)"):
         plots.scores(scores[:, 0])
+    for kind in (pd.DataFrame, pl.DataFrame):
+        named = kind({f"PC{i + 1}": scores[:, i] for i in range(3)})
+        rendered(plots.scores(named))
+        for columns, words in ((["PC2", "PC3"], "PC2.*have PC1"), (["PC1", "PC3"], "PC3.*PC2")):
+            with pytest.raises(ValueError, match=f"`scores` has the column {words}"):
+                plots.scores(named[columns])
+        with pytest.raises(ValueError, match=r"`scores` has the column PC3, .* PC2"):
+            plots.biplot(model, named[["PC1", "PC3", "PC2"]])
+    # Names of another library, which counts from 0, say nothing about these components.
+    rendered(plots.scores(pd.DataFrame(scores[:, :2], columns=["PC0", "PC1"])))
 
 
 def drawn_biplot(ax):

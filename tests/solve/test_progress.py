@@ -270,3 +270,18 @@ def test_what_is_no_callback_is_refused():
 def test_a_bound_that_equals_the_tolerance_counts_as_proven():
     row = {"step": 2, "passes": 3.0, "seconds": 0.5, "counted_bounds": [1e-3, 2e-3]}
     assert "1 of 2 proven within 0.001 rad" in line(row, 1e-3)
+
+
+def test_verbose_may_be_changed_during_the_fit_for_the_next_one(capsys):
+    pca = PrimedPCA(4, **OPTIONS)
+    rows = []
+
+    def once(row):
+        rows.append(row)
+        pca.set_params(verbose=0)
+
+    pca.set_params(verbose=once).fit(X)
+    assert len(rows) == len(pca.history_) > 1
+    pca.fit(X)
+    assert len(rows) == len(pca.history_)
+    assert not capsys.readouterr().out

@@ -6,15 +6,17 @@ from itertools import pairwise
 
 import catalogue
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from catalogue import EPS, PROBLEMS, VARIANCE_ERROR, angle_error
 
-from primedpca import PrimedPCA, as_source, refine
+from primedpca import PrimedPCA, as_source, prime, refine
 from primedpca._core.arrays import to_numpy
 from primedpca._operator.operator import Centred
 from primedpca.metrics import angles, subspace_error
 from primedpca.sources import BlockSource
+from primedpca.theory import when_refining_helps
 
 TALL, LINEAR, WIDE, LOW_RANK = PROBLEMS
 everywhere = pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
@@ -403,3 +405,22 @@ def test_directions_that_see_no_variance():
 def test_variances_beyond_the_range_are_refused():
     with pytest.raises(ValueError, match="variances of `X` exceed the range of float64"):
         refine(TALL.X * 1e200, np.eye(24, 3))
+
+
+def test_directions_with_labels_go_by_name():
+    values = np.random.default_rng(0).normal(size=(50, 4)) @ np.diag([4.0, 3.0, 2.0, 1.0])
+    X = pd.DataFrame(values, columns=list("abcd"))
+    directions = PrimedPCA(2).fit(X).loadings()
+    wanted = refine(X, directions, 2).explained_variance
+    turned = X[list("dcba")]
+    np.testing.assert_allclose(refine(turned, directions, 2).explained_variance, wanted)
+    assert when_refining_helps(turned, directions).angles_after.max() < 1e-6
+    given = PrimedPCA(2, priming=directions, certificate="none").fit(turned)
+    np.testing.assert_allclose(given.explained_variance_, wanted)
+    for options in ({"priming": directions}, {"priming": "power_method", "start": directions}):
+        shot = next(iter(prime(turned, n_directions=2, **options)))
+        assert subspace_error(shot.directions.T, directions.to_numpy()[::-1].T) < 1e-3
+    # Without names of the columns the order counts.
+    np.testing.assert_allclose(refine(values, directions, 2).explained_variance, wanted)
+    with pytest.raises(ValueError, match="`directions` has the label 'PC1' for column 1"):
+        refine(X, PrimedPCA(4).fit(X).loadings().T)

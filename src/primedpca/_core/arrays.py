@@ -234,6 +234,8 @@ def as_real(values: Any, name: str) -> np.ndarray:
     found = to_numpy(values)
     if found.dtype.kind == "c":
         raise ValueError(f"`{name}` holds complex numbers. Pass real numbers.")
+    if found.dtype.kind in "mM":  # NumPy casts them to counts of their unit
+        raise ValueError(f"`{name}` holds dates or durations. Pass real numbers.")
     try:
         return found.astype(np.float64)
     except (TypeError, ValueError, OverflowError) as error:

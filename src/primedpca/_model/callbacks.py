@@ -81,7 +81,8 @@ def watched(
         context = model._init_callback_context(max_subtasks=None)
         context.call_on_fit_task_begin(estimator=model, **about)
 
-    speaker = _speaker(model) if speaks and model.verbose else None
+    verbose = model.verbose  # a callback may set another value, which is for the next fit
+    speaker = _speaker(model, verbose) if speaks and verbose else None
     shown: list[Record] = []  # copies: the fit decides by its own rows
 
     def tell(history: list[Record], find: Find) -> bool:
@@ -108,7 +109,7 @@ def watched(
         )
 
     yield tell
-    if speaker is not None and not callable(model.verbose):
+    if speaker is not None and not callable(verbose):
         speaker(model.history_[-1] if model.history_ else None, model.certificate_ or model.status_)
     if context is not None:
         fitted = {name: value for name, value in vars(model).items() if name.endswith("_")}
@@ -123,10 +124,10 @@ def _copied(row: Record) -> Record:
     }
 
 
-def _speaker(model: Any) -> Callable[[Record | None, Any], None]:
+def _speaker(model: Any, verbose: Any) -> Callable[[Record | None, Any], None]:
     """Return a function that shows a row of the history, and the sentence of a fit that ended."""
-    if callable(model.verbose):
-        return lambda row, end: model.verbose(row)
+    if callable(verbose):
+        return lambda row, end: verbose(row)
     if in_notebook():
         place = InPlace()
 

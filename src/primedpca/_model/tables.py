@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
@@ -25,6 +26,28 @@ def score_names(k: int) -> list[str]:
     ['PC1', 'PC2']
     """
     return [f"PC{i}" for i in range(1, k + 1)]
+
+
+def check_score_names(scores: Any, name: str) -> None:
+    """Raise ValueError for a frame of scores that has left out or moved columns.
+
+    Parameters
+    ----------
+    scores : array or data frame of shape (n, k)
+        Only of a frame are the names known, and only if all of them are names of scores.
+    name : str
+        Of the argument, for messages.
+    """
+    columns = getattr(scores, "column_names", getattr(scores, "columns", ()))  # pyarrow has both
+    given = list(map(str, columns))
+    if not all(re.fullmatch("PC[1-9][0-9]*", column) for column in given):
+        return
+    for found, expected in zip(given, score_names(len(given)), strict=True):
+        if found != expected:
+            raise ValueError(
+                f"`{name}` has the column {found}, where the scores have {expected}. Pass all "
+                "columns, in the order of `transform`."
+            )
 
 
 def column_names(model: Any) -> np.ndarray:

@@ -49,7 +49,7 @@ from primedpca.protocols import (
 )
 from primedpca.sources import as_source
 from primedpca.sources.base import OneBlock
-from primedpca.sources.memory.frames import aligned_scale
+from primedpca.sources.memory.frames import aligned_rows
 
 __all__ = ["Centred"]
 
@@ -164,7 +164,8 @@ class Centred:
         traits = traits if source is given else source.traits
         if missing == "error" and traits.missing == "mean":
             missing = "mean"  # the convention of this kind of data
-        scale = traits.scale if scale is None else aligned_scale(scale, traits.feature_names())
+        names = traits.feature_names
+        scale = traits.scale if scale is None else aligned_rows(scale, names, "scale")
         first, block = next(iter(source.scan()))  # for its type; kept for the first pass
         check_block(block, source, first)
         float64 = float64 or (scale is not None and statistics.beyond_float32(scale))

@@ -23,6 +23,7 @@ from primedpca.priming import REGISTRY, BlockKrylov, Exact, as_priming
 from primedpca.priming.extra_directions import best_extra
 from primedpca.result import Plan, Way
 from primedpca.sources import as_source
+from primedpca.sources.memory.frames import aligned_rows
 from primedpca.sources.wrappers.on_device import on_device
 
 __all__ = ["all_for_mle", "likeliest_dimension", "make_plan", "plan"]
@@ -252,6 +253,8 @@ def make_plan(
     overhead = load.overhead
     fixed = overhead if isinstance(extra_components, str) else None
     if asked:
+        if not isinstance(priming, str):  # directions may have labels
+            priming = aligned_rows(priming, data.source.traits.feature_names, "priming")
         priming = as_priming(priming)
         extra = _extra(extra_components, type(priming), k, overhead)
         given = priming.width()

@@ -17,6 +17,7 @@ from primedpca._solve import replay
 from primedpca.priming import OWN, BlockKrylov, as_priming, check_directions
 from primedpca.protocols import Array, Journal, Priming, State
 from primedpca.result import DivergenceError, Snapshot
+from primedpca.sources.memory.frames import aligned_rows
 
 __all__ = ["prime", "steps"]
 
@@ -74,7 +75,8 @@ def prime(
     (2, 8)
     """
     data = Centred.of(X, **preparation)
-    priming = as_priming(priming)
+    names = data.source.traits.feature_names
+    priming = as_priming(aligned_rows(priming, names, "priming"))
     for name, value in (("batch_size", batch_size), ("max_passes", max_passes)):
         if not is_whole(value) or value < 1:
             raise ValueError(f"`{name}`={value!r} must be a whole number, at least 1.")
@@ -83,7 +85,8 @@ def prime(
             f"`n_directions`={n_directions!r} must be a whole number between 1 and n_features="
             f"{data.shape[1]}."
         )
-    start = None if start is None else check_directions(start, data.like)
+    if start is not None:
+        start = check_directions(aligned_rows(start, names, "start"), data.like)
     seed = as_seed(random_state)
     return steps(data, priming, n_directions, max_passes, seed, start, batch_size, replays=True)
 

@@ -15,6 +15,7 @@ from primedpca._operator.scaling import decomposition
 from primedpca.priming import check_directions
 from primedpca.protocols import Array
 from primedpca.result import Decomposition, DivergenceError
+from primedpca.sources.memory.frames import aligned_rows
 
 __all__ = ["refine", "refine_span"]
 
@@ -70,6 +71,7 @@ def refine(
         raise ValueError(f"`share`={share} must be above 0 and at most 1.")
     data = Centred.of(X, sample_weight=sample_weight, **preparation)
     data.check_rows()
+    directions = aligned_rows(directions, data.source.traits.feature_names, "directions")
     basis = basis_of(check_directions(directions, data.like))
     rank = basis.shape[1]
     if rank == 0:

@@ -7,6 +7,7 @@ import numpy as np
 
 from primedpca._core.arrays import is_dense, to_numpy
 from primedpca._model.columns import correlations
+from primedpca._model.tables import check_score_names
 from primedpca.plots import canvas
 
 MANY = 100_000  # points; of more, the density is drawn
@@ -91,6 +92,7 @@ def scores(
 
 def _checked_scores(scores: Any, model: Any) -> np.ndarray:
     """Return ``scores`` as a finite array ``(n, k)`` that matches the model, if there is one."""
+    check_score_names(scores, "scores")
     rows = to_numpy(scores)
     if rows.ndim != 2 or 0 in rows.shape:
         raise ValueError(f"`scores` must have shape (n > 0, k), got {rows.shape}. Use `transform`.")

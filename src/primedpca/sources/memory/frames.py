@@ -1,5 +1,6 @@
 """pandas and polars frames (and whatever else narwhals reads)."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -247,32 +248,36 @@ def aligned(values: np.ndarray, names: Any, known: Any, other: str = "`X`") -> n
     )
 
 
-def aligned_scale(scale: Any, known: Any) -> Any:
-    """Return a scale with one number per column, in the order of the columns if both have names.
+def aligned_rows(values: Any, columns: Callable[[], Any], name: str) -> Any:
+    """Return numbers for each column, in the order of the columns if both have names.
 
     Parameters
     ----------
-    scale : array, pandas Series or other value
-        Only a Series whose labels are text has names.
-    known : sequence of str or None
-        Names of the columns.
+    values : array, pandas Series or DataFrame, or other value
+        A scale ``(d,)`` or directions ``(d, q)``.  Only pandas' labels that are text are names.
+    columns : callable
+        Returns the names of the columns, or None; called only for numbers with labels, as names
+        may have to be read.
+    name : str
+        Of the argument, for messages.
     """
-    index = getattr(scale, "index", None)  # of lists and tuples, a method
-    if known is None or index is None or callable(index):
-        return scale
-    given, known = list(index), [str(name) for name in known]
-    if not all(isinstance(name, str) for name in given):
-        return scale
+    index = getattr(values, "index", None)  # of lists and tuples, a method
+    if index is None or callable(index) or not hasattr(values, "shape"):
+        return values
+    given, known = list(index), columns()
+    if known is None or not all(isinstance(label, str) for label in given):
+        return values
+    known = [str(column) for column in known]
     if given == known or len(given) != len(known) or _is_numbered(given) or _is_numbered(known):
-        return scale  # another length is refused as a shape
+        return values  # another length is refused as a shape
     if sorted(given) == sorted(known) and len(set(given)) == len(given):
-        place = {name: j for j, name in enumerate(given)}
-        return np.asarray(scale)[[place[name] for name in known]]
+        place = {label: j for j, label in enumerate(given)}
+        return np.asarray(values)[[place[column] for column in known]]
     j = next(j for j, pair in enumerate(zip(given, known, strict=True)) if pair[0] != pair[1])
     raise ValueError(
-        f"`scale` has the label {given[j]!r} for column {j + 1}, where `X` has {known[j]!r}, and "
-        "not all labels are the same. Use the labels of the columns, or pass `scale.to_numpy()` if "
-        "the order is that of `X`."
+        f"`{name}` has the label {given[j]!r} for column {j + 1}, where `X` has {known[j]!r}, and "
+        f"not all labels are the same. Use the labels of the columns, or pass `{name}.to_numpy()` "
+        "if the order is that of `X`."
     )
 
 
