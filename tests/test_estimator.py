@@ -717,9 +717,10 @@ def test_singular_values_and_ratios_of_numbers_whose_squares_underflow(power, pr
     )
     s = svd(tiny, 2, priming=priming, random_state=0).s
     np.testing.assert_allclose(s, np.linalg.svd(tiny, compute_uv=False)[:2], rtol=1e-12)
-    if power < -162:
+    for density in (lambda: model.score(tiny), model.get_precision):  # few digits, or none
         with pytest.raises(ValueError, match="variances below the range of float64"):
-            model.score(tiny)
+            density()
+    if power < -162:
         with pytest.raises(ValueError, match="The variance of `X` is zero"):
             choose_k(tiny)
 

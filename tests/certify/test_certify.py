@@ -369,6 +369,29 @@ def test_running_out_of_passes_names_the_components():
     assert not pca.converged_
 
 
+@pytest.mark.parametrize("max_passes", [1, 4])
+def test_an_audit_that_ends_with_fewer_components_proves_nothing_of_the_rest(max_passes):
+    """Blocks may be narrower than the components that are given."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((700, 1400)) * np.arange(1, 1401) ** -0.3
+    X[rng.random(X.shape) < 0.9] = 0.0
+    _, s, vt = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)
+    options = {"max_passes": max_passes, "random_state": 0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found = PrimedPCA(20, **options).fit(sp.csr_array(X)).n_components_
+    assert found < 20
+    proof = certify(sp.csr_array(X), vt[:20], **options)
+    assert proof.angle_bounds.shape == proof.zero.shape == (20,)
+    assert (proof.angle_bounds[found:] == np.pi / 2).all()
+    assert not proof.zero.any()
+    assert all(run.stop <= found for run in proof.clusters)
+    low, high = proof.eigenvalue_bounds.T
+    true = s[:20] ** 2 / 699
+    assert (low <= true).all()
+    assert (true <= high).all()
+
+
 def test_a_basis_that_is_still_too_small_proves_nothing_of_the_rest():
     X = PROBLEMS[0].X
     options = {"certificate": "probabilistic", "max_passes": 1, "random_state": 0}

@@ -181,6 +181,26 @@ def test_every_power_of_two_by_a_full_decomposition():
         assert pca.angle_bounds_.max() < 1e-9, power
 
 
+@pytest.mark.filterwarnings("ignore:The variances of `X` are below the range of float64")
+@pytest.mark.parametrize("options", [{"missing": "mean"}, {"scale": "std"}], ids=str)
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("power", [-900, -540, -110, 110, 460])
+@pytest.mark.parametrize("priming", WAYS)
+def test_constant_columns_that_are_not_centred_have_a_unit(priming, power, form, options):
+    """They have no spread, and only their squared means show how large they are."""
+    rows = np.outer(np.ones(40), [2.0, 1.0, 0.0])
+    pca = PrimedPCA(2, priming=priming, center=False, random_state=0, **options)
+    pca.fit(form(np.ldexp(rows, power)))
+    first = np.array([2, 1, 0]) / np.sqrt(5)
+    assert angles(pca.components_[:1], first[None])[0] <= pca.angle_bounds_[0] + 1e-7
+    np.testing.assert_allclose(pca.singular_values_[0], np.ldexp(np.sqrt(200), power), rtol=1e-12)
+    proof = certify(form(np.ldexp(rows, power)), first[None], center=False, **options)
+    assert proof.streak(1e-6) == 1
+    for low, high in (pca.certificate_.eigenvalue_bounds[0], proof.eigenvalue_bounds[0]):
+        assert low * (1 - 1e-12) <= np.ldexp(200 / 39, 2 * power) <= high * (1 + 1e-12)
+        assert high > 0
+
+
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
 def test_standardised_columns_of_very_different_units(form):
     X = RNG.normal(size=(200, 5))

@@ -6,6 +6,7 @@ Bishop, "Probabilistic principal component analysis", 1999.
 """
 
 import math
+import sys
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -94,7 +95,8 @@ def log_likelihood(model: Model, data: Any) -> np.ndarray:
 def _check_definite(model: Model) -> None:
     """Raise ValueError if the covariance is singular."""
     k, d = model.components.shape
-    if (k < d and model.noise <= 0) or not (model.variances > 0).all():
+    least = sys.float_info.min  # smaller numbers have few digits, and no finite reciprocal
+    if (k < d and model.noise < least) or not (model.variances >= least).all():
         raise ValueError(
             "The model is rank-deficient, or has variances below the range of float64, and has no "
             "density. Lower `n_components`, or multiply small numbers `X` by a constant."

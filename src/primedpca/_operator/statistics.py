@@ -505,10 +505,15 @@ class _Moments(NamedTuple):
 
 def measure(data: Operator, frame: Frame) -> Frame:
     """Return the frame with mean, scale and fill values, found in a pass of their own."""
-    found, frame = _moments(data, frame)
-    frame, xp = frame.changed(mean=found.mean), data.like.xp
-    mean = found.mean
-    if data.standardise:
+    start, xp, standardise = frame, data.like.xp, data.standardise
+    found, frame = _moments(data, start, standardise, data.center)
+    if standardise and not data.center and bool(xp.all(found.is_constant)):
+        # All scales are 1: the means may need a unit, as data without a scale do.
+        standardise = False
+        found, frame = _moments(data, start, standardise, data.center)
+        frame = frame.changed(scale=data.narrow(xp.ones_like(found.mean)))
+    frame, mean = frame.changed(mean=found.mean), found.mean
+    if standardise:
         frame, factor = _standard(data, frame, found)
     else:
         factor = xp.ones_like(mean) if frame.scale is None else 1 / data.wide(frame.scale)
@@ -526,7 +531,7 @@ def measure(data: Operator, frame: Frame) -> Frame:
         # About the guess: rounding errors are relative to these squares, not to the variances.
         first = float(xp.sum(found.square * found.there * factor**2)) / data.weight
         around = float(xp.sum(found.square * factor**2))
-    if data.standardise and not data.center:
+    if standardise and not data.center:
         _check_uncentred(data, mean, to_numpy(mean * found.gain * factor))
     if not math.isfinite(total + first + around):
         refuse_non_finite(data, frame)
@@ -601,7 +606,7 @@ def deviations_of(data: Operator, constant: bool) -> tuple[Frame, Array]:
     Missing values are replaced by the mean.  With ``constant``, deviations below the rounding of
     the mean are zero, as in the fit of standardised columns.
     """
-    found, frame = _moments(data, data.frame)
+    found, frame = _moments(data, data.frame, data.standardise, True)
     xp = data.like.xp
     spread = xp.sqrt(found.variance * (found.there / data.weight)) / found.gain
     spread = xp.where(found.is_constant, 0 * spread, spread) if constant else spread
@@ -620,13 +625,18 @@ def check_deviations(scale: np.ndarray, dtype: str) -> None:
         )
 
 
-def _moments(data: Operator, frame: Frame) -> tuple[_Moments, Frame]:
+def _moments(
+    data: Operator, frame: Frame, standardise: bool, center: bool
+) -> tuple[_Moments, Frame]:
     """Return moments about a guess near the mean, and a frame whose unit keeps squares in range.
 
     The pass is repeated, at most ``LOOKS`` times in all, with another gain, unit or guess if
-    squares left the range of the dtype or the guess was too far from the mean.
+    squares left the range of the dtype or the guess was too far from the mean.  With
+    ``standardise`` every column has a gain of its own.  Otherwise squares are those about the guess
+    and, unless ``center``, those of the means, too.
     """
     xp, axis, gain = data.like.xp, data.source.axis, _first_gain(data, frame)
+    whole = dtype_name(data.source.dtype) in ("int64", "uint64")
     shift, rest = _first_shift(data, frame) if axis == 0 else (None, None)
     worst = math.inf
     for _ in range(LOOKS):
@@ -640,24 +650,28 @@ def _moments(data: Operator, frame: Frame) -> tuple[_Moments, Frame]:
         missing = data.missing == "error" and float(xp.sum(absent)) > 0
         if missing or not math.isfinite(float(xp.sum(reach))):
             _extent(data, frame)
-        fitting = _fitting_gain(data, gain, squares, reach)
+        fitting = _fitting_gain(data, gain, squares, reach) if standardise else None
         if fitting is not None:
             gain = fitting
             continue
-        unit = None if data.standardise else in_range(data, frame, float(xp.sum(squares)))
+        check_present(data.source, there)
+        with np.errstate(over="ignore", invalid="ignore"):  # in a unit that is replaced below
+            away = sums / there
+            seen_from, left = (data.wide(shift), data.wide(rest)) if shift is not None else own
+            left = 0 * away if left is None else left
+            variance = xp.clip(squares / there - away**2, min=0.0)  # rounding may go below zero
+            seen = (gain, seen_from, left, there, stored, away)
+            found = _Moments(*seen, squares / there, variance, whole)
+            norm, plain = float(xp.sum(squares)), frame
+            if not center:  # the means are multiplied, too
+                norm += float(xp.sum((found.mean * gain) ** 2)) * data.weight
+                plain = frame.changed(columns=Columns(factor=factor))
+        unit = None if standardise else in_range(data, plain, norm)
         if unit is not None:
             ratio = unit / frame.unit
             shift, rest = (None if part is None else part * ratio for part in (shift, rest))
             frame = _before(frame, unit)
             continue
-        check_present(data.source, there)
-        away = sums / there
-        seen_from, left = (data.wide(shift), data.wide(rest)) if shift is not None else own
-        left = 0 * away if left is None else left
-        variance = xp.clip(squares / there - away**2, min=0.0)  # rounding may go below zero
-        whole = dtype_name(data.source.dtype) in ("int64", "uint64")
-        seen = (gain, seen_from, left, there, stored, away)
-        found = _Moments(*seen, squares / there, variance, whole)
         poor = found.is_poor
         distance = float(xp.max(xp.where(poor, xp.abs(away / gain), xp.zeros_like(away))))
         if not bool(xp.any(poor)) or distance > worst / 2:
@@ -679,8 +693,6 @@ def _first_gain(data: Operator, frame: Frame) -> Array:
 
 def _fitting_gain(data: Operator, gain: Array, squares: Array, reach: Array) -> Array | None:
     """Return other gains if squares of columns to be standardised left the range, else None."""
-    if not data.standardise:
-        return None
     xp, n = data.like.xp, data.shape[0]
     low, high, top = SAFE[work_dtype(data.source.dtype)]
     typical = reach / n

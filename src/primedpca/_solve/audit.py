@@ -257,7 +257,9 @@ def _compared(
 ) -> tuple[Certificate, Any]:
     """Convert a certificate of ``known`` to one of ``vectors``, both ``(d, k)``.
 
-    Also return the angles between them, ``(k,)`` in radians.
+    Also return the angles between them, ``(k,)`` in radians.  A fit that ended early may know fewer
+    than ``k``.  Nothing is claimed about the vectors beyond those, and no more than the order of
+    the eigenvalues about theirs.
 
     Components of zero variance need care.  Let ``E`` be the span of the true components of positive
     variance, and ``V`` the span of the same number of leading given vectors.  A given vector beyond
@@ -266,13 +268,16 @@ def _compared(
     nothing is known about it if one vector of ``V`` is wrong.  As small an angle as is wanted does
     not mean a negligible variance, so that is measured by a product.
     """
+    certificate = _lengthened(certificate, vectors.shape[1])
+    count = known.shape[1]
     rows, others = (to_numpy(columns).T for columns in (vectors, known))
     others = others / np.sqrt(np.einsum("ij,ij->i", others, others))[:, None]
-    apart = angles_of_units(rows, others) + _slip(vectors.shape[0], 1)
+    apart = np.full(len(rows), np.pi / 2)
+    apart[:count] = angles_of_units(rows[:count], others) + _slip(vectors.shape[0], 1)
     turned = np.minimum(certificate.angle_bounds + apart, np.pi / 2)
     runs = []
     for start, stop, bound in certificate.clusters:
-        if stop <= apart.size:  # of a run that extends past k, only a part of the span is given
+        if stop <= count:  # of a longer run, only a part of the span is given or known
             between = _between(to_numpy(vectors[:, start:stop]), to_numpy(known[:, start:stop]))
             runs.append(Cluster(start, stop, min(bound + between, np.pi / 2)))
     audited = replace(certificate, angle_bounds=turned, clusters=runs)
@@ -282,6 +287,21 @@ def _compared(
         lengths = data.like.xp.linalg.vector_norm(data.forward(vectors), axis=0)
         zero &= to_numpy(lengths) ** 2 <= NEGLIGIBLE * data.total * data.weight
     return replace(audited, zero=zero), apart
+
+
+def _lengthened(certificate: Certificate, k: int) -> Certificate:
+    """Return a certificate of ``k`` components that claims nothing about the vectors added."""
+    more = k - certificate.angle_bounds.size
+    if more <= 0:
+        return certificate
+    bounds = certificate.eigenvalue_bounds
+    return replace(
+        certificate,
+        angle_bounds=np.append(certificate.angle_bounds, np.full(more, np.pi / 2)),
+        # Eigenvalues are in order, and not negative.
+        eigenvalue_bounds=np.append(bounds, [[0.0, bounds[:, 1].min()]] * more, axis=0),
+        zero=np.append(certificate.zero, np.zeros(more, dtype=bool)),
+    )
 
 
 def _between(a: np.ndarray, b: np.ndarray) -> float:
