@@ -72,7 +72,7 @@ from primedpca.protocols import DataSource
 from primedpca.result import Solution
 from primedpca.sources import as_source
 from primedpca.sources.memory.dask_array import is_dask
-from primedpca.sources.memory.frames import aligned_scale, as_table
+from primedpca.sources.memory.frames import aligned_scale, as_native, without_index
 from primedpca.sources.wrappers.on_device import is_device_matrix, on_device
 
 __all__ = ["PrimedPCA", "load"]
@@ -879,7 +879,7 @@ class PrimedPCA(
             isinstance(X, (list, tuple, np.ndarray)) or is_sparse(X)
         ):
             check_held(X, "`X`")
-            X = as_table(X)  # noqa: N806  (scikit-learn knows the names of tables)
+            X = as_native(X)  # noqa: N806  (scikit-learn knows the names of these)
             library = library_of_frame(X)
             if reset and library is not None:
                 self._frames = library
@@ -887,7 +887,7 @@ class PrimedPCA(
             # The names of frames are compared in scikit-learn's own words.
             named = library is None and check_names(self, source, reset)
             if not named and (reset or not isinstance(X, DataSource)):
-                validation._check_feature_names(self, X, reset=reset)
+                validation._check_feature_names(self, without_index(X), reset=reset)
             if reset:
                 self.n_features_in_ = source.shape[1]
             else:
