@@ -71,8 +71,8 @@ from primedpca.priming.sketch import Stream
 from primedpca.protocols import DataSource
 from primedpca.result import Solution
 from primedpca.sources import as_source
+from primedpca.sources.memory import frames
 from primedpca.sources.memory.dask_array import is_dask
-from primedpca.sources.memory.frames import aligned_scale, as_native, without_index
 from primedpca.sources.wrappers.on_device import is_device_matrix, on_device
 
 __all__ = ["PrimedPCA", "load"]
@@ -742,7 +742,7 @@ class PrimedPCA(
             known = self.__dict__.get("stream_")
             source = self._source(X, reset=known is None)
             stream.check_source(source, options)
-            options["scale"] = aligned_scale(options["scale"], source.traits.feature_names())
+            options["scale"] = frames.aligned_scale(options["scale"], source.traits.feature_names())
             k = stream.component_count(self.n_components, source.shape[1])
             known = known or stream.empty_stream(source.shape[1], k, options)
             stream.check_unchanged(known, k, options)
@@ -879,7 +879,7 @@ class PrimedPCA(
             isinstance(X, (list, tuple, np.ndarray)) or is_sparse(X)
         ):
             check_held(X, "`X`")
-            X = as_native(X)  # noqa: N806  (scikit-learn knows the names of these)
+            X = frames.as_native(X)  # noqa: N806  (scikit-learn knows the names of these)
             library = library_of_frame(X)
             if reset and library is not None:
                 self._frames = library
@@ -887,7 +887,7 @@ class PrimedPCA(
             # The names of frames are compared in scikit-learn's own words.
             named = library is None and check_names(self, source, reset)
             if not named and (reset or not isinstance(X, DataSource)):
-                validation._check_feature_names(self, without_index(X), reset=reset)
+                validation._check_feature_names(self, frames.without_index(X), reset=reset)
             if reset:
                 self.n_features_in_ = source.shape[1]
             else:
@@ -903,7 +903,8 @@ class PrimedPCA(
 
     def _check_score_names(self, X: Any) -> None:  # noqa: N803
         """Refuse a frame that has the columns of :meth:`transform` in another order."""
-        given, known = list(getattr(X, "columns", ())), score_names(self.n_components_)
+        given = frames.column_names(X) if frames.is_frame(X) else []
+        known = score_names(self.n_components_)
         if given != known and sorted(map(str, given)) == sorted(known):
             first = next(i for i, name in enumerate(known) if given[i : i + 1] != [name])
             words = f"where the scores have {known[first]}. Put the columns in the order of them."
