@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 import torch
 from scipy import sparse
@@ -144,7 +145,7 @@ def test_out_may_be_of_another_library_and_must_hold_the_scores(given):
         pca.transform(given(X), out=np.broadcast_to(0.0, (700, 2)))
 
 
-@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame, pa.table])
 def test_scores_in_another_order_are_refused(frame):
     pca = PrimedPCA(3).fit(X)
     scores = pca.transform(X[:5])

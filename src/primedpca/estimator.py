@@ -72,8 +72,8 @@ from primedpca.priming.sketch import Stream
 from primedpca.protocols import DataSource
 from primedpca.result import Solution
 from primedpca.sources import as_source
+from primedpca.sources.memory import frames
 from primedpca.sources.memory.dask_array import is_dask
-from primedpca.sources.memory.frames import aligned_rows, as_table
 from primedpca.sources.wrappers.on_device import is_device_matrix, on_device
 
 __all__ = ["PrimedPCA", "load"]
@@ -747,7 +747,7 @@ class PrimedPCA(
             source = self._source(X, reset=known is None)
             stream.check_source(source, options)
             names = source.traits.feature_names
-            options["scale"] = aligned_rows(options["scale"], names, "scale")
+            options["scale"] = frames.aligned_rows(options["scale"], names, "scale")
             k = stream.component_count(self.n_components, source.shape[1])
             known = known or stream.empty_stream(source.shape[1], k, options)
             stream.check_unchanged(known, k, options)
@@ -828,7 +828,7 @@ class PrimedPCA(
         options, names = self._options(), partial(fitted.get, "feature_names_in_")
         # A file has no labels: the numbers must be in the order in which they will be read.
         for name in ("scale", "priming"):
-            options[name] = aligned_rows(options[name], names, name)
+            options[name] = frames.aligned_rows(options[name], names, name)
         write_model(path, options, fitted, overwrite)
 
     def to_sklearn(self) -> Any:
@@ -890,7 +890,7 @@ class PrimedPCA(
             isinstance(X, (list, tuple, np.ndarray)) or is_sparse(X)
         ):
             check_held(X, "`X`")
-            X = as_table(X)  # noqa: N806  (scikit-learn knows the names of tables)
+            X = frames.as_native(X)  # noqa: N806  (scikit-learn knows the names of these)
             library = library_of_frame(X)
             if reset and library is not None:
                 self._frames = library
@@ -898,7 +898,7 @@ class PrimedPCA(
             # The names of frames are compared in scikit-learn's own words.
             named = library is None and check_names(self, source, reset)
             if not named and (reset or not isinstance(X, DataSource)):
-                validation._check_feature_names(self, X, reset=reset)
+                validation._check_feature_names(self, frames.without_index(X), reset=reset)
             if reset:
                 self.n_features_in_ = source.shape[1]
             else:

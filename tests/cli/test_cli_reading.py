@@ -385,3 +385,16 @@ def test_an_error_of_the_report_says_that_the_model_is_written(folder):
     assert "Give DATA in another unit" in said
     assert (folder / "h.safetensors").exists()
     assert not (folder / "h.html").exists()
+
+
+@pytest.mark.parametrize("more", [(), ("--numeric-only",)])
+def test_a_column_that_a_model_needs_cannot_be_left_out(more, folder):
+    write_csv(folder / "a.csv", ["a", "b", "c", "d"])
+    answer("fit", "a.csv", "-k", "1", "--missing", "mean", "-o", "m.safetensors", cwd=folder)
+    text = (folder / "a.csv").read_text().splitlines()
+    text[3] = "x" + text[3][text[3].index(",") :]
+    (folder / "new.csv").write_text("\n".join(text))
+    said = error("transform", "new.csv", "m.safetensors", "-o", "s.npy", *more, cwd=folder)
+    assert "'a' ('x' in row 3). The model needs the numbers: correct the entries" in said
+    assert "--numeric-only" not in said
+    answer("transform", "new.csv", "m.safetensors", "-o", "s.npy", "--na-values", "x", cwd=folder)

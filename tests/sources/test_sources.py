@@ -10,6 +10,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 import anndata
+import narwhals.stable.v2 as nw
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -903,3 +904,81 @@ def test_columns_of_types_that_narwhals_does_not_know_are_named_by_their_library
     ):
         with pytest.raises(ValueError, match=words):
             as_source(frame)
+
+
+class Frames:
+    def __init__(self, *frames):
+        self.frames = frames
+
+    def __iter__(self):
+        return iter(self.frames)
+
+
+@pytest.mark.parametrize("native", [pd.DataFrame, pl.DataFrame, pa.table])
+def test_a_frame_of_narwhals_is_read_as_the_one_that_it_wraps(native):
+    columns = {"t": ["x", "y", "z"], "a": [1, 2, 4], "b": [1.5, 2.0, 9.0]}
+    frame = nw.from_native(native(columns))
+    source = as_source(frame, id_column="t")
+    assert list(source.feature_names) == ["a", "b"]
+    assert list(source.row_names) == columns["t"]
+    np.testing.assert_array_equal(source.read(0), [[1, 1.5], [2, 2], [4, 9]])
+    with pytest.raises(ValueError, match=r"'t' \(text\)"):
+        as_source(frame)
+    with pytest.raises(ValueError, match="'a' holds 9007199254740993"):
+        as_source(nw.from_native(native(columns | {"a": [2**53 + 1, 2, 4]})), columns=["a", "b"])
+    numbers = frame.select("a", "b")
+    for model in (PrimedPCA(1).fit(numbers), PrimedPCA(1).partial_fit(numbers)):
+        assert list(model.feature_names_in_) == ["a", "b"]
+        with pytest.raises(ValueError, match="feature names"):
+            model.transform(frame.select("b", "a"))
+
+
+def test_categories_in_a_frame_of_narwhals_are_refused():
+    frame = pd.DataFrame({"c": pd.Categorical([10, 20]), "d": pd.Categorical([1, 2])})
+    with pytest.raises(ValueError, match=r"'c' \(categories\)"):
+        as_source(nw.from_native(frame))
+    with pytest.raises(TypeError, match=r"narwhals LazyFrame.*X\.collect"):
+        as_source(nw.from_native(pl.LazyFrame({"a": [1.0, 2.0]})))
+
+
+def test_an_index_of_pandas_in_an_arrow_table_is_not_data():
+    whole = pd.DataFrame({"a": [1, 2, 3, 9], "b": [1.5, 2, 7, 8]})
+    for frame in (whole[whole.a > 1], whole.set_index(pd.Index([5, 7, 8, 9], name="n"))):
+        table = pa.Table.from_pandas(frame)
+        assert len(table.column_names) == 3
+        for given in (table, table.to_batches()[0]):
+            source = as_source(given)
+            assert list(source.feature_names) == ["a", "b"]
+            assert list(source.row_names) == list(frame.index)
+            np.testing.assert_array_equal(source.read(0), frame)
+            model = PrimedPCA(1).fit(given)
+            np.testing.assert_array_equal(model.transform(given), model.transform(frame))
+        index = table.column_names[-1]
+        assert as_source(table, exclude=index).shape == frame.shape
+        assert as_source(table, label_column=index).labels.tolist() == list(frame.index)
+        assert list(as_source(table, columns=["a", index]).feature_names) == ["a", index]
+    several = pa.Table.from_pandas(whole.assign(c=1.0).set_index(["a", "c"]))
+    assert list(as_source(several).feature_names) == ["b"]
+
+
+def test_columns_of_one_name_are_refused_before_those_of_text_are_left_out():
+    frame = pd.DataFrame([[1.0, 2.0, "x"], [3.0, 4.0, "y"]], columns=["a", "a", "t"])
+    with pytest.raises(ValueError, match="`X` has 2 columns named 'a'"):
+        as_source(frame, numeric_only=True)
+    with pytest.raises(ValueError, match="`numeric_only`='no' must be True or False"):
+        as_source(frame, numeric_only="no")
+
+
+def test_frames_in_blocks_are_read_as_a_frame():
+    blocks = [pd.DataFrame({"a": pd.array([1, None], "Int64"), "b": [True, False]})] * 2
+    np.testing.assert_array_equal(as_source(Frames(*blocks)).read(0)[:2], [[1, 1], [np.nan, 0]])
+    for bad, words in (
+        (pd.DataFrame({"a": pd.Categorical([10, 20]), "b": pd.Categorical([1, 2])}), "categories"),
+        (pl.DataFrame({"a": [2**53 + 1, 1], "b": [0.5, 1.0]}), "holds 9007199254740993"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            as_source(Frames(bad, bad))
+    columns = {"a": [1.0, 2.0], "b": [3.0, 5.0]}
+    one = nw.from_native(pl.DataFrame(columns))
+    with pytest.raises(ValueError, match="yields column 'b' in block 1"):
+        as_source(Frames(one, one.select("b", "a")))

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from primedpca import as_source
+from primedpca.sources import base
 from primedpca.sources.column_choice import chosen_names, warn_left_out
 from primedpca.sources.files import csv_text, number_text, paths, table_columns, text_lines
 from primedpca.sources.files.number_text import Notation, remedy
@@ -552,3 +553,114 @@ def test_lines_with_too_many_fields_are_shown_up_to_forty_characters(tmp_path, l
     with pytest.raises(ValueError, match="has a line with 3 fields instead of 2") as found:
         as_source(path)
     assert f"{shown.format(line)!r};" in str(found.value)
+
+
+# -- what stands above a table, and beside it ---------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [29, 30, 100])
+@pytest.mark.parametrize("above", ["# note, {i}\n", "\n", '# a "note"\r\n'])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", "utf-16-be"])
+def test_a_table_may_begin_below_many_comments_and_blank_lines(count, above, encoding, tmp_path):
+    lines = "".join(above.format(i=i) for i in range(count))
+    for names, header in (("id,a\n", True), ("", False)):
+        for text in (f"{lines}{names}x,1\ny,2\n", f"{names}{lines}x,1\n{lines}y,2\n"):
+            path = tmp_path / "a.csv"
+            path.write_bytes(text.encode(encoding))
+            options = {"comment": "#", "encoding": encoding, "header": header}
+            source = as_source(path, id_column="id" if header else "f0", **options)
+            np.testing.assert_array_equal(source.read(0), [[1], [2]])
+            assert source.row_names.tolist() == ["x", "y"]
+
+
+@pytest.mark.parametrize("size", [2**23, 64, 16])
+def test_a_table_may_begin_behind_the_first_piece(size, tmp_path, monkeypatch):
+    monkeypatch.setattr(base, "READ_BYTES", size)
+    rows = "".join(f"{i},{i / 4}\n" for i in range(40))
+    wanted = np.c_[np.arange(40.0), np.arange(40) / 4]
+    path = write(tmp_path / "a.csv", "a title\n" * 9 + "# note\n" * 40 + "\n" * 9 + f"a,b\n{rows}")
+    source = as_source(path, skip_rows=9, comment="#")
+    blocks = [source.read(i) for i in range(len(source.blocks))]
+    np.testing.assert_array_equal(np.concatenate(blocks), wanted)
+    path = write(tmp_path / "b.csv", rows)
+    source = as_source(path, skip_rows=30, header=False)
+    blocks = [source.read(i) for i in range(len(source.blocks))]
+    np.testing.assert_array_equal(np.concatenate(blocks), wanted[30:])
+    message = refused(as_source, write(tmp_path / "c.csv", "a\n" * 40 + "1;2\n"), skip_rows=39)
+    assert "has no ',' in line 41" not in (message or "")
+    message = refused(as_source, write(tmp_path / "d.csv", "\n" * 40 + "a;b\n1;2\n"))
+    assert "has no ',' in line 41; pass `delimiter`=';'." in message
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('"Report\n1,2\n"3",4\n5,6\n7,8\n', "text follows a quotation in line 1, '\"Report'"),
+        ('Report,"x\n1,2\n"3",4\n5,6\n7,8\n', "text follows a quotation in line 1, "),
+        ('"Report\n1,2\n"",4\n5,6\n7,8\n', "a quotation mark is not closed in '\"Report"),
+    ],
+)
+def test_a_stray_quotation_mark_in_a_title_loses_no_rows(text, words, tmp_path):
+    message = refused(as_source, write(tmp_path / "a.csv", text), skip_rows=1, header=False)
+    assert words in message
+
+
+@pytest.mark.parametrize("title", ['"Re\nport",x', '"Report" of 2020', '5" pipes', '"a" "b'])
+def test_titles_may_have_quotation_marks(title, tmp_path):
+    path = write(tmp_path / "a.csv", f"{title}\n1,2\n3,4\n")
+    found = as_source(path, skip_rows=1, header=False).read(0)
+    np.testing.assert_array_equal(found, [[1, 2], [3, 4]])
+
+
+@pytest.mark.parametrize("sign", ["\n", "\r", '"', "\u00a7", "", ";;", 5, b";"])
+def test_signs_that_do_not_separate_fields_are_refused_by_name(sign, tmp_path):
+    message = refused(as_source, write(tmp_path / "a.csv", "a;b\n1;2\n"), delimiter=sign)
+    assert f"`delimiter`={sign!r} must be one ASCII character, such as ';'" in message
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (
+            gzip.compress(b"a,b\n1,2\n"),
+            "is compressed by gzip; decompress it, or rename it to .csv",
+        ),
+        (b"PK\x03\x04" + b"\0" * 90, "is a ZIP archive; unpack it, or rename it to .xlsx"),
+        (b"\xd0\xcf\x11\xe0" + b"\0" * 90, "is an old Excel file; save it as .xlsx or .csv"),
+    ],
+)
+def test_compressed_files_and_workbooks_named_as_text(content, words, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(content)
+    assert words in refused(as_source, path)
+
+
+@pytest.mark.parametrize("option", ["numeric_only", "skip_bad_lines", "header"])
+@pytest.mark.parametrize("value", ["no", 0, 1])
+def test_switches_are_true_or_false(option, value, tmp_path):
+    path = write(tmp_path / "a.csv", "a,b\n1,2\n3,4\n")
+    message = refused(as_source, path, **{option: value})
+    assert message == f"`{option}`={value!r} must be True or False."
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "wanted"),
+    [
+        ("1,5\n2,25", {"decimal": ","}, [[1.5], [2.25]]),
+        ("1,500\n2,250", {"thousands": ","}, [[1500], [2250]]),
+        ("1,5 kg\n2,25", {"decimal": ",", "strip": "kg"}, [[1.5], [2.25]]),
+    ],
+)
+def test_one_column_without_a_name_may_hold_the_sign_of_numbers(rows, options, wanted, tmp_path):
+    path = write(tmp_path / "a.csv", rows + "\n")
+    source = as_source(path, header=False, delimiter=";", **options)
+    np.testing.assert_array_equal(source.read(0), wanted)
+
+
+def test_percentages_are_not_comments(tmp_path):
+    for entry in ("%5", "% 5", "%-5", "%(5)"):
+        message = refused(as_source, write(tmp_path / "a.csv", f"a,b\n{entry},2\n3,4\n"))
+        assert "pass `strip`='%'" in message or "pass" not in message
+        assert "comment" not in message
+    message = refused(as_source, write(tmp_path / "a.csv", "a,b\n%note,2\n3,4\n"))
+    assert "pass `comment`='%'" in message

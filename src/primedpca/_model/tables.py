@@ -11,6 +11,7 @@ import numpy as np
 
 from primedpca._core.arrays import to_numpy
 from primedpca.sources.base import needed
+from primedpca.sources.memory.frames import column_names as names_in
 from primedpca.sources.memory.frames import is_frame
 
 #: Libraries of data frames in the order in which they are tried.
@@ -38,8 +39,7 @@ def check_score_names(scores: Any, name: str) -> None:
     name : str
         Of the argument, for messages.
     """
-    columns = getattr(scores, "column_names", getattr(scores, "columns", ()))  # pyarrow has both
-    given = list(map(str, columns))
+    given = list(map(str, names_in(scores))) if is_frame(scores) else []
     if not all(re.fullmatch("PC[1-9][0-9]*", column) for column in given):
         return
     for found, expected in zip(given, score_names(len(given)), strict=True):

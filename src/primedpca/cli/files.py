@@ -9,7 +9,7 @@ import os
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,12 @@ def open_like(path: str, model: Any, reading: Reading) -> Any:
     # Totals are those of whole rows, of which a model may have only some columns.
     totals = known != row_map if hasattr(model, "map_") else row_map is not None
     named = not (reading.columns or reading.header is False or (reading.exclude and not totals))
+    remedy: AbstractContextManager[None] = nullcontext()
     if names is not None and _is_table(path) and named:
+        from primedpca.sources.files.table_columns import REMEDY
+
+        # Columns beside those of the model are read for the totals only, and may be left out.
+        remedy = remedy if totals else printing.other_remedy(REMEDY, _CORRECT)
         # The first line of a CSV file holds these names, even if they are numbers.
         header = True if is_csv(path) or is_sheet(path) else reading.header
         only = reading.numeric_only if totals else None
@@ -57,7 +62,8 @@ def open_like(path: str, model: Any, reading: Reading) -> Any:
         whole = open_data(path, replace(reading, map_rows=None))
         reading = reading if whole.shape[1] == len(names) else replace(reading, columns=list(names))
     try:
-        source = open_data(path, replace(reading, map_rows=row_map if totals else None))
+        with remedy:
+            source = open_data(path, replace(reading, map_rows=row_map if totals else None))
     except ValueError as error:
         if "has no column" in str(error) and asked.header is None:
             _check_first_line(path, asked)
@@ -89,6 +95,11 @@ def _check_first_line(path: str, asked: Reading) -> None:
             raise TypeError(str(error)) from error
 
 
+#: What to do where a column that a model was fitted to does not hold numbers.
+_CORRECT = (
+    "The model needs the numbers: correct the entries, or in CSV and Excel name those that stand "
+    "for missing values by `na_values`"
+)
 #: What to do where a model's totals are of other columns, in Python and here.
 _SAME_COLUMNS = (
     "Pass the rows as in the fit, with `columns` or `mask_var`, or map the data before columns are "

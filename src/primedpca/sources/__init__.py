@@ -145,9 +145,10 @@ def as_source(
     ----------
     x : array, sparse matrix, data frame, path, DataSource or nested list
         NumPy arrays (any layout, any real dtype, memory-mapped), SciPy sparse matrices and
-        arrays, PyTorch tensors and CuPy arrays (dense or sparse), Dask arrays, pandas and polars
-        frames, h5py datasets, Zarr arrays, AnnData, xarray's DataArray, PyTorch datasets and data
-        loaders, any object that yields 2-d blocks of rows whenever it is iterated over; the path
+        arrays, PyTorch tensors and CuPy arrays (dense or sparse), Dask arrays, pandas, polars and
+        narwhals frames, Arrow tables, h5py datasets, Zarr arrays, AnnData, xarray's DataArray,
+        PyTorch datasets and data loaders, any object that yields 2-d blocks of rows whenever it is
+        iterated over; the path
         of a file (`.npy`, `.npz` dense or sparse, HDF5, Zarr, Parquet, Arrow, CSV, Excel, `.h5ad`,
         Matrix Market, PLINK `.bed`, raw binary, a video) or of a folder of tables or of images of
         one size (or a pattern such as ``"photographs/*.jpg"``).  ``"file.h5::name"`` is one array

@@ -17,6 +17,13 @@ def check_name(given: Any, argument: str) -> Any:
     return given
 
 
+def check_flag(given: Any, argument: str) -> bool | None:
+    """Return an option that is on or off, or None for not given."""
+    if given is not None and not isinstance(given, (bool, np.bool_)):
+        raise ValueError(f"`{argument}`={given!r} must be True or False.")
+    return None if given is None else bool(given)
+
+
 def chosen_names(
     where: str, known: list[Any], columns: Any, others: list[Any], exclude: Any
 ) -> list[Any]:
@@ -33,7 +40,7 @@ def chosen_names(
         Columns of names and labels.
     """
     text = all(isinstance(name, str) for name in known)
-    wanted, left_out = _names(columns, "columns", text), _names(exclude, "exclude", text)
+    wanted, left_out = names_of(columns, "columns", text), names_of(exclude, "exclude", text)
     named, counts = [one for one in others if one is not None], Counter(known)
     for name in [*wanted, *left_out, *named]:
         if name not in counts:
@@ -67,7 +74,7 @@ def place_of(names: list[Any], known: list[Any], options: dict[str, Any]) -> np.
         Of `as_source`: the columns that are not data.
     """
     for option in ("exclude", "id_column", "label_column"):
-        beside = _names(options.get(option), option, False)
+        beside = names_of(options.get(option), option, False)
         if both := [name for name in names if name in beside and name not in known]:
             raise ValueError(
                 f"column {both[0]!r} is both in `columns` and in `{option}`, which leaves it out "
@@ -77,7 +84,7 @@ def place_of(names: list[Any], known: list[Any], options: dict[str, Any]) -> np.
     return np.array([place[name] for name in chosen_names("`X`", known, names, [], None)])
 
 
-def _names(given: Any, argument: str, text: bool) -> list[Any]:
+def names_of(given: Any, argument: str, text: bool = True) -> list[Any]:
     """One name or several, as a list; of columns with names of text they must be text."""
     one = isinstance(given, str) or not hasattr(given, "__iter__")
     found = [] if given is None else [given] if one else list(given)

@@ -1,6 +1,6 @@
 """Columns of names and labels as NumPy arrays, every entry as the table has it."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import time, timedelta, timezone
 from typing import Any
 
@@ -68,3 +68,17 @@ def _time_of_day(count: int, fine: bool) -> time | str:
 
 def _clock(offset: timedelta) -> str:
     return str(timezone(offset)).removeprefix("UTC") or "+00:00"
+
+
+def index_columns(schema: Any, but: Collection[Any] = ()) -> list[str]:
+    """Columns of an Arrow schema that pandas has written as the index of the rows.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+    but : collection of name
+        Columns that have another role.
+    """
+    stored = (schema.pandas_metadata or {}).get("index_columns", ())
+    found = (name for name in stored if isinstance(name, str) and name in schema.names)
+    return [name for name in found if name not in but]

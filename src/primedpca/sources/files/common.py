@@ -151,7 +151,7 @@ def whole_lines(
     """
     begin, held, length = 0, [b""], 0
     while piece := file.read(size or base.READ_BYTES):
-        stop = _last_end(piece, end, length)
+        stop = last_end(piece, end, length)
         if stop:
             yield begin, b"".join([*held, piece[:stop]])
             begin, held, length = begin + length + stop, [], 0
@@ -163,7 +163,7 @@ def whole_lines(
         yield begin, b"".join(held)
 
 
-def _last_end(piece: bytes, end: bytes, before: int) -> int:
+def last_end(piece: bytes, end: bytes, before: int = 0) -> int:
     """Byte after the last line end in a piece that follows ``before`` bytes of its line, or 0."""
     stop = piece.rfind(end)
     while stop >= 0 and (before + stop) % len(end):  # the same bytes across two characters

@@ -15,6 +15,7 @@ from primedpca._core.arrays import EXACT
 from primedpca._core.wording import count_words
 from primedpca.protocols import Block
 from primedpca.sources import base
+from primedpca.sources.column_choice import check_flag
 from primedpca.sources.files import common, number_text, table_columns, text_lines
 from primedpca.sources.files.common import need, reading, unpacked
 from primedpca.sources.files.number_text import (
@@ -110,20 +111,21 @@ class CSVSource(table_columns.TableRows):
         self.path = os.fspath(path)
         if delimiter is None:
             delimiter = "\t" if self.path.lower().endswith((".tsv", ".tsv.gz")) else ","
-        if len(delimiter) != 1:
-            raise ValueError(f"`delimiter`={delimiter!r} must be one character, such as ';'.")
-        header = table_columns.check_header(header)
+        text_lines.check_delimiter(delimiter)
+        header = check_flag(header, "header")
         self._delimiter, self._stamp = delimiter, common.stamp_of(self.path)
         self._notation = Notation.of(decimal, thousands, strip, na_values)
         if not self._notation.decimal.isascii():
             words = "is not ASCII, which CSV readers need. Replace it in the file by '.' or ','."
             raise ValueError(f"`decimal`={decimal!r} {words}")
         self.dtype, self._first = np.dtype(np.float64), None
-        self._skipping, self._skipped = bool(skip_bad_lines), list[str]()
+        self._skipping = bool(check_flag(skip_bad_lines, "skip_bad_lines"))
+        self._skipped = list[str]()
         encoding = text_lines.check_encoding(encoding)
         comment = text_lines.check_comment(comment, delimiter)
         with reading(self.path, "its first lines"), unpacked(self.path) as file:
             head = file.read(text_lines.LOOKED_AT)
+            text_lines.check_container(head)
             self._lines = text_lines.Lines.of(head, encoding, comment, delimiter)
         given = columns, [id_column, label_column], exclude, numeric_only
         self._open(header, table_columns.check_skip_rows(skip_rows), given)
@@ -224,18 +226,13 @@ class CSVSource(table_columns.TableRows):
         self, header: bool | None, skip_rows: int
     ) -> tuple[Any, int, Callable[[str], list[str | None]]]:
         """Schema by the first lines, bytes up to the first row, and a reader of columns as text."""
-        arrow = need("pyarrow", "CSV")
+        arrow, named = need("pyarrow", "CSV"), header is not False
         with reading(self.path, "its first lines"):
-            first = next(self._cut(), (0, b""))[1]
-            found = list(self._lines.first(first, skip_rows + LINES))
-        numbered = [(i, *line) for i, line in enumerate(found)][skip_rows:]
-        names = next((i for i, line in enumerate(numbered) if line[2].strip()), None)
-        if names is None:
+            begin, first, lines = self._first_lines(skip_rows, named)
+        if not lines:
             raise ValueError(f"{self.path} is empty.")
-        if numbered[names][2].startswith("##fileformat=VCF"):
+        if lines[0][2].startswith("##fileformat=VCF"):
             raise ValueError(f"{self.path} holds genotypes as VCF, not a table. {common.VCF}")
-        lines = [line for line in numbered[names:] if not self._is_blank(line[2].encode())]
-        named = header is not False
         self._names, raw = self._header(lines, named)
         rows = lines[0][1]
         if named:
@@ -243,7 +240,7 @@ class CSVSource(table_columns.TableRows):
         with reading(self.path, "its first lines"):
             if self._lines.encoding == "utf-8":
                 text_lines.check_utf8(first[lines[0][1] : rows])
-            above, begin = lines[0][1], self._lines.begin
+            above = lines[0][1]
             named_rows = self._lines.decoded(first[above:])
             self._lines.check_quotations(named_rows, self.path, begin + above)
             self._looked_at = begin + len(first)
@@ -265,7 +262,43 @@ class CSVSource(table_columns.TableRows):
             return found
 
         schema = arrow.schema(list(zip(self._names, kinds, strict=True)))
-        return schema, self._lines.begin + rows, texts
+        return schema, begin + rows, texts
+
+    def _first_lines(
+        self, skip_rows: int, named: bool
+    ) -> tuple[int, bytes, list[tuple[int, int, str]]]:
+        """The pieces in which the names and the first row are, and their first lines.
+
+        Lines that are skipped, blank or only a comment are not among them, however many there are.
+
+        Returns
+        -------
+        begin : int
+            Byte of the file at which the pieces begin.
+        pieces : bytes
+        lines : list of (int, int, str)
+            Number of each line in the file, byte in the pieces at which it begins, and its text.
+        """
+        number, start, held, lines = 0, 0, b"", list[tuple[int, int, str]]()
+        for begin, piece in self._cut():
+            if not lines:  # nothing of the table so far
+                start, held = begin, b""
+            blank = self._lines.blank(piece) if number >= skip_rows else 0
+            number += piece.count(self._lines.end, 0, blank)
+            for place, line in self._lines.first(piece[blank:], len(piece)):
+                if number < skip_rows:
+                    # A stray quotation mark in a title would make one line of it and of rows.
+                    if "\n" in line or "\r" in line:
+                        self._lines.check_quotations(line.encode(), self.path, begin + place)
+                elif not self._is_blank(line.encode()) and (lines or line.strip()):
+                    lines.append((number, begin + blank + place - start, line))
+                number += 1
+                if len(lines) == LINES:
+                    break
+            held += piece
+            if len(lines) > named:
+                break
+        return start, held, lines
 
     def _is_blank(self, text: bytes) -> bool:
         """Whether text has no row: a tab that separates fields is a row of empty ones."""
@@ -289,7 +322,7 @@ class CSVSource(table_columns.TableRows):
         self, lines: list[tuple[int, int, str]], named: bool
     ) -> tuple[list[str], list[str]]:
         """Names of the columns, unique and not empty, and as they stand in the first line."""
-        self._check_delimiter(lines)
+        self._check_delimiter(lines, named)
         rows = [text_lines.fields(line, self._delimiter) for *_, line in lines]
         counts = Counter(map(len, rows[named:] or rows))
         usual = max(counts, key=lambda count: (counts[count], count))
@@ -341,13 +374,13 @@ class CSVSource(table_columns.TableRows):
             f"the {count_words(usual, 'column')} of the lines below; {remedy}."
         )
 
-    def _check_delimiter(self, lines: list[tuple[int, int, str]]) -> None:
+    def _check_delimiter(self, lines: list[tuple[int, int, str]], named: bool) -> None:
         """Refuse a first line with too many columns or another delimiter."""
         line, sign = lines[0][2], self._delimiter
         count = line.count(sign) + 1
         if count > MOST_COLUMNS:
             raise ValueError(f"{self.path} has {count} columns, over {MOST_COLUMNS}. Use Parquet.")
-        if count > 1:
+        if count > 1 or (not named and all(are_numbers([line], self._notation))):
             return
 
         def parts(text: str, mark: str) -> bool:

@@ -36,6 +36,7 @@ DASHES = "\u2013\u2014-"  # behind a decimal sign they stand for zeros: 12.- is 
 LOOKED_AT = 2000  # entries of a column in which a notation is looked for
 DATE = re.compile(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}([T ].*)?|\d{1,2}[ -][A-Za-z]{3,9}[ -]\d{2,4}")
 TIME = re.compile(r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?( ?[AaPp][Mm])?")
+PER_CENT = re.compile(r"%\s*[-+(]?\d")  # as in Turkish
 AFFIX = re.compile(rf"[^\d.,+()'<>≤≥~\s−{DASHES}]{{1,6}}")
 CURRENCIES = {"USD", "EUR", "GBP", "CHF", "JPY", "CNY", "INR", "CAD", "AUD", "SEK", "kr", "Rs", "R"}
 TRUTH = {"true", "false"}  # in any spelling
@@ -282,6 +283,8 @@ def remedy(
         return f"NUL bytes, {what}", ""
     signs = {entry[0] for _, entry in bad}
     units = signs.intersection(own.strip)  # a unit without its number, not a comment
+    if all(PER_CENT.match(entry) for _, entry in bad):  # as a comment, whole rows would be lost
+        units.add("%")
     if len(signs) == 1 and signs.issubset(comments) and not units and len(bad) < len(known):
         return what, f"`comment`={signs.pop()!r}"
     texts = list(dict.fromkeys(entry for _, entry in known))[:LOOKED_AT]

@@ -20,6 +20,7 @@ import numpy as np
 from primedpca._core.arrays import EXACT
 from primedpca.protocols import Block
 from primedpca.sources import base
+from primedpca.sources.column_choice import check_flag
 from primedpca.sources.files import common, table_columns
 from primedpca.sources.files.common import need, reading
 from primedpca.sources.files.csv_text import check_names
@@ -111,7 +112,7 @@ class SheetSource(table_columns.TableRows):
         skip_rows: int | None = None,
     ) -> None:
         self.path = os.fspath(path)
-        header = table_columns.check_header(header)
+        header = check_flag(header, "header")
         self._notation = Notation.of(decimal, thousands, strip, na_values)
         self._absent = frozenset(self._notation.absent)
         self._stamp = common.stamp_of(self.path)

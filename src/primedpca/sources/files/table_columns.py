@@ -13,7 +13,7 @@ import numpy as np
 
 from primedpca._core.arrays import EXACT, check_python_numbers, check_whole_numbers
 from primedpca.protocols import Block
-from primedpca.sources.column_choice import check_name, chosen_names, warn_left_out
+from primedpca.sources.column_choice import check_flag, check_name, chosen_names, warn_left_out
 from primedpca.sources.files.common import FileSource, need
 from primedpca.sources.files.number_text import Notation, are_numbers
 
@@ -38,6 +38,11 @@ NOT_NUMBERS = {
     "large_list": "lists",
     "struct": "records",
 }
+#: What helps where any columns may be read.
+REMEDY = (
+    "Use `exclude`, `id_column`, `label_column` or `columns`, or `numeric_only`=True to leave out "
+    "all such columns, or correct the entries"
+)
 ADVICE = {
     "date": "store a date as the number of days since the first one",
     "categories": "store a category as a column of 0 and 1 for each of its values",
@@ -107,6 +112,7 @@ class TableRows(FileSource):
         the first entry of a column of a text file that is not a number: it may be the only one.
         """
         path, self.left_out = self.path, {}
+        numeric_only = check_flag(numeric_only, "numeric_only")
         self._id, self._label = map(check_name, others, ("id_column", "label_column"))
         self.headings = self._id or "name", self._label or "label"
         wanted = chosen_names(path, list(schema.names), columns, others, exclude)
@@ -197,13 +203,6 @@ def _counts(entries: Iterable[Any], gaps: bool = True) -> bool:
     return whole and bool(steps) and min(steps) >= 1 and (gaps or steps == {1})
 
 
-def check_header(given: Any) -> bool | None:
-    """Return whether the first line holds column names, or None for unknown."""
-    if given is not None and not isinstance(given, (bool, np.bool_)):
-        raise ValueError(f"`header`={given!r} must be True or False.")
-    return None if given is None else bool(given)
-
-
 def check_skip_rows(given: Any) -> int:
     """Return the number of lines before a table."""
     known = isinstance(given, (int, np.integer)) and not isinstance(given, bool) and given >= 0
@@ -275,8 +274,7 @@ def _not_numbers(described: dict[str, tuple[str, str]], lists: bool) -> str:
     more = "".join(f"; {words}" for words in advice)
     return (
         f"has {many} not all numbers: {', '.join(shown)}{', ...' * (len(described) > SHOWN)}. "
-        "Use `exclude`, `id_column`, `label_column` or `columns`, or `numeric_only`=True to leave "
-        f"out all such columns, or correct the entries{more}."
+        f"{REMEDY}{more}."
     )
 
 

@@ -11,10 +11,11 @@ import numpy as np
 
 from primedpca.protocols import Block
 from primedpca.sources import base
+from primedpca.sources.column_choice import names_of
 from primedpca.sources.files import common
 from primedpca.sources.files.common import need, reading, stamp_of
 from primedpca.sources.files.table_columns import TableColumns, TableRows, as_block, common_dtype
-from primedpca.sources.name_columns import array_of
+from primedpca.sources.name_columns import array_of, index_columns
 
 PARQUET = (".parquet", ".pq")
 #: Suffixes of tables, of which a folder may hold several files.
@@ -212,8 +213,8 @@ class TableSource(TableRows, common.InOrder):
         schema = self._readers[0].schema
         if columns is None:
             with reading(self.path, "its metadata"):
-                index = _index_of(schema, [id_column, label_column])
-            exclude = [*([exclude] if isinstance(exclude, str) else exclude or ()), *index]
+                index = index_columns(schema, [id_column, label_column])
+            exclude = [*names_of(exclude, "exclude"), *index]
             id_column = index[0] if id_column is None and len(index) == 1 else id_column
         self._choose(schema, columns, [id_column, label_column], exclude, numeric_only)
         self._compare_schemas()
@@ -360,10 +361,3 @@ def _with_categories(schema: Any, metadata: Any) -> Any:
         return own if plain else own.with_type(arrow.dictionary(arrow.int32(), own.type))
 
     return arrow.schema([restored(own) for own in schema], schema.metadata)
-
-
-def _index_of(schema: Any, known: list[str | None]) -> list[str]:
-    """Columns that pandas has written as the index of the rows."""
-    stored = (schema.pandas_metadata or {}).get("index_columns", ())
-    found = (name for name in stored if isinstance(name, str) and name in schema.names)
-    return [name for name in found if name not in known]

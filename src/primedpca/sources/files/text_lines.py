@@ -19,6 +19,14 @@ MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 WIDE = {"utf-16": "utf-16-le", "utf-32": "utf-32-le"}  # without a mark, most are little-endian
+#: First bytes of files that often have the name of a text file, and what to do with them.
+CONTAINERS = {
+    b"\x1f\x8b": "is compressed by gzip; decompress it, or rename it to .csv.gz or .tsv.gz",
+    b"PK\x03\x04": "is a ZIP archive; unpack it, or rename it to .xlsx or .ods if it is a workbook",
+    b"\xfd7zXZ\0": "is compressed by xz; decompress it",
+    b"\x28\xb5\x2f\xfd": "is compressed by Zstandard; decompress it",
+    b"\xd0\xcf\x11\xe0": "is an old Excel file; save it as .xlsx or .csv",
+}
 LOOKED_AT = 2**16  # bytes in which line ends and NUL bytes are looked for
 #: Bytes that cp1252 does not define.
 NOT_CP1252 = b"\x81\x8d\x8f\x90\x9d"
@@ -189,6 +197,11 @@ class Lines:
             parts[::2] = map(_one_blank, parts[::2])
         return b"".join(parts).strip(b" ") if blanks else b"".join(parts)
 
+    def blank(self, piece: bytes) -> int:
+        """Bytes of the blank lines with which a piece begins."""
+        stop = len(piece) - len(piece.lstrip(b" \r\n\0"))
+        return common.last_end(piece[:stop], self.end)
+
     def first(self, piece: bytes, most: int) -> Iterator[tuple[int, str]]:
         """Yield the first lines, each with the byte at which it begins.
 
@@ -221,6 +234,21 @@ def check_encoding(given: Any) -> str | None:
     if end.strip(b"\0") != b"\n":
         raise ValueError(f"`encoding`={given!r} is not supported. Save the file as UTF-8.")
     return known
+
+
+def check_delimiter(given: Any) -> None:
+    """Refuse what pyarrow does not take for a sign between fields."""
+    known = isinstance(given, str) and len(given) == 1 and given.isascii() and given not in '"\r\n'
+    if not known:
+        words = "must be one ASCII character, such as ';', and no quotation mark or line break"
+        raise ValueError(f"`delimiter`={given!r} {words}. Replace another one in the file.")
+
+
+def check_container(head: bytes) -> None:
+    """Refuse the first bytes of a file that is compressed, or not text, whatever its name."""
+    remedy = next((words for mark, words in CONTAINERS.items() if head.startswith(mark)), None)
+    if remedy is not None:
+        raise common.UnfitError(f"it {remedy}.")
 
 
 def check_comment(given: Any, delimiter: str) -> str | None:

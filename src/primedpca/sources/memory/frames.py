@@ -7,10 +7,16 @@ import numpy as np
 
 from primedpca._core.arrays import EXACT, check_python_numbers, check_whole_numbers
 from primedpca.sources.base import MemorySource, needed
-from primedpca.sources.column_choice import check_name, chosen_names, warn_left_out
+from primedpca.sources.column_choice import (
+    check_flag,
+    check_name,
+    chosen_names,
+    names_of,
+    warn_left_out,
+)
 from primedpca.sources.memory.dense import DenseSource
 from primedpca.sources.memory.sparse import SparseSource
-from primedpca.sources.name_columns import array_of, times_of_day, with_offsets
+from primedpca.sources.name_columns import array_of, index_columns, times_of_day, with_offsets
 
 #: Types that are not numbers, by narwhals' names, in words.
 NOT_NUMBERS = {
@@ -29,19 +35,44 @@ NOT_NUMBERS = {
 def is_frame(x: Any) -> bool:
     """Whether ``x`` is a data frame of a library that narwhals knows and that is loaded."""
     library = type(x).__module__.split(".")[0]
-    if library == "polars" and type(x).__name__ == "LazyFrame":
+    if library in ("polars", "narwhals") and type(x).__name__ == "LazyFrame":
         raise TypeError(
-            "`X` is a polars LazyFrame, which holds no numbers yet. Pass X.collect(), or for data "
-            "that exceed the memory X.sink_parquet('x.parquet') and then the path 'x.parquet'."
+            f"`X` is a {library} LazyFrame, which holds no numbers yet. Pass X.collect(), or for "
+            "data that exceed the memory X.sink_parquet('x.parquet') and then the path 'x.parquet'."
         )
-    return library in ("pandas", "polars", "pyarrow", "modin", "cudf") and hasattr(x, "columns")
+    known = ("pandas", "polars", "pyarrow", "modin", "cudf", "narwhals")
+    return library in known and hasattr(x, "columns")
 
 
-def as_table(x: Any) -> Any:
-    """Return a record batch of pyarrow as a table, which narwhals reads; other data unchanged."""
-    if type(x).__name__ != "RecordBatch" or not is_frame(x):
+def as_native(x: Any) -> Any:
+    """Return a frame as one that narwhals reads by itself; other data unchanged.
+
+    A record batch of pyarrow becomes a table, and a frame of narwhals the one that it wraps.
+    """
+    if not is_frame(x):
+        return x
+    if type(x).__module__.split(".")[0] == "narwhals":
+        return as_native(x.to_native())
+    if type(x).__name__ != "RecordBatch":
         return x
     return needed("pyarrow", "Reading data frames", "frames").Table.from_batches([x])
+
+
+def without_index(x: Any) -> Any:
+    """Return an Arrow table without the index of pandas, which is not data; other data unchanged.
+
+    Parameters
+    ----------
+    x : Any
+        As of :func:`as_native`.
+    """
+    index = index_columns(x.schema) if _is_arrow(x) else []
+    return x.drop_columns(index) if index else x
+
+
+def _is_arrow(x: Any) -> bool:
+    """Whether ``x`` is a table of pyarrow."""
+    return type(x).__module__.split(".")[0] == "pyarrow" and hasattr(x, "drop_columns")
 
 
 def frame_source(
@@ -57,7 +88,8 @@ def frame_source(
 
     A pandas frame of one dtype is read in place; other frames take one dense copy.  The names of
     the columns, where all are text, become the source's ``feature_names``, and the index of a
-    pandas frame, unless it just counts the rows, its ``row_names``.
+    pandas frame, unless it just counts the rows, its ``row_names``, also where pandas has stored
+    it in an Arrow table.
 
     Parameters
     ----------
@@ -71,7 +103,11 @@ def frame_source(
     numeric_only : bool, default=False
         Whether to leave out columns that are not numbers, with a warning that lists them.
     """
-    x = as_table(x)
+    x, numeric_only = as_native(x), check_flag(numeric_only, "numeric_only")
+    if columns is None and _is_arrow(x):
+        stored = index_columns(x.schema, [id_column, label_column])
+        id_column = stored[0] if id_column is None and len(stored) == 1 else id_column
+        exclude = [*names_of(exclude, "exclude"), *stored] if stored else exclude
     others = {
         "row_names": check_name(id_column, "id_column"),
         "labels": check_name(label_column, "label_column"),
@@ -79,10 +115,6 @@ def frame_source(
     beside = {kind: _column(x, name) for kind, name in others.items() if name is not None}
     if columns is not None or exclude is not None or beside:
         x = _taken(x, chosen_names("`X`", column_names(x), columns, [*others.values()], exclude))
-    if numeric_only:
-        text = not_numbers(x)
-        warn_left_out("`X`", text)
-        x = _taken(x, [name for name in column_names(x) if name not in text]) if text else x
     names = column_names(x)
     if len(set(names)) < len(names):
         double = next(name for name in names if names.count(name) > 1)
@@ -90,6 +122,11 @@ def frame_source(
             f"`X` has {names.count(double)} columns named {double!r}. Rename them, "
             "or leave them out by `exclude` of `as_source`."
         )
+    if numeric_only:
+        text = not_numbers(x)
+        warn_left_out("`X`", text)
+        x = _taken(x, [name for name in column_names(x) if name not in text]) if text else x
+    names = column_names(x)
     sparse = [hasattr(dtype, "fill_value") for dtype in getattr(x, "dtypes", ())]
     # Only zeros can be left out; other fill values, such as the NaN of pandas, are stored.
     if sparse and all(sparse) and all(dtype.fill_value == 0 for dtype in x.dtypes):

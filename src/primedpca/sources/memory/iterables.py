@@ -16,7 +16,7 @@ from primedpca.protocols import Block, DataSource
 from primedpca.sources import base
 from primedpca.sources.base import BlockSource, MemorySource, join, read_only
 from primedpca.sources.memory.dense import DenseSource
-from primedpca.sources.memory.frames import column_names, is_frame
+from primedpca.sources.memory.frames import frame_source, is_frame
 from primedpca.sources.memory.sparse import SparseSource
 
 BLOCK_BYTES = 2**22
@@ -99,7 +99,12 @@ class IteratedBlocks(BlockSource):
 
     def _checked(self, block: Any, number: int) -> Block:
         """A block as rows that can be worked on."""
-        names = column_names(block) if is_frame(block) else None
+        names = None
+        if is_frame(
+            block
+        ):  # whose categories, gaps and large integers NumPy would take as they are
+            source = frame_source(block)
+            names, block = list(source.column_names), source.array
         if number == 0:
             self._columns = names
         if names != self._columns:
