@@ -12,6 +12,7 @@ import numpy as np
 from primedpca._core.wording import count_words, numbered
 from primedpca._model.attributes import divisible
 from primedpca._model.columns import leading_above, standard_variance
+from primedpca.plots.plane import UNKNOWN
 from primedpca.report.inputs import Inputs, spaced
 from primedpca.report.rows import Outliers, groups, outliers
 
@@ -193,18 +194,20 @@ def _missing(model: Any, missing: np.ndarray, columns: np.ndarray, name: Names) 
 
 
 def _labels(known: Inputs) -> str:
-    values = np.asarray(known.labels)
+    assert known.labels is not None
+    values, title = known.labels, f"{quoted(known.label_name)}: " if known.label_name else ""
     kind = values.dtype.kind
-    found, counts = np.unique(values if kind in "iubf" else values.astype(str), return_counts=True)
-    title = f"{quoted(known.label_name)}: " if known.label_name else ""
-    if kind == "f" or found.size > 12:
-        return f"{title}{count_words(found.size, 'different value')}"
+    absent = ~np.isfinite(values) if kind in "iubf" else values == UNKNOWN
+    gaps = f"; {UNKNOWN} in {count_words(int(absent.sum()), 'row')}" if absent.any() else ""
+    found, counts = np.unique(values[~absent], return_counts=True)
+    if kind == "f" or found.size > 12 or not found.size:
+        return f"{title}{count_words(found.size, 'different value')}{gaps}"
     parts = [
         f"{quoted(word)} ({count_words(int(count), 'row')})"
         for word, count in zip(found, counts, strict=True)
     ]
     classes = "1 class" if found.size == 1 else f"{found.size} classes"
-    return f"{title}{classes}: {listed(parts)}"
+    return f"{title}{classes}: {listed(parts)}{gaps}"
 
 
 def _notes(model: Any, known: Inputs, name: Names) -> list[str]:
@@ -527,7 +530,7 @@ def _groups(model: Any, known: Inputs, ordinary: np.ndarray, name: Names) -> lis
     said += f", most of all along component {along + 1}"
     if known.image_shape is None:
         said += f"; the two largest differ most in {name.several(_differ(model, known, apart), 2)}"
-    if known.labels is not None and _coincide(found, np.asarray(known.labels)[ordinary]):
+    if known.labels is not None and _coincide(found, known.labels[ordinary]):
         said += ". The groups nearly coincide with the labels"
     return [f"{said}. Groups in scores are a hint: check whether they mean something."]
 
@@ -545,7 +548,7 @@ def _differ(model: Any, known: Inputs, apart: np.ndarray) -> list[int]:
 
 def _coincide(found: np.ndarray, labels: np.ndarray) -> bool:
     """Whether 95 % of the rows have the most frequent label of their group, and these differ."""
-    _, codes = np.unique(labels.astype(str), return_inverse=True)
+    _, codes = np.unique(labels, return_inverse=True)
     tops = [np.bincount(codes[found == i]) for i in range(int(found.max()) + 1)]
     same = sum(int(top.max()) for top in tops)
     return same >= 0.95 * found.size and len({int(top.argmax()) for top in tops}) == len(tops)
