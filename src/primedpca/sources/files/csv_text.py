@@ -231,7 +231,7 @@ class CSVSource(table_columns.TableRows):
         numbered = [(i, *line) for i, line in enumerate(found)][skip_rows:]
         names = next((i for i, line in enumerate(numbered) if line[2].strip()), None)
         if names is None:
-            raise ValueError(f"{self.path} is empty.")
+            raise table_columns.nothing_left(self.path, skip_rows, self._lines.comment)
         if numbered[names][2].startswith("##fileformat=VCF"):
             raise ValueError(f"{self.path} holds genotypes as VCF, not a table. {common.VCF}")
         lines = [line for line in numbered[names:] if not self._is_blank(line[2].encode())]
