@@ -410,7 +410,9 @@ def facts_of(X):
 def test_a_single_column_and_wide_labels(recwarn):
     pytest.importorskip("matplotlib")
     x = np.random.default_rng(0).normal(size=(64, 1))
-    assert "64 rows and 1 column," in words_of(report_html(PrimedPCA(1).fit(x), data=x))
+    said = words_of(report_html(PrimedPCA(1).fit(x), data=x))
+    assert "64 rows and 1 column," in said
+    assert "64 rows × 1 column " in said
     x, wide = np.random.default_rng(0).normal(size=(64, 3)), [f"{i}" + "W" * 60 for i in range(8)]
     report_html(PrimedPCA(2).fit(x), data=x, labels=np.array(wide * 8))
     assert not [one for one in recwarn if "layout" in str(one.message)]

@@ -132,15 +132,19 @@ def listed(words: Sequence[str], count: int | None = None) -> str:
 
 def _size(model: Any, known: Inputs) -> str:
     n, d = model.n_samples_, model.n_features_in_
-    what = f"{spaced(n)} row{'s' * (n != 1)} and {spaced(d)} column{'s' * (d != 1)}"
+    what = f"{_counted(n, 'row')} and {_counted(d, 'column')}"
     what = f"{what}, {_scaling(model)[0].lower()}{_scaling(model)[1:]}."
     if not known.foreign:
         return f"The data have {what}"
     return (
-        "The rows shown here are not those of the fit, or were read in another way: their "
-        "number, or the means and variances of their scores, are others. Variances and bounds are "
-        f"those of the data of the fit, which had {what}"
+        "The rows shown here are not those of the fit, or were read in another way, or had weights "
+        "in the fit: their number, or the means and variances of their scores, are others. "
+        f"Variances and bounds are those of the data of the fit, which had {what}"
     )
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{spaced(count)} {noun}{'s' * (count != 1)}"
 
 
 def _scaling(model: Any) -> str:
@@ -154,9 +158,9 @@ def _scaling(model: Any) -> str:
 def _data(model: Any, known: Inputs, name: Names) -> list[tuple[str, str]]:
     n, d = model.n_samples_, model.n_features_in_
     said = [("Data", known.name)] if known.name else []
-    said.append(("Size", f"{spaced(n)} rows × {spaced(d)} columns"))
+    said.append(("Size", f"{_counted(n, 'row')} × {_counted(d, 'column')}"))
     if known.foreign and known.shape is not None:
-        said.append(("Shown here", f"{spaced(known.shape[0])} rows, not those of the fit"))
+        said.append(("Shown here", f"{_counted(known.shape[0], 'row')}, not as in the fit"))
     said.append(("Type", known.dtype or f"{model.components_.dtype} components"))
     if getattr(model, "map_", None) is not None:
         said.append(("Map", f"{model.map_}, applied to each row"))
