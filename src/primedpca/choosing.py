@@ -324,7 +324,8 @@ def _how_many(asked: int | None, n: int, d: int) -> int:
         return most if most <= ALL_UP_TO else FIRST
     check_count("max_components", asked)
     if asked > most:
-        raise ValueError(f"`max_components`={asked} exceeds min(n_samples, n_features)={most}.")
+        words = f"`max_components`={asked} exceeds min(n_samples, n_features)={most}"
+        raise ValueError(f"{words}. Use a smaller value.")
     return int(asked)
 
 

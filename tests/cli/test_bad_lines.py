@@ -171,7 +171,10 @@ LINES = [
     (("transform", "wide.npy", "model.safetensors", "-o", "s.npy"), 1, "9 columns, but the model"),
     (("report", "x.npy", "model.safetensors", "-o", "page.html"), 1, "x.npy is not a model"),
     # -- other commands
-    (("datasets", "--download", "nope", "--data-dir", "."), 1, "'nope' is not a data set"),
+    (("datasets", "--download", "nope", "--data-dir", "."), 1, "`--download`='nope' is not a data"),
+    (("choose", "x.npy", "--max-components", "99"), 1, "`--max-components`=99 exceeds"),
+    (("choose", "x.npy", "--variance-ratio", "1"), 1, "`--variance-ratio`=1.0 must be"),
+    (("fit", "marks.csv", "-k", "1", "--skip-rows", "99"), 1, "left to read with `--skip-rows 99`"),
     (("datasets", "--data-dir", "no/folder"), 1, "no/folder"),
     (("reproduce", "table-9"), 1, "'table-9'"),
 ]

@@ -398,3 +398,20 @@ def test_a_column_that_a_model_needs_cannot_be_left_out(more, folder):
     assert "'a' ('x' in row 3). The model needs the numbers: correct the entries" in said
     assert "--numeric-only" not in said
     answer("transform", "new.csv", "m.safetensors", "-o", "s.npy", "--na-values", "x", cwd=folder)
+
+
+def test_options_with_several_texts_may_be_repeated(folder):
+    write_csv(folder / "named.csv", ["a", "b", "c", "d"])
+    once = ("fit", "named.csv", "-k", "1", "-o", "m.safetensors")
+    found = answer(*once, "--exclude", "a", "--exclude", "b,d", cwd=folder)
+    assert found["n_features"] == 1
+    answer("transform", "named.csv", "m.safetensors", "-o", "s.npy", cwd=folder)
+    words = ("--columns", "d", "--columns", "a,b")
+    answer(*once, "--force", *words, cwd=folder)
+    assert load(folder / "m.safetensors").feature_names_in_.tolist() == ["d", "a", "b"]
+    said = error(*once, "--force", *words, "--columns", "a", cwd=folder)
+    assert "`--columns` names 'a' twice" in said
+    (folder / "marks.csv").write_text("p;q\n1,5 $;?\n2,5 €;-\n3 $;4\n")
+    words = ("--strip", "$", "--strip", "€", "--na-values", "?", "--na-values", "-")
+    line = ("fit", "marks.csv", "-k", "1", "--delimiter", ";", "--decimal", ",", *words)
+    assert answer(*line, "--missing", "mean", cwd=folder)["n_features"] == 2

@@ -59,6 +59,8 @@ def broken(X, k):
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(MINE)
+    (tmp_path / "syntax.py").write_text("def f(: pass")
+    (tmp_path / "imports.py").write_text("import no_such_module")
     rng = np.random.default_rng(0)
     X = rng.standard_normal((400, 12)) * 0.6 ** np.arange(12)
     np.save(tmp_path / "x.npy", X)
@@ -162,6 +164,33 @@ def test_what_a_solver_raises_is_a_row_and_is_escaped(folder):
     assert "&lt;b&gt;luck" in page
 
 
+@pytest.mark.parametrize(
+    ("raised", "note"),
+    [
+        ("KeyError('shift')", "KeyError: 'shift'"),
+        ("RuntimeError()", "RuntimeError"),
+        ("ValueError('one\\ntwo')", "ValueError: one"),
+    ],
+)
+def test_whatever_a_contestant_raises_is_a_row(raised, note, folder):
+    (folder / "bad.py").write_text(f"def bad(X, k):\n    raise {raised}\n")
+    data, plan = running.load_data("x.npy", 3), running.Plan(k=3)
+    found = list(running.run_peer(data, contestants.peer_of("bad.py:bad"), plan, 0))
+    found += running.run_priming(data, *contestants.priming_of("bad.py:bad"), plan, 0)
+    assert [row.note for row in found] == [note] * len(found)
+    assert {row.kind for row in found} == {"solver", "refined"}
+
+
+@pytest.mark.parametrize("made", ["X[0]", "None", "X[:k].T", "'text'", "X[:k] * 1j"])
+def test_components_of_another_shape_are_named(made, folder):
+    (folder / "bad.py").write_text(f"def bad(X, k):\n    return {made}\n")
+    data = running.load_data("x.npy", 3)
+    (row,) = running.run_peer(data, contestants.peer_of("bad.py:bad"), running.Plan(k=3), 0)
+    assert "bad returned" in row.note
+    assert "Return real components of shape (3, 12)" in row.note
+    assert (row.angles == np.pi / 2).all()
+
+
 @pytest.mark.integration
 def test_results_of_two_machines_are_merged(folder):
     words = ["race", "--data", "x.npy", "-k", "3", "--seeds", "1", "--peer", "mine.py:full"]
@@ -181,6 +210,11 @@ def test_results_of_two_machines_are_merged(folder):
         (["--priming", "oja(steps)"], "name=value"),
         (["--priming", "mine.py:Absent"], "has no 'Absent'"),
         (["--priming", "absent.py:Mine"], "File not found"),
+        (["--priming", "oja(nope=1)"], "'nope'. Use learning_rate, steps"),
+        (["--priming", "mine.py:Mine(nope=1)"], "'nope'. Use shift."),
+        (["--priming", "syntax.py:f"], "'syntax.py' cannot be run (SyntaxError: "),
+        (["--peer", "imports.py:f"], "'imports.py' cannot be run (ModuleNotFoundError: "),
+        (["--peer", "no_such_module:f"], "Cannot import 'no_such_module' (ModuleNotFoundError: "),
         (["--peer", "nobody"], "Unknown peer 'nobody'"),
         (["--data", "x.npy", "-k", "12", "--peer", "primedpca"], "`k`=12"),
         (["--merge", "mine.py"], "not a file of rows"),

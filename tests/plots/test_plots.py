@@ -477,6 +477,43 @@ def test_numbers_get_a_colour_bar_and_few_whole_ones_a_legend(iris):
     assert [len(c.get_offsets()) for c in ax.collections] == [9, 141]
 
 
+@pytest.mark.parametrize(
+    ("labels", "wanted"),
+    [
+        (np.array(["a", None, np.nan, ""], dtype=object), {"a": 1, "unknown": 3}),
+        (np.array(["a", "None", "", "nan"]), {"None": 1, "a": 1, "nan": 1, "unknown": 1}),
+        (pd.Series(pd.Categorical(["b", None, "a", "b"])), {"a": 1, "b": 2, "unknown": 1}),
+        (pd.array(["a", pd.NA, "b", "b"], dtype="string"), {"a": 1, "b": 2, "unknown": 1}),
+        (pd.to_datetime(["2020-01-01", None, None, None]), {"unknown": 3}),
+        (np.ma.array(["a", "b", "c", "c"], mask=[0, 1, 0, 0]), {"a": 1, "c": 2, "unknown": 1}),
+        (np.ma.array([1, 2, 3, 3], mask=False), {"1": 1, "2": 1, "3": 2}),
+        (np.array(["é".encode(), b"\xff", b"a", b"a"]), {"\\xff": 1, "a": 2, "é": 1}),
+        (np.array([b"a", "a", "b", "b"], dtype=object), {"a": 2, "b": 2}),
+    ],
+)
+def test_missing_labels_are_unknown(labels, wanted):
+    ax = plots.scores(np.eye(4), labels=labels)
+    found = {c.get_label(): len(c.get_offsets()) for c in ax.collections}
+    assert wanted.items() <= found.items()
+    assert sum(found.values()) == 4
+    assert legend(ax) == list(found)
+
+
+@pytest.mark.parametrize("count", [3, 7])
+def test_labels_that_begin_with_an_underscore_are_in_the_legend(count):
+    words = np.array([f"_{i}" for i in range(count)])[np.arange(40) % count]
+    scores = np.random.default_rng(0).normal(size=(40, 2))
+    assert legend(plots.scores(scores, labels=words)) == [f"_{i}" for i in range(count)]
+
+
+def test_masked_numbers_are_unknown_labels():
+    labels = np.ma.array(np.arange(30.0), mask=np.arange(30) < 4)
+    for values in (labels, labels.astype(int)):
+        ax = plots.scores(np.random.default_rng(0).normal(size=(30, 2)), labels=values)
+        assert [len(c.get_offsets()) for c in ax.collections] == [4, 26]
+        assert ax.collections[1].get_array().min() == 4
+
+
 def test_many_labels_put_the_rarest_together():
     words = np.array([f"w{min(i, 40)}" for i in range(60)])
     ax = rendered(plots.scores(np.random.default_rng(0).normal(size=(60, 2)), labels=words))
@@ -507,6 +544,10 @@ def test_above_a_hundred_thousand_rows_density_is_drawn(labels):
     else:
         assert ax.figure.axes[1].get_ylabel() == "mean of the label in a cell"
         np.testing.assert_allclose(cells.get_array(), cells.get_offsets()[:, 1], atol=0.3)
+        gaps = np.where(scores[:, 0] > 0, np.nan, scores[:, 1])
+        unknown, cells = rendered(plots.scores(scores, labels=gaps)).collections[:2]
+        assert (unknown.get_offsets()[:, 0] > -0.1).all()
+        assert (cells.get_offsets()[:, 0] < 0.1).all()
     plain = plots.scores(scores[: plane.MANY])
     assert len(plain.collections[0].get_offsets()) == plane.MANY
     assert plain.collections[0].get_rasterized()

@@ -1,6 +1,7 @@
 """The report as an analysis: what it says about columns, components and rows is true."""
 
 import re
+from base64 import b64decode
 from html import unescape
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from primedpca.report.facts import Gatherer
 from primedpca.report.findings import _how_many, component_words, find, loading_words, quoted
 from primedpca.report.inputs import check_inputs
 from primedpca.report.rows import groups, outliers
+from primedpca.report.space import space
 
 EARLIER = Path(__file__).parents[1] / "data" / "earlier"
 
@@ -355,6 +357,32 @@ def test_names_of_columns_rows_and_labels_stay_text(payload):
     assert "49{% raw %}" not in html
 
 
+@pytest.mark.parametrize(
+    ("labels", "wanted"),
+    [
+        (["None", None, "b"], "2 classes: None (20 rows) and b (20 rows); unknown in 20 rows"),
+        ([None, None, None], "0 different values; unknown in 60 rows"),
+        ([np.nan, np.nan, np.nan], "0 different values; unknown in 60 rows"),
+        ([1.5, np.nan, 2.5], "2 different values; unknown in 20 rows"),
+        ([1, 2, 3], "3 classes: 1 (20 rows), 2 (20 rows) and 3 (20 rows)"),
+    ],
+)
+def test_missing_labels_are_no_class(labels, wanted):
+    X = planted_rows()
+    said = words_of(report_html(PrimedPCA(3).fit(X), data=X, labels=labels * 20))
+    assert f"Labels {wanted} " in said
+
+
+def test_rows_of_unknown_number_have_a_colour_of_their_own():
+    X = planted_rows()
+    pca = PrimedPCA(3).fit(X)
+    labels = np.where(np.arange(60) < 6, np.nan, np.arange(60.0))
+    drawn = space(pca, check_inputs(pca, X, None, labels, None))
+    assert drawn.legend[-1] == ("#999999", "unknown")
+    colours, classes = drawn.colours.split(), np.frombuffer(b64decode(drawn.classes), np.uint8)
+    assert [colours[i] == "#999999" for i in classes] == [True] * 6 + [False] * 54
+
+
 def test_numbers_that_often_stand_for_missing_values_are_named():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 5)) * 20 + 150
@@ -382,7 +410,9 @@ def facts_of(X):
 def test_a_single_column_and_wide_labels(recwarn):
     pytest.importorskip("matplotlib")
     x = np.random.default_rng(0).normal(size=(64, 1))
-    assert "64 rows and 1 column," in words_of(report_html(PrimedPCA(1).fit(x), data=x))
+    said = words_of(report_html(PrimedPCA(1).fit(x), data=x))
+    assert "64 rows and 1 column," in said
+    assert "64 rows × 1 column " in said
     x, wide = np.random.default_rng(0).normal(size=(64, 3)), [f"{i}" + "W" * 60 for i in range(8)]
     report_html(PrimedPCA(2).fit(x), data=x, labels=np.array(wide * 8))
     assert not [one for one in recwarn if "layout" in str(one.message)]

@@ -343,7 +343,7 @@ def test_a_stream_and_one_row_of_it(tmp_path, monkeypatch):
     pca.partial_fit(X[1:])
     said = words_of(report_html(pca, data=X[:50]))
     assert "rows come in batches and are seen once" in said
-    assert "50 rows, not those of the fit" in said
+    assert "50 rows, not as in the fit" in said
 
 
 def test_a_share_of_the_rows():
@@ -548,6 +548,10 @@ def test_rows_that_are_not_those_of_the_fit_are_named(center, whiten):
         assert words in said
         assert "those of the data of the fit, which had 300 rows and 6 columns" in said
     assert "true components of these data" not in words_of(report_html(model, data=X))
+    model.fit(X, sample_weight=np.arange(300) % 3)
+    said = words_of(report_html(model, data=X))
+    assert "or had weights in the fit" in said
+    assert "Shown here 300 rows, not as in the fit" in said
 
 
 def test_rows_of_a_stream_and_of_filled_values_are_those_of_the_fit():

@@ -791,6 +791,10 @@ def test_a_word_late_in_a_csv_is_named(tmp_path):
     path.write_text("a,b\n")
     with pytest.raises(ValueError, match=r"a\.csv has no rows below its column names"):
         as_source(path)
+    with pytest.raises(ValueError, match=r"a\.csv has no line left to read with `skip_rows`=9\."):
+        as_source(path, skip_rows=9)
+    with pytest.raises(ValueError, match=r"`comment`='a'\. Correct the option"):
+        as_source(path, comment="a")
     path.write_text("")
     with pytest.raises(ValueError, match=r"a\.csv is empty"):
         as_source(path)

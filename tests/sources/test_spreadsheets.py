@@ -240,6 +240,8 @@ def test_skip_rows_counts_from_the_top_of_the_sheet(blank, suffix, tmp_path):
         assert whole(as_source(path, skip_rows=skipped)).tolist() == table[1:]
     assert whole(as_source(path, skip_rows=blank + 1, header=False)).tolist() == table[1:]
     write(title, *table)
+    with pytest.raises(ValueError, match=r"no line left to read with `skip_rows`=99\. Correct"):
+        as_source(path, skip_rows=99)
     begins = rf"`skip_rows`={blank + 1} if the table begins in row {blank + 2}\."
     with pytest.raises(ValueError, match=begins):
         as_source(path)

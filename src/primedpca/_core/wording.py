@@ -59,6 +59,17 @@ def count_words(count: int, noun: str = "component") -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
+def passes_words(passes: float) -> str:
+    """Format a number of passes; mini-batches are fractions of one.
+
+    Examples
+    --------
+    >>> passes_words(2.0), passes_words(0.1234), passes_words(1234.5)
+    ('2', '0.123', '1234')
+    """
+    return f"{passes:.3g}" if passes < 100 else f"{passes:.0f}"
+
+
 def degrees(radians: float) -> str:
     """Format an angle bound in degrees with two digits, rounded up.
 

@@ -155,10 +155,10 @@ def _plain(values: Any) -> np.ndarray:
     if kind in "biuU" or (kind == "f" and not np.isnan(plain).any()):
         return plain
     pairs = zip(plain, plain.tolist() if kind == "f" else map(str, plain), strict=True)
-    return np.array([None if _is_missing(value) else entry for value, entry in pairs], dtype=object)
+    return np.array([None if is_missing(value) else entry for value, entry in pairs], dtype=object)
 
 
-def _is_missing(value: Any) -> bool:
+def is_missing(value: Any) -> bool:
     """Whether an entry is None, NaN, NaT, or the NA of pandas."""
     if isinstance(value, (float, np.floating)):
         return bool(np.isnan(value))

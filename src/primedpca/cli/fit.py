@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
-from primedpca._core.wording import duration, size
+from primedpca._core.wording import duration, passes_words, size
 from primedpca.cli import files, printing
 from primedpca.cli import options as opt
 from primedpca.cli.errors import DONE, NOT_CONVERGED, Interrupted
@@ -127,7 +127,7 @@ def _how_to_resume(checkpoint: Path | None) -> str:
 
 def _show_fit(model: Any, source: Any, name: str, took: str, options: opt.FitOptions) -> None:
     console = printing.to_terminal()
-    passes = "one pass" if model.n_passes_ == 1 else f"{model.n_passes_:.3g} passes"
+    passes = "one pass" if model.n_passes_ == 1 else f"{passes_words(model.n_passes_)} passes"
     n, d = source.shape
     console.print(f"{name}{n:,} rows x {d:,} columns; {passes}, {took}", style="bold")
     console.print()

@@ -241,6 +241,7 @@ _THOUSANDS = "CSV, Excel: separator of thousands, such as '.'."
 _MARKS = (
     "CSV, Excel: more texts for missing values; one with a decimal comma is quoted: '\"-9,9\"'."
 )
+_SIGNS = "CSV, Excel: signs beside numbers, such as '$,%,kg'."
 _BAD_LINES = "CSV: leave out lines with too few or too many fields."
 _HEADER = "CSV, Excel: whether the first line holds column names; required if it holds numbers."
 _MAP = f"Function to apply to every row first: {', '.join(MAPS)}."
@@ -251,8 +252,10 @@ _LINKS = "Follow links to other files. Only for data you trust."
 class Reading:
     """Options for reading DATA."""
 
-    columns: Any = _table("A,B,...", as_names, "Columns to use.")
-    exclude: Any = _table("A,B,...", as_names, "Columns to leave out.")
+    # An option with several texts may be repeated: taking the last would read columns that are to
+    # be left out.
+    columns: list[Any] | None = _table("A,B,...", as_names, "Columns to use.")
+    exclude: list[Any] | None = _table("A,B,...", as_names, "Columns to leave out.")
     id_column: str | None = _table("COLUMN", as_name, "Column with the row names.", "--id")
     label_column: str | None = _table("COLUMN", as_name, _LABEL, "--label")
     mask_var: str | None = _table("COLUMN", as_name, _MASK, "--mask")
@@ -261,8 +264,8 @@ class Reading:
     header: bool | None = _table(None, None, _HEADER, "--header/--no-header")
     decimal: str | None = _table("SIGN", as_sign, "CSV, Excel: decimal sign of text, such as ','.")
     thousands: str | None = _table("SIGN", as_sign, _THOUSANDS)
-    strip: Any = _table("A,B,...", as_texts, "CSV, Excel: signs beside numbers, such as '$,%,kg'.")
-    na_values: str | None = _table("A,B,...", None, _MARKS, "--na-values")
+    strip: list[Any] | None = _table("A,B,...", as_texts, _SIGNS)
+    na_values: list[str] | None = _table("A,B,...", None, _MARKS, "--na-values")
     encoding: str | None = _table("NAME", None, "CSV: encoding if not UTF-8, such as cp1252.")
     comment: str | None = _table("SIGN", as_sign, "CSV: ignore lines from this sign on.")
     skip_rows: int | None = _table("N", whole(0), "CSV, Excel: lines above the column names.")
@@ -279,9 +282,10 @@ class Reading:
     def given(self) -> dict[str, Any]:
         """Return the options that were given, as arguments of ``as_source``."""
         found = {name: value for name, value in values(self, Reading).items() if value is not None}
-        if "na_values" in found:
+        if self.na_values is not None:
             signs = f"{self.decimal or ''}{self.thousands or ''}"
-            found["na_values"] = as_marks(found["na_values"], signs)
+            marks = [as_marks(words, signs) for words in self.na_values]
+            found["na_values"] = joined(marks)
         if "map_rows" in found:
             from primedpca.sources import maps
 
@@ -386,6 +390,19 @@ def values(options: Any, group: Any = None) -> dict[str, Any]:
     return {own.name: getattr(options, own.name) for own in fields(group or options)}
 
 
+def joined(given: Any) -> Any:
+    """Return the texts of an option that was repeated as one list, None if it was not given.
+
+    Examples
+    --------
+    >>> joined([["age", "income"], ["year"]])
+    ['age', 'income', 'year']
+    """
+    if not isinstance(given, list):
+        return given
+    return [text for part in given for text in (part if isinstance(part, list) else [part])] or None
+
+
 def _typed(part: Any, hints: dict[str, Any]) -> Any:
     """Return the type of a field with its option."""
     known = part.metadata.get("option")
@@ -414,7 +431,7 @@ def flat(command: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(command)
     def called(**given: Any) -> Any:
         for name, kind in groups.items():
-            given[name] = kind(**{part.name: given.pop(part.name) for part in fields(kind)})
+            given[name] = kind(**{part.name: joined(given.pop(part.name)) for part in fields(kind)})
         if not takes_debug:  # the function that reports errors looks for it
             del given["debug"]
         threads = given.pop("threads", None)

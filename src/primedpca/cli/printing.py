@@ -40,6 +40,8 @@ WORDS = {
     "'mle' or None": "or mle",
     "`overwrite`=True": "`--force`",
     "`out`": "`-o`",
+    "`max_components`": "`--max-components`",
+    "`variance_ratio`": "`--variance-ratio`",
 }
 #: The other options have the names of the arguments.
 SAME = {f"`{own.name}`": f"`--{own.name.replace('_', '-')}`" for own in fields(FitOptions)}

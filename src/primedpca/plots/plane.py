@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from primedpca._core.arrays import is_dense, to_numpy
+from primedpca._io.score_file import is_missing
 from primedpca._model.columns import correlations
 from primedpca._model.tables import check_score_names
 from primedpca.plots import canvas
@@ -29,6 +30,8 @@ MOST = 24  # labels with a mark of their own; the rarest of more are put togethe
 CELLS: dict[str, Any] = {"gridsize": 70, "mincnt": 1, "linewidths": 0.3, "edgecolors": "face"}
 HEAD = {"arrowstyle": "->", "color": canvas.RED, "linewidth": 1.1, "shrinkA": 0, "shrinkB": 0}
 WHOLE = 12  # up to so many different integers are names, not numbers
+UNKNOWN = "unknown"  # what stands for a missing label
+GREY = "#999999"  # of unknown labels beside numbers
 #: Numbers or indices into names, the names or None for numbers, and the title.
 Labels = tuple[np.ndarray, list[str] | None, str]
 
@@ -52,7 +55,7 @@ def scores(
         Indices from 0; a single component is drawn against the row number.
     labels : array of shape (n,), optional
         Strings, booleans and at most 12 different integers get a legend, other numbers a colour
-        bar.
+        bar.  Missing labels, such as None, NaN, empty and masked ones, are called unknown.
     ax : matplotlib.axes.Axes, optional
     model : PrimedPCA, optional
         Source of the explained variance ratios in the axis labels.
@@ -303,12 +306,10 @@ def _named_arrows(ax: Any, ends: np.ndarray, words: list[str], n_names: int) -> 
 def _as_labels(labels: Any, n: int) -> Labels:
     """Classify labels: strings, booleans and few integers are names, others are numbers."""
     (title,) = canvas.literals([str(getattr(labels, "name", None) or "")], [""])
-    values = to_numpy(labels) if is_dense(labels) else np.asarray(labels)
+    values = label_values(labels)
     if values.shape != (n,):
         raise ValueError(f"`labels` has shape {values.shape}. Pass one for each of {n} rows.")
     kind = values.dtype.kind
-    if kind not in "iubf":
-        values = values.astype(str)
     words, codes, counts = np.unique(values, return_inverse=True, return_counts=True)
     if kind == "f" or (kind in "iu" and words.size > WHOLE):
         return values.astype(np.float64), None, title
@@ -320,6 +321,34 @@ def _as_labels(labels: Any, n: int) -> Labels:
     place[kept] = np.arange(MOST - 1)
     rest = f"{len(names) - MOST + 1} others"
     return place[codes], [*(names[i] for i in kept), rest], title
+
+
+def label_values(labels: Any) -> np.ndarray:
+    """Return labels as numbers, NaN where one is missing, or as text, ``UNKNOWN`` there.
+
+    Examples
+    --------
+    >>> label_values(["a", None, b"b", ""])
+    array(['a', 'unknown', 'b', 'unknown'], dtype=object)
+    """
+    if isinstance(labels, np.ma.MaskedArray) and np.ma.is_masked(labels):
+        mask, number = np.ma.getmaskarray(labels), labels.dtype.kind in "iuf"
+        labels = np.array(labels.data, dtype=np.float64 if number else object)
+        labels[mask] = np.nan if number else None
+    values = to_numpy(labels) if is_dense(labels) else np.asarray(labels)
+    if values.dtype.kind in "iubf":
+        return values
+    # Objects, because the longest of many texts would set the width of all.
+    words = np.array([_word(value) for value in values.ravel()], dtype=object)
+    return words.reshape(values.shape)
+
+
+def _word(value: Any) -> str:
+    if is_missing(value):
+        return UNKNOWN
+    if isinstance(value, bytes):  # as HDF5 stores text
+        value = value.decode(errors="backslashreplace")
+    return str(value) or UNKNOWN
 
 
 def _room_for(labels: Labels | None, all_kinds: bool = False) -> float:
@@ -357,7 +386,7 @@ def _points(
     if names is None:
         known = np.isfinite(values)
         if not known.all():
-            ax.scatter(x[~known], y[~known], color="0.6", label="unknown", **look)
+            ax.scatter(x[~known], y[~known], color=GREY, label=UNKNOWN, **look)
             ax.legend(loc="best")
         drawn = ax.scatter(x[known], y[known], c=values[known], cmap="viridis", **look)
         ax.figure.colorbar(drawn, ax=ax, label=title or "label")
@@ -368,12 +397,13 @@ def _points(
         ax.scatter(x[order], y[order], c=np.array(_colours(len(names)))[values[order]], **look)
         look["rasterized"] = False
         x = y = values = np.empty(0)  # only the legend remains to be drawn
+    handles = []
     for i, (name, colour) in enumerate(zip(names, _colours(len(names)), strict=True)):
         here = values == i
         # Repeated colours get another mark.
         mark = MARKS[(i + i // len(COLOURS)) % len(MARKS)]
-        ax.scatter(x[here], y[here], color=colour, marker=mark, label=name, **look)
-    _legend(ax, names, title, room)
+        handles.append(ax.scatter(x[here], y[here], color=colour, marker=mark, label=name, **look))
+    _legend(ax, handles, names, title, room)
     for handle in ax.get_legend().legend_handles:
         handle.set(alpha=1.0, sizes=[24.0])
 
@@ -386,6 +416,9 @@ def _density(ax: Any, x: np.ndarray, y: np.ndarray, labels: Labels | None) -> No
         look: dict[str, Any] = {"bins": "log"}
         if labels is not None:
             look, words = {"C": values[known]}, f"mean of {title or 'the label'} in a cell"
+        if not known.all():
+            _unknown_cells(ax, x, y, known)
+            look["extent"] = (x.min(), x.max(), y.min(), y.max())  # the same cells for both
         cells = ax.hexbin(x[known], y[known], cmap="viridis", **look, **CELLS)
         ax.figure.colorbar(cells, ax=ax, label=words)
         return
@@ -397,7 +430,17 @@ def _density(ax: Any, x: np.ndarray, y: np.ndarray, labels: Labels | None) -> No
     ax.hexbin(x, y, C=values, reduce_C_function=_most_frequent, **limits, **CELLS)
     pairs = zip(colours, names, strict=True)
     handles = [Patch(color=colour, label=name) for colour, name in pairs]
-    _legend(ax, names, "most frequent" + (f" {title}" if title else ""), handles=handles)
+    _legend(ax, handles, names, "most frequent" + (f" {title}" if title else ""))
+
+
+def _unknown_cells(ax: Any, x: np.ndarray, y: np.ndarray, known: np.ndarray) -> None:
+    """Draw the cells of rows without a label in grey, where rows with labels do not cover them."""
+    from matplotlib.colors import ListedColormap
+    from matplotlib.patches import Patch
+
+    extent = (x.min(), x.max(), y.min(), y.max())
+    ax.hexbin(x[~known], y[~known], extent=extent, cmap=ListedColormap([GREY]), **CELLS)
+    ax.legend(handles=[Patch(color=GREY, label=UNKNOWN)], loc="best")
 
 
 def _colours(count: int) -> list[str]:
@@ -409,19 +452,27 @@ def _most_frequent(codes: Any) -> int:
 
 
 def _legend(
-    ax: Any, names: list[str], title: str, room: tuple[float, float] = (0.0, 0.0), **handles: Any
+    ax: Any,
+    handles: list[Any],
+    names: list[str],
+    title: str,
+    room: tuple[float, float] = (0.0, 0.0),
 ) -> None:
     """Put a short legend above the axes and a long one beside them, never on points."""
     from matplotlib.transforms import ScaledTranslation
 
+    marks = [str(i) for i in range(len(names))]
     moved = ScaledTranslation(room[0] / 72, 0, ax.figure.dpi_scale_trans)
     if len(names) <= ABOVE:
         moved = ScaledTranslation(0, room[1] / 72, ax.figure.dpi_scale_trans)
         longest = max(map(len, names))
         columns = max(1, 50 // (longest + 6))
         where = {"bbox_transform": ax.transAxes + moved}
-        canvas.legend_above(ax, columns, title=title or None, **where, **handles)
+        canvas.legend_above(ax, columns, handles, marks, title=title or None, **where)
     else:
         beside: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
         beside |= {"ncols": 1 + (len(names) > ONE_COLUMN), "bbox_transform": ax.transAxes + moved}
-        ax.legend(title=title or None, **beside, **handles)
+        ax.legend(handles, marks, title=title or None, **beside)
+    # Matplotlib leaves out names that begin with an underscore, so names are written afterwards.
+    for text, name in zip(ax.get_legend().get_texts(), names, strict=True):
+        text.set_text(name)

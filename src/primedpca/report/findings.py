@@ -12,6 +12,7 @@ import numpy as np
 from primedpca._core.wording import count_words, numbered
 from primedpca._model.attributes import divisible
 from primedpca._model.columns import leading_above, standard_variance
+from primedpca.plots.plane import UNKNOWN
 from primedpca.report.inputs import Inputs, spaced
 from primedpca.report.rows import Outliers, groups, outliers
 
@@ -131,15 +132,19 @@ def listed(words: Sequence[str], count: int | None = None) -> str:
 
 def _size(model: Any, known: Inputs) -> str:
     n, d = model.n_samples_, model.n_features_in_
-    what = f"{spaced(n)} row{'s' * (n != 1)} and {spaced(d)} column{'s' * (d != 1)}"
+    what = f"{_counted(n, 'row')} and {_counted(d, 'column')}"
     what = f"{what}, {_scaling(model)[0].lower()}{_scaling(model)[1:]}."
     if not known.foreign:
         return f"The data have {what}"
     return (
-        "The rows shown here are not those of the fit, or were read in another way: their "
-        "number, or the means and variances of their scores, are others. Variances and bounds are "
-        f"those of the data of the fit, which had {what}"
+        "The rows shown here are not those of the fit, or were read in another way, or had weights "
+        "in the fit: their number, or the means and variances of their scores, are others. "
+        f"Variances and bounds are those of the data of the fit, which had {what}"
     )
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{spaced(count)} {noun}{'s' * (count != 1)}"
 
 
 def _scaling(model: Any) -> str:
@@ -153,9 +158,9 @@ def _scaling(model: Any) -> str:
 def _data(model: Any, known: Inputs, name: Names) -> list[tuple[str, str]]:
     n, d = model.n_samples_, model.n_features_in_
     said = [("Data", known.name)] if known.name else []
-    said.append(("Size", f"{spaced(n)} rows × {spaced(d)} columns"))
+    said.append(("Size", f"{_counted(n, 'row')} × {_counted(d, 'column')}"))
     if known.foreign and known.shape is not None:
-        said.append(("Shown here", f"{spaced(known.shape[0])} rows, not those of the fit"))
+        said.append(("Shown here", f"{_counted(known.shape[0], 'row')}, not as in the fit"))
     said.append(("Type", known.dtype or f"{model.components_.dtype} components"))
     if getattr(model, "map_", None) is not None:
         said.append(("Map", f"{model.map_}, applied to each row"))
@@ -193,18 +198,20 @@ def _missing(model: Any, missing: np.ndarray, columns: np.ndarray, name: Names) 
 
 
 def _labels(known: Inputs) -> str:
-    values = np.asarray(known.labels)
+    assert known.labels is not None
+    values, title = known.labels, f"{quoted(known.label_name)}: " if known.label_name else ""
     kind = values.dtype.kind
-    found, counts = np.unique(values if kind in "iubf" else values.astype(str), return_counts=True)
-    title = f"{quoted(known.label_name)}: " if known.label_name else ""
-    if kind == "f" or found.size > 12:
-        return f"{title}{count_words(found.size, 'different value')}"
+    absent = ~np.isfinite(values) if kind in "iubf" else values == UNKNOWN
+    gaps = f"; {UNKNOWN} in {count_words(int(absent.sum()), 'row')}" if absent.any() else ""
+    found, counts = np.unique(values[~absent], return_counts=True)
+    if kind == "f" or found.size > 12 or not found.size:
+        return f"{title}{count_words(found.size, 'different value')}{gaps}"
     parts = [
         f"{quoted(word)} ({count_words(int(count), 'row')})"
         for word, count in zip(found, counts, strict=True)
     ]
     classes = "1 class" if found.size == 1 else f"{found.size} classes"
-    return f"{title}{classes}: {listed(parts)}"
+    return f"{title}{classes}: {listed(parts)}{gaps}"
 
 
 def _notes(model: Any, known: Inputs, name: Names) -> list[str]:
@@ -527,7 +534,7 @@ def _groups(model: Any, known: Inputs, ordinary: np.ndarray, name: Names) -> lis
     said += f", most of all along component {along + 1}"
     if known.image_shape is None:
         said += f"; the two largest differ most in {name.several(_differ(model, known, apart), 2)}"
-    if known.labels is not None and _coincide(found, np.asarray(known.labels)[ordinary]):
+    if known.labels is not None and _coincide(found, known.labels[ordinary]):
         said += ". The groups nearly coincide with the labels"
     return [f"{said}. Groups in scores are a hint: check whether they mean something."]
 
@@ -545,7 +552,7 @@ def _differ(model: Any, known: Inputs, apart: np.ndarray) -> list[int]:
 
 def _coincide(found: np.ndarray, labels: np.ndarray) -> bool:
     """Whether 95 % of the rows have the most frequent label of their group, and these differ."""
-    _, codes = np.unique(labels.astype(str), return_inverse=True)
+    _, codes = np.unique(labels, return_inverse=True)
     tops = [np.bincount(codes[found == i]) for i in range(int(found.max()) + 1)]
     same = sum(int(top.max()) for top in tops)
     return same >= 0.95 * found.size and len({int(top.argmax()) for top in tops}) == len(tops)

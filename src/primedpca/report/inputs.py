@@ -11,6 +11,7 @@ import numpy as np
 
 from primedpca._core.arrays import dtype_name, is_dense, to_numpy
 from primedpca.monitoring import Statistics, _kept, _scores_and_statistics
+from primedpca.plots.plane import label_values
 from primedpca.protocols import DataSource
 from primedpca.report.facts import Facts, Gatherer, Noted, may_gather
 from primedpca.sources import as_source
@@ -94,7 +95,7 @@ def check_inputs(model: Any, data: Any, scores: Any, labels: Any, names: Any) ->
             raise ValueError(f"`scores` must have shape (rows, at most {k}), got {scores.shape}.")
     if labels is not None:
         known.setdefault("label_name", getattr(labels, "name", None))
-        labels, rows = np.asarray(labels), known.get("shape") if scores is None else scores.shape
+        labels, rows = label_values(labels), known.get("shape") if scores is None else scores.shape
         if rows is None:
             raise ValueError("`labels` colour the scores: pass `data` or `scores` as well.")
         if labels.shape != rows[:1]:

@@ -21,7 +21,7 @@ import primedpca
 from primedpca._core.atomic_files import atomic_write
 from primedpca._core.outward_rounding import round_down, round_up
 from primedpca._core.parameters import check_is_path
-from primedpca._core.wording import angle_words, certainty_words, count_words
+from primedpca._core.wording import angle_words, certainty_words, count_words, passes_words
 from primedpca.report.findings import find
 from primedpca.report.inputs import check_inputs, data_paths
 from primedpca.report.page_plots import page_plots, proof_plots
@@ -295,7 +295,7 @@ def key_numbers(model: Any) -> list[tuple[str, str]]:
             said.append((angle_words(worst), "largest angle bound"))
         else:
             said.append((f"{met.sum()} of {k}", f"proven within {angle_words(model.tol)}"))
-    said.append((f"{model.n_passes_:.3g}", "pass" if model.n_passes_ == 1 else "passes"))
+    said.append((passes_words(model.n_passes_), "pass" if model.n_passes_ == 1 else "passes"))
     return said
 
 

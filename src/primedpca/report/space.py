@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from primedpca.plots.canvas import BLUE, ink
-from primedpca.plots.plane import COLOURS, LARGE, _as_labels
+from primedpca.plots.plane import COLOURS, GREY, LARGE, UNKNOWN, _as_labels
 from primedpca.report.inputs import Inputs, spaced
 from primedpca.report.page_plots import PagePlot, drawn
 
@@ -103,13 +103,17 @@ def _classes(known: Inputs, chosen: np.ndarray) -> tuple[np.ndarray, list[str], 
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
-    known_values = values[np.isfinite(values)]
+    here = np.isfinite(values)
+    unknown = [] if here.all() else [(GREY, UNKNOWN)]
+    if not here.any():
+        return np.zeros(chosen.size, dtype=np.int64), [GREY], unknown
+    known_values = values[here]
     edges = np.unique(np.quantile(known_values, np.linspace(0, 1, STEPS + 1)[1:-1]))
     colours = [to_hex(colormaps["viridis"](i / STEPS)) for i in range(edges.size + 1)]
-    classes = np.where(np.isfinite(values), np.searchsorted(edges, values), 0)
+    classes = np.where(here, np.searchsorted(edges, values), len(colours))
     ends = known_values.min(), known_values.max()
-    legend = [(colours[0], f"{ends[0]:.4g}"), (colours[-1], f"{ends[1]:.4g}")]
-    return classes, colours, legend
+    legend = [(colours[0], f"{ends[0]:.4g}"), (colours[-1], f"{ends[1]:.4g}"), *unknown]
+    return classes, [*colours, GREY], legend
 
 
 def _from_one_side(points: np.ndarray, colours: Any, axes: list[str], ax: Any) -> Any:

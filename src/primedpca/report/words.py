@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from primedpca._core.wording import angle_words, duration, numbered
+from primedpca._core.wording import angle_words, duration, numbered, passes_words
 from primedpca.result import Certificate, certificate_sentences
 
 
@@ -37,7 +37,7 @@ def bound_words(own: float, counted: float) -> str:
 def outcome(model: Any) -> list[tuple[str, str]]:
     """Describe what was planned, what the fit did, and how it ended, as names and values."""
     said = [] if model.plan_ is None else [("Planned", str(model.plan_))]
-    times, proof = f"{model.n_passes_:.3g}", model.certificate_
+    times, proof = passes_words(model.n_passes_), model.certificate_
     often = {"1": "once", "2": "twice"}.get(times, f"{times} times")
     done = f"the data were read {often}"
     if model.history_:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from primedpca.cli import options as opt
-from primedpca.cli.printing import print_json, printable
+from primedpca.cli.printing import other_remedy, print_json, printable
 
 __all__ = ["list_datasets"]
 
@@ -35,7 +35,8 @@ def list_datasets(
     if download:
         if folder is None:
             raise ValueError("No folder to download to. Set `--data-dir` or `PRIMEDPCA_DATA`.")
-        _fetch_all(download, folder)
+        with other_remedy("`name`=", "`--download`="):
+            _fetch_all(download, folder)
     elif folder is not None and not folder.is_dir():
         raise FileNotFoundError(f"`--data-dir`={str(folder)!r} is not a folder. Correct it.")
     rows = [_row(name, folder) for name in SETS]

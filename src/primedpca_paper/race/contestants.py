@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
+import inspect
 import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from primedpca.priming import REGISTRY, as_priming
 from primedpca.protocols import Priming
@@ -40,8 +43,14 @@ class FunctionPeer(Peer):
         return ""
 
     def run(self, X: Any, k: int, setting: Setting, seed: int) -> Found:  # noqa: N803
-        """Call the function."""
-        return Found(self.function(X, k))
+        """Call the function, and check what it returns."""
+        found, d = np.asarray(self.function(X, k)), X.shape[1]
+        if found.shape[1:] != (d,) or found.dtype.kind not in "iuf":
+            raise ValueError(
+                f"{self.name} returned {found.dtype} of shape {found.shape}. Return real "
+                f"components of shape {(k, d)}, one in each row."
+            )
+        return Found(found)
 
 
 def known_peers() -> dict[str, Peer]:
@@ -87,16 +96,25 @@ def priming_of(words: str) -> tuple[str, Priming]:
         raise ValueError(f"Invalid priming: {words!r}. Write oja(steps=100) or module:Class.")
     what, options = found["what"], _options(words, found["options"])
     if what in REGISTRY:
-        return words, as_priming(REGISTRY[what](**options))
+        return words, as_priming(_made(words, REGISTRY[what], options))
     if ":" not in what:
         names = ", ".join(sorted(REGISTRY))
         raise ValueError(f"Unknown priming {what!r}. Use one of {names}, or module:Class.")
     made = _imported(what)
     if isinstance(made, type):
-        made = made(**options)
+        made = _made(words, made, options)
     elif options:
         raise ValueError(f"{what!r} is not a class, so it takes no options. Leave them out.")
     return words.rpartition(":")[2], as_priming(made)
+
+
+def _made(words: str, kind: type, options: dict[str, Any]) -> Any:
+    """Return a priming of this class with these options."""
+    try:
+        return kind(**options)
+    except TypeError as error:
+        known = ", ".join(inspect.signature(kind).parameters) or "no options"
+        raise ValueError(f"Invalid options in {words!r}: {error}. Use {known}.") from error
 
 
 def _options(words: str, text: str | None) -> dict[str, Any]:
@@ -127,14 +145,19 @@ def _imported(words: str) -> Any:
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module  # dataclasses look their module up
-        spec.loader.exec_module(module)
+        try:
+            spec.loader.exec_module(module)
+        except Exception as error:  # of code that is not this library's
+            said = f"{type(error).__name__}: {error}"
+            raise ValueError(f"{place!r} cannot be run ({said}). Correct the file.") from error
     else:
         if "" not in sys.path and "." not in sys.path:
             sys.path.insert(0, "")  # modules in the working folder, as `python -m` finds them
         try:
             module = importlib.import_module(place)
-        except ImportError as error:
-            raise ImportError(f"Cannot import {place!r}: {error}. Check the name.") from error
+        except Exception as error:  # of code that is not this library's
+            said = f"{type(error).__name__}: {error}"
+            raise ImportError(f"Cannot import {place!r} ({said}). Check the name.") from error
     if name not in vars(module):
         raise ValueError(f"{place!r} has no {name!r}. Check the name after the colon.")
     return vars(module)[name]

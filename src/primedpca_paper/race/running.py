@@ -21,7 +21,6 @@ from primedpca._core.orthonormal import basis_of
 from primedpca._operator.operator import Centred
 from primedpca.metrics import angles
 from primedpca.protocols import Priming
-from primedpca.result import DivergenceError
 from primedpca.sources import as_source
 from primedpca.sources.base import whole
 from primedpca_paper.arena import centred_rows, true_components
@@ -187,9 +186,15 @@ def run_priming(
                 return
         if last is not None:
             yield from _evaluated(known, last, make, work, plan, priming, p)
-    except (DivergenceError, ValueError) as error:  # a finding: the row says so
-        note = f"{type(error).__name__}: {error}"
+    except Exception as error:  # a finding: the row says so, and the others run on
+        note = _note(error)
         yield make("refined", 0, math.nan, math.nan, math.nan, np.full(k, np.pi / 2), note)
+
+
+def _note(error: Exception) -> str:
+    """Return what a contestant raised in one line; some errors have no text."""
+    said = str(error).strip().partition("\n")[0][:200]
+    return f"{type(error).__name__}: {said}".removesuffix(": ")
 
 
 def _is_due(step: int, due: int, epoch: int) -> bool:
@@ -233,7 +238,7 @@ def run_peer(data: Data, peer: Peer, plan: Plan, seed: int, machine: str = "") -
         try:
             found = peer.run(data.X, k, setting, seed)
         except Exception as error:  # what a solver raises is a finding
-            note = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
+            note = _note(error)
             yield make("solver", step, math.nan, math.nan, math.nan, np.full(k, np.pi / 2), note)
             continue
         seconds = time.perf_counter() - start

@@ -230,7 +230,7 @@ class CSVSource(table_columns.TableRows):
         with reading(self.path, "its first lines"):
             begin, first, lines = self._first_lines(skip_rows, named)
         if not lines:
-            raise ValueError(f"{self.path} is empty.")
+            raise table_columns.nothing_left(self.path, skip_rows, self._lines.comment)
         if lines[0][2].startswith("##fileformat=VCF"):
             raise ValueError(f"{self.path} holds genotypes as VCF, not a table. {common.VCF}")
         self._names, raw = self._header(lines, named)

@@ -211,6 +211,24 @@ def check_skip_rows(given: Any) -> int:
     return int(given or 0)
 
 
+def nothing_left(path: str, skip_rows: int, comment: str | None = None) -> ValueError:
+    """Return the error on a table without a line, which options may have left out.
+
+    Examples
+    --------
+    >>> print(nothing_left("a.csv", 9, "#"))
+    a.csv has no line left to read with `skip_rows`=9 and `comment`='#'. Correct the options.
+    """
+    found = [f"`skip_rows`={skip_rows}"] if skip_rows else []
+    found += [] if comment is None else [f"`comment`={comment!r}"]
+    if not found:
+        return ValueError(f"{path} is empty.")
+    which = "option" if len(found) == 1 else "options"
+    return ValueError(
+        f"{path} has no line left to read with {' and '.join(found)}. Correct the {which}."
+    )
+
+
 def unique_names(names: Sequence[str]) -> list[str]:
     """Names of columns without empty and equal ones, renamed as pandas does.
 
