@@ -622,6 +622,18 @@ def test_deviations_at_the_edge_of_the_range_are_used_and_those_beyond_it_are_re
         plain.fit(X)
 
 
+@pytest.mark.parametrize("center", [True, False])
+@pytest.mark.parametrize("steps", [[1, 2], [0, 0, 0, 1], [1, 1, 1, 2], [0, 3, 5, 7]])
+def test_deviations_of_the_smallest_numbers_are_refused(steps, center):
+    """They are not constant, although their deviation in the unit of the data rounds to zero."""
+    X = np.array(steps)[:, None] * [5e-324, 1.0]
+    model = PrimedPCA(1, scale="std", center=center)
+    with pytest.raises(
+        ValueError, match=r"Column 0 .* standard deviation of (nearly 0|.*e-324|.*e-323)"
+    ):
+        model.fit(X)
+
+
 def by_batches(X):
     model = PrimedPCA(2, scale="std")
     for start in range(0, len(X), 50):
