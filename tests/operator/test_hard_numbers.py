@@ -634,6 +634,20 @@ def test_deviations_of_the_smallest_numbers_are_refused(steps, center):
         model.fit(X)
 
 
+@pytest.mark.filterwarnings("ignore:The variances of `X` are below the range of float64")
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("value", [1e-50, 1.0, 1e100])
+@pytest.mark.parametrize("priming", WAYS)
+def test_a_constant_column_does_not_hide_the_smallest_numbers(priming, value, form):
+    X = np.full((25, 3), value)
+    X[:, 1:] = 5e-324
+    X[7, 2] = 1e-323
+    pca = PrimedPCA(1, priming=priming, random_state=0).fit(form(X))
+    np.testing.assert_allclose(pca.components_, [[0, 0, 1]], atol=1e-9)
+    assert pca.certificate_.eigenvalue_bounds[0, 1] > 0
+    assert not pca.certificate_.zero.any()
+
+
 def by_batches(X):
     model = PrimedPCA(2, scale="std")
     for start in range(0, len(X), 50):

@@ -727,7 +727,9 @@ def in_range(data: Operator, frame: Frame, norm: float) -> float | None:
     size = math.sqrt(typical) if math.isfinite(norm) and typical > low**4 else 0.0
     if size == 0.0:  # squares have overflowed or underflowed, or all entries are zero
         raw, ready = _extent(data, frame)
-        size = ready / math.sqrt(count) if math.isfinite(norm) else max(raw * frame.unit, ready)
+        # The division may underflow, too.
+        root = ready / math.sqrt(count) or ready
+        size = root if math.isfinite(norm) else max(raw * frame.unit, ready)
         if size == 0.0 and raw < sys.float_info.min:  # quotients and weighted entries underflow
             size = raw
         if size == 0.0 and raw > 0 and frame.scale is not None and not data.standardise:
