@@ -622,6 +622,32 @@ def test_deviations_at_the_edge_of_the_range_are_used_and_those_beyond_it_are_re
         plain.fit(X)
 
 
+@pytest.mark.parametrize("center", [True, False])
+@pytest.mark.parametrize("steps", [[1, 2], [0, 0, 0, 1], [1, 1, 1, 2], [0, 3, 5, 7]])
+def test_deviations_of_the_smallest_numbers_are_refused(steps, center):
+    """They are not constant, although their deviation in the unit of the data rounds to zero."""
+    X = np.array(steps)[:, None] * [5e-324, 1.0]
+    model = PrimedPCA(1, scale="std", center=center)
+    with pytest.raises(
+        ValueError, match=r"Column 0 .* standard deviation of (nearly 0|.*e-324|.*e-323)"
+    ):
+        model.fit(X)
+
+
+@pytest.mark.filterwarnings("ignore:The variances of `X` are below the range of float64")
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("value", [1e-50, 1.0, 1e100])
+@pytest.mark.parametrize("priming", WAYS)
+def test_a_constant_column_does_not_hide_the_smallest_numbers(priming, value, form):
+    X = np.full((25, 3), value)
+    X[:, 1:] = 5e-324
+    X[7, 2] = 1e-323
+    pca = PrimedPCA(1, priming=priming, random_state=0).fit(form(X))
+    np.testing.assert_allclose(pca.components_, [[0, 0, 1]], atol=1e-9)
+    assert pca.certificate_.eigenvalue_bounds[0, 1] > 0
+    assert not pca.certificate_.zero.any()
+
+
 def by_batches(X):
     model = PrimedPCA(2, scale="std")
     for start in range(0, len(X), 50):

@@ -367,6 +367,36 @@ def test_rows_of_zeros_do_not_hide_tiny_ones(unit, center):
     assert not _unseen(halves[0].merge(halves[1]), X[5:], center)
 
 
+@pytest.mark.filterwarnings("ignore:The variances of `X` are below the range:RuntimeWarning")
+@pytest.mark.parametrize("value", [1.0, -1e10, 1e100])
+@pytest.mark.parametrize("size", [1e-40, 1e-164, 1e-200, 1e-300])
+def test_a_constant_column_does_not_hide_tiny_ones(value, size):
+    X = np.random.default_rng(0).normal(size=(40, 3)) * (9, 3, 1) * size
+    plain = PrimedPCA(2).partial_fit(X)
+    pca = PrimedPCA(2).partial_fit(np.insert(X, 1, value, axis=1))
+    np.testing.assert_allclose(np.delete(pca.components_, 1, axis=1), plain.components_, atol=1e-9)
+    assert not pca.certificate_.zero.any()
+    assert (pca.certificate_.eigenvalue_bounds[:, 1] > 0).all()
+    assert pca.angle_bounds_.max() < 1e-9
+
+
+@pytest.mark.filterwarnings("ignore:The variances of `X` are below the range:RuntimeWarning")
+@pytest.mark.parametrize(
+    ("value", "power"), [(1.0, -200), (0.0, -900), (1.0, -900), (4e128, -200), (4e128, -474)]
+)
+def test_groups_of_equal_rows_that_hardly_differ_from_each_other(value, power):
+    """The whole variance is that between the means of two streams."""
+    unit = np.ldexp(1.0, power)
+    X = np.repeat([[value, unit, 2 * unit], [value, 2 * unit, 2 * unit]], [3, 5], axis=0)
+    halves = [PrimedPCA(1).partial_fit(rows) for rows in (X[:3], X[3:])]
+    pca = halves[0].merge(halves[1])
+    np.testing.assert_allclose(pca.components_, [[0, 1, 0]], atol=1e-9)
+    low, high = pca.certificate_.eigenvalue_bounds[0]
+    true = np.ldexp(15 / 8 / 7, 2 * power)
+    assert low * (1 - 1e-12) <= true <= high * (1 + 1e-12)
+    assert high > 0
+
+
 @pytest.mark.parametrize("fit", ["fit", "partial_fit"])
 @pytest.mark.parametrize("excess", [1e-3, 1e-7, 1e-10])
 def test_weights_that_hardly_exceed_one(fit, excess):

@@ -33,6 +33,18 @@ def test_a_share_of_the_variance_keeps_the_fewest_components(data, way, share):
     assert f"{100 * share:g} % of the variance" in str(ours.plan_)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("shape", [(8, 128), (200, 9)])
+@pytest.mark.parametrize("max_passes", [1, 3, 6])
+def test_a_share_never_has_more_components_than_rows_or_columns(shape, max_passes):
+    """Blocks have 32 columns, of which some are directions without variance."""
+    X = np.random.default_rng(0).normal(size=shape)
+    for priming in ("block_krylov", BlockKrylov(block_size=60)):
+        pca = PrimedPCA(0.99, priming=priming, max_passes=max_passes, random_state=0).fit(X)
+        assert pca.n_components_ <= min(shape)
+        assert pca.explained_variance_.shape == pca.angle_bounds_.shape == (pca.n_components_,)
+
+
 def test_a_share_is_found_without_a_full_decomposition():
     problem = planted("many columns", 3000, 2600, 0.9 ** np.arange(60))
     pca = PrimedPCA(0.9, random_state=0).fit(problem.X)

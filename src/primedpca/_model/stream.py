@@ -428,7 +428,13 @@ def _worked_in(known: Stream, center: bool) -> Stream:
         known, rows = _with_columns(known, rows, here)
     low, high, _ = statistics.SAFE["float64"]
     ordinary = known.scale is None and known.sketch.unit == 1.0 and bool((here == 1).all())
-    if ordinary and low <= _peak(rows) <= high:  # a shortcut that shifts the rows in place
+    top, bottom = rows.max(axis=0), rows.min(axis=0)
+    ordinary = ordinary and low <= max(top.max(), -bottom.min()) <= high
+    if ordinary and center:
+        # A large constant column must not hide that squares of the other columns underflow.
+        spread = float(np.max(top - bottom))
+        ordinary = spread == 0 or spread >= low
+    if ordinary:  # a shortcut that shifts the rows in place
         shift = stored_means(rows, np.float64) if center else None
         rows -= 0.0 if shift is None else shift
         return known._replace(

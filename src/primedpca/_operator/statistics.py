@@ -618,10 +618,11 @@ def check_deviations(scale: np.ndarray, dtype: str) -> None:
     info = np.finfo(dtype)
     beyond = np.flatnonzero((scale < 2 * info.tiny) | (scale > info.max / 2))
     if beyond.size:
+        found = scale[beyond[0]]
+        words = f"{found:.3g}" if found else "nearly 0"
         raise ValueError(
-            f"Column {beyond[0]} of `X` (counted from 0) has a standard deviation of "
-            f"{scale[beyond[0]]:.3g}, which is beyond the range of {info.dtype}. Give the column "
-            "in another unit."
+            f"Column {beyond[0]} of `X` (counted from 0) has a standard deviation of {words}, "
+            f"which is beyond the range of {info.dtype}. Give the column in another unit."
         )
 
 
@@ -699,6 +700,7 @@ def _fitting_gain(data: Operator, gain: Array, squares: Array, reach: Array) -> 
     bad = (reach > 0) & ~((squares >= n * low**2) & (squares <= n * high**2))
     if not bool(xp.any(bad)):
         return None
+    typical = xp.where(typical > 0, typical, reach)  # the division may have underflowed
     # If even the magnitudes have overflowed, assume the largest size.
     size = xp.where(xp.isfinite(typical) & (typical > 0), typical, xp.full_like(typical, 2.0**top))
     power = xp.clip(xp.round(xp.log2(gain) - xp.log2(size)), min=-top, max=top)
@@ -725,7 +727,9 @@ def in_range(data: Operator, frame: Frame, norm: float) -> float | None:
     size = math.sqrt(typical) if math.isfinite(norm) and typical > low**4 else 0.0
     if size == 0.0:  # squares have overflowed or underflowed, or all entries are zero
         raw, ready = _extent(data, frame)
-        size = ready / math.sqrt(count) if math.isfinite(norm) else max(raw * frame.unit, ready)
+        # The division may underflow, too.
+        root = ready / math.sqrt(count) or ready
+        size = root if math.isfinite(norm) else max(raw * frame.unit, ready)
         if size == 0.0 and raw < sys.float_info.min:  # quotients and weighted entries underflow
             size = raw
         if size == 0.0 and raw > 0 and frame.scale is not None and not data.standardise:

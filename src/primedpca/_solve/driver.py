@@ -599,7 +599,7 @@ class _Fit:
         if isinstance(self.plan.n_components, float):  # never pad a fractional `n_components`
             # The basis may be too small for the number that is proven to be needed.
             counted &= k <= proof.evidence.values.size
-            k = min(k, proof.evidence.values.size)
+            k = min(k, proof.evidence.values.size, *self.data.shape)  # a block may be wider
         found = refined(self.wide, priming, step.snapshot, k)
         return found, certificate.first(k), counted
 

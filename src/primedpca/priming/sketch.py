@@ -261,6 +261,12 @@ class _Group(NamedTuple):
     reach: float
 
 
+def _grown(group: _Group, ratio: float) -> _Group:
+    """Return the facts about the same rows multiplied by ``ratio``, a power of two."""
+    lengths = {name: getattr(group, name) * ratio for name in ("shift", "sums", "reach")}
+    return group._replace(**lengths, total=group.total * ratio * ratio)
+
+
 def _relative(state: SketchState, depth: int) -> float:
     """Bound the relative error of a prepared row and of a sum of ``depth`` additions.
 
@@ -333,6 +339,13 @@ def _take(
         pull = math.sqrt(w1 / (w1 + w2)) * math.sqrt(w2)
         link = pull * (group.sums / w2 + offset - state.sums / w1)
         square = float(link @ link)
+        if state.total + group.total + square < SMALLEST:
+            power = _power_for(state, _peak(link), max(_peak(group.shift), group.reach))
+            if power > 0:  # the square has underflowed, or nearly
+                unit, ratio = math.ldexp(state.unit, power), math.ldexp(1.0, power)
+                return _take(
+                    _in_unit(state, unit), rows * ratio, _grown(group, ratio), depth, factor
+                )
         error = 5 * _relative(state, depth) * pull
         error *= state.reach / w1 + group.reach / w2 + distance
         pieces.append(link[None, :])
@@ -354,11 +367,20 @@ def _in_range(state: SketchState) -> SketchState:
     """
     if not 0 < state.total < SMALLEST:
         return state
-    power = -math.frexp(math.sqrt(state.total))[1]
-    far = math.frexp(max(_peak(state.shift), state.reach))[1]
-    # The unit itself must be a number of float64, too.
-    power = min(power, LARGEST - far, 1000 - math.frexp(state.unit)[1])
+    power = _power_for(state, math.sqrt(state.total))
     return _in_unit(state, math.ldexp(state.unit, power)) if power > 0 else state
+
+
+def _power_for(state: SketchState, size: float, extent: float = 0.0) -> int:
+    """Return the power of two by which rows of this size can be multiplied, 0 for a size of 0.
+
+    ``extent`` is a bound on other values that are multiplied.
+    """
+    if size == 0.0:
+        return 0
+    far = math.frexp(max(_peak(state.shift), state.reach, extent))[1]
+    # The unit itself must be a number of float64, too.
+    return min(-math.frexp(size)[1], LARGEST - far, 1000 - math.frexp(state.unit)[1])
 
 
 def _fill(state: SketchState, pieces: list[Array]) -> SketchState:
