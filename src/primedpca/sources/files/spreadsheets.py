@@ -121,6 +121,8 @@ class SheetSource(table_columns.TableRows):
         filled = (i for i, row in enumerate(rows) if i >= skipped and any(map(_text, row)))
         first = next(filled, len(rows))
         rows = rows[first:]
+        if not rows:
+            raise table_columns.empty(self.path, table_columns.check_skip_rows(skip_rows))
         names, raw = self._header(rows, header is not False, above + first)
         sign = self._notation.decimal
         with reading(self.path, "its cells"):
@@ -196,8 +198,6 @@ class SheetSource(table_columns.TableRows):
 
         ``above`` is the number of rows of the sheet above these, for messages.
         """
-        if not rows:
-            raise ValueError(f"{self.path} is empty.")
         raw = [_text(cell).strip() for cell in rows[0]]
         if not named:
             return [f"f{j}" for j in range(len(raw))], raw
@@ -247,7 +247,7 @@ class SheetSource(table_columns.TableRows):
         empty = np.isnan(array).all(axis=0)
         if drop and empty.any() and not empty.all():
             names = np.array(self.column_names, dtype=object)
-            self._leave_out(dict.fromkeys(names[empty], "no values"))
+            self._leave_out(dict.fromkeys(names[empty], table_columns.NO_VALUES))
             self._use(names[~empty].tolist())
             array = np.ascontiguousarray(array[:, ~empty])
         self.dtype = array.dtype
