@@ -5,9 +5,11 @@ import pickle
 import warnings
 from pathlib import Path
 
+import narwhals.stable.v2 as nw
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 import torch
@@ -845,6 +847,9 @@ def test_a_scale_with_labels_goes_by_name():
     for call in (PrimedPCA(2, scale=other).fit, PrimedPCA(2, scale=other).partial_fit):
         with pytest.raises(ValueError, match=r"`scale` has the label 'z' for column 1"):
             call(X)
+    for native in (X, pl.from_pandas(X), pa.Table.from_pandas(X)):
+        wrapped = nw.from_native(turned, series_only=True)
+        np.testing.assert_array_equal(PrimedPCA(2, scale=wrapped).fit(native).scale_, scale)
     # Without names on both sides the order counts.
     by_order = PrimedPCA(2, scale=turned).fit(X.to_numpy())
     np.testing.assert_array_equal(by_order.scale_, turned)

@@ -231,3 +231,7 @@ def test_columns_of_frames_are_found_by_name():
         angles(given, given.rename(columns={"a": "z"}))
     with pytest.raises(ValueError, match="'z' in column 1, where `X` has 'a'"):
         captured_variance(rows, given.rename(columns={"a": "z"}))
+    index = pandas.Index(["PC1", "PC2"])
+    stored = pytest.importorskip("pyarrow").Table.from_pandas(turned.set_index(index))
+    assert angles(given, stored).max() == 0
+    np.testing.assert_allclose(captured_variance(rows, stored), wanted)

@@ -178,6 +178,17 @@ def test_inverse_transform_of_other_types():
             pca.inverse_transform(bad)
 
 
+@pytest.mark.parametrize("index", [["x", "y", "z"], [7, 3, 5]])
+def test_inverse_transform_of_arrow_tables_with_an_index_of_pandas(index):
+    rows = np.random.default_rng(0).normal(size=(3, 4))
+    pca = PrimedPCA(2).fit(rows)
+    scores = pd.DataFrame(pca.transform(rows), index, ["PC1", "PC2"])
+    for given in (pa.Table.from_pandas(scores), pa.RecordBatch.from_pandas(scores)):
+        np.testing.assert_array_equal(pca.inverse_transform(given), pca.inverse_transform(scores))
+    with pytest.raises(ValueError, match="has the column PC2, where the scores have PC1"):
+        pca.inverse_transform(pa.Table.from_pandas(scores[["PC2", "PC1"]]))
+
+
 @pytest.mark.parametrize("kind", [np.asarray, np.ndarray.tolist, torch.tensor])
 @pytest.mark.parametrize(("value", "name"), [(np.nan, "NaN"), (-np.inf, "infinity")])
 def test_scores_that_are_not_finite_are_refused_as_rows_are(kind, value, name):

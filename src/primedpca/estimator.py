@@ -505,6 +505,7 @@ class PrimedPCA(
             Of the library and on the device of ``X``.
         """
         self._check_fitted()
+        X = frames.without_index(X)  # noqa: N806
         check_score_names(X, "X")
         floats = getattr(getattr(X, "dtype", None), "kind", "f") == "f"  # others have no `kind`
         plain = is_dense(X) and floats and not isinstance(X, np.ma.MaskedArray)

@@ -7,7 +7,7 @@ import numpy as np
 from primedpca._core.arrays import as_real
 from primedpca._operator.operator import Centred
 from primedpca._operator.scaling import in_unit_of_data
-from primedpca.sources.memory.frames import aligned, column_names, is_frame
+from primedpca.sources.memory.frames import aligned, column_names, is_frame, without_index
 
 __all__ = ["angles", "captured_variance", "longest_correct_streak", "subspace_error"]
 
@@ -101,6 +101,7 @@ def captured_variance(X: Any, components: Any, **preparation: Any) -> np.ndarray
         Variances in squared units of the data (after scaling).
     """
     data = Centred.of(X, **preparation)
+    components = without_index(components)
     units = _units(components)
     if is_frame(components):
         units = aligned(units, column_names(components), data.source.traits.feature_names())
@@ -134,6 +135,7 @@ def subspace_error(components: Any, reference: Any) -> float:
 
 
 def _pair(components: Any, reference: Any) -> tuple[np.ndarray, np.ndarray]:
+    components, reference = without_index(components), without_index(reference)
     u, v = _units(components), _units(reference)
     if u.shape != v.shape:
         raise ValueError(f"`components` have shape {u.shape}, but `reference` has {v.shape}.")

@@ -233,6 +233,16 @@ def test_columns_of_a_frame_without_names_are_numbered():
     assert certify(frame, truth, random_state=0).streak(1e-3) == 3
 
 
+def test_an_index_of_pandas_in_an_arrow_table_is_no_part_of_components():
+    pandas, arrow = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    x = np.random.default_rng(3).normal(size=(500, 3)) * [5, 2, 1]
+    truth = np.linalg.svd(x - x.mean(axis=0))[2][:, ::-1]
+    for index in (["PC1", "PC2", "PC3"], [7, 8, 3]):
+        table = arrow.Table.from_pandas(pandas.DataFrame(truth, index, list("cba")))
+        frame = pandas.DataFrame(x, columns=list("abc"))
+        assert certify(frame, table, random_state=0).streak(1e-3) == 3
+
+
 def test_a_component_with_variance_is_not_said_to_have_none():
     X = np.zeros((6, 4))
     X[:, 0] = range(6)  # varies along the first axis only

@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 import torch
 from environments import ROOT
@@ -654,6 +655,14 @@ def test_bad_scores_are_refused(iris):
             plots.biplot(model, named[["PC1", "PC3", "PC2"]])
     # Names of another library, which counts from 0, say nothing about these components.
     rendered(plots.scores(pd.DataFrame(scores[:, :2], columns=["PC0", "PC1"])))
+
+
+def test_an_index_of_pandas_in_an_arrow_table_of_scores_is_not_drawn():
+    named = pd.DataFrame(np.eye(5)[:, :2], index=[7, 3, 5, 9, 8], columns=["PC1", "PC2"])
+    drawn = plots.scores(pa.Table.from_pandas(named))
+    np.testing.assert_array_equal(drawn.collections[0].get_offsets(), named)
+    with pytest.raises(ValueError, match="`scores` has the column PC2"):
+        plots.scores(pa.Table.from_pandas(named[["PC2", "PC1"]]))
 
 
 def drawn_biplot(ax):

@@ -684,6 +684,21 @@ def test_folders_of_tables(tmp_path):
         as_source(tmp_path, id_column="id")
 
 
+def test_a_column_that_is_empty_in_the_first_file_only(tmp_path):
+    # pandas stores a column of None as one without a type.
+    empty = pa.table({"a": [1.0, 2.0], "b": pa.nulls(2)})
+    parquet.write_table(empty, tmp_path / "1.parquet")
+    parquet.write_table(pa.table({"a": [5.0], "b": [3]}), tmp_path / "2.parquet")
+    for options in ({}, {"numeric_only": True}):
+        words = r"2.parquet holds int64 in column 'b', but .*1.parquet holds null"
+        with pytest.warns(UserWarning, match="no values"), pytest.raises(ValueError, match=words):
+            as_source(tmp_path, **options)
+    assert as_source(tmp_path, exclude="b").shape == (3, 1)
+    parquet.write_table(empty, tmp_path / "2.parquet")
+    with pytest.warns(UserWarning, match=r"'b' \(no values\)"):
+        assert as_source(tmp_path).shape == (4, 1)
+
+
 def test_data_two_levels_below_a_folder_of_tables(tmp_path):
     X = numbers((30, 3))
     parquet.write_table(table_of(X), tmp_path / "1.parquet")

@@ -982,3 +982,41 @@ def test_frames_in_blocks_are_read_as_a_frame():
     one = nw.from_native(pl.DataFrame(columns))
     with pytest.raises(ValueError, match="yields column 'b' in block 1"):
         as_source(Frames(one, one.select("b", "a")))
+
+
+def test_columns_without_numbers_in_blocks_of_frames_are_named_without_options():
+    # `as_source` takes none of its options for tables with an iterable.
+    good, bad = pd.DataFrame({"a": [1.0]}), pd.DataFrame({"id": ["x"], "a": [1.0]})
+    for frames, number in (((bad,), 0), ((good, nw.from_native(bad)), 1)):
+        with pytest.raises(ValueError, match=rf"'id' \(text\) in block {number}, .*drop") as told:
+            as_source(Frames(*frames))
+        assert "`" not in str(told.value).replace("`X`", "")
+
+
+def test_an_index_of_pandas_stays_beside_chosen_columns(tmp_path):
+    frame = pd.DataFrame({"a": [1.0, 2.0], "b": [4.0, 5.0]}, index=pd.Index([7, 3], name="n"))
+    table = pa.Table.from_pandas(frame)
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    for given in (frame, table, nw.from_native(table), tmp_path / "a.parquet"):
+        for columns in (["b"], "b", iter(["b"])):
+            source = as_source(given, columns=columns)
+            np.testing.assert_array_equal(source.read(0), frame[["b"]])
+            assert source.row_names.tolist() == [7, 3]
+    for given in (table, tmp_path / "a.parquet"):
+        assert as_source(given, columns=["n", "a"]).row_names is None
+        assert as_source(given, columns=["a"], id_column="b").row_names.tolist() == [4, 5]
+
+
+@pytest.mark.parametrize("stored", [b"no json", b'{"index_columns": 5}', b"\xff", b"[1]"])
+def test_metadata_of_pandas_that_cannot_be_read(stored):
+    table = pa.table({"a": [1.0, 2.0]}, metadata={b"pandas": stored})
+    for call in (as_source, PrimedPCA(1).fit):
+        with pytest.raises(ValueError, match=r"metadata of pandas.*`replace_schema_metadata"):
+            call(table)
+    assert as_source(table.replace_schema_metadata()).shape == (2, 1)
+
+
+def test_tables_without_columns():
+    for table in (pa.table({}), nw.from_native(pa.table({})), pa.table({"a": [1]}).select([])):
+        with pytest.raises(ValueError, match="`X` is empty"):
+            as_source(table)

@@ -239,6 +239,8 @@ def test_skip_rows_counts_from_the_top_of_the_sheet(blank, suffix, tmp_path):
     for skipped in range(blank + 1):
         assert whole(as_source(path, skip_rows=skipped)).tolist() == table[1:]
     assert whole(as_source(path, skip_rows=blank + 1, header=False)).tolist() == table[1:]
+    with pytest.raises(ValueError, match=r"no line left to read with `skip_rows`=9\."):
+        as_source(path, skip_rows=9)
     write(title, *table)
     with pytest.raises(ValueError, match=r"no line left to read with `skip_rows`=99\. Correct"):
         as_source(path, skip_rows=99)

@@ -622,12 +622,13 @@ def test_signs_that_do_not_separate_fields_are_refused_by_name(sign, tmp_path):
     ("content", "words"),
     [
         (
-            gzip.compress(b"a,b\n1,2\n"),
+            gzip.compress(b"a,b\n1,2\n", mtime=0),
             "is compressed by gzip; decompress it, or rename it to .csv",
         ),
         (b"PK\x03\x04" + b"\0" * 90, "is a ZIP archive; unpack it, or rename it to .xlsx"),
         (b"\xd0\xcf\x11\xe0" + b"\0" * 90, "is an old Excel file; save it as .xlsx or .csv"),
     ],
+    ids=["gzip", "zip", "excel"],
 )
 def test_compressed_files_and_workbooks_named_as_text(content, words, tmp_path):
     path = tmp_path / "a.csv"
@@ -664,3 +665,42 @@ def test_percentages_are_not_comments(tmp_path):
         assert "comment" not in message
     message = refused(as_source, write(tmp_path / "a.csv", "a,b\n%note,2\n3,4\n"))
     assert "pass `comment`='%'" in message
+
+
+@pytest.mark.parametrize(
+    ("sign", "entry", "options"),
+    [
+        ("-", "-5", {}),
+        (".", "1.5", {}),
+        ("5", "25", {}),
+        ("e", "1e5", {}),
+        ("(", "(5)", {"strip": "kg"}),
+        (",", "1,5", {"decimal": ","}),
+        ("'", "1'000", {"thousands": "'"}),
+    ],
+)
+def test_a_comment_cuts_no_number(sign, entry, options, tmp_path):
+    path = write(tmp_path / "a.csv", f"a;b\n3;{entry}\n")
+    message = refused(as_source, path, comment=sign, delimiter=";", **options)
+    assert message.startswith(f"`comment`={sign!r} is a part of numbers")
+
+
+@pytest.mark.parametrize("sign", ["'", ".", "/", "*"])
+def test_signs_that_no_number_has_may_begin_a_comment(sign, tmp_path):
+    path = write(tmp_path / "a.csv", f"a;b\n{sign} note\n3;7,5{sign} more\n")
+    source = as_source(path, comment=sign, delimiter=";", decimal=",")
+    np.testing.assert_array_equal(source.read(0), [[3, 7.5]])
+
+
+def test_other_delimiters_are_proposed_if_a_name_holds_the_given_one(tmp_path):
+    path = write(tmp_path / "a.csv", "x (m, s);b\n1.5;2\n3;4\n")
+    assert "pass `delimiter`=';', or pass `skip_rows`=1" in refused(as_source, path)
+    assert as_source(path, delimiter=";").feature_names.tolist() == ["x (m, s)", "b"]
+    path = write(tmp_path / "b.csv", "Title, one\na\n5\n")
+    assert "`delimiter`" not in refused(as_source, path)
+
+
+def test_more_lines_are_skipped_than_there_are(tmp_path):
+    path = write(tmp_path / "a.csv", "a,b\n1,2\n")
+    message = refused(as_source, path, skip_rows=7)
+    assert message == f"{path} has no line left to read with `skip_rows`=7. Correct the option."

@@ -23,7 +23,7 @@ from primedpca.metrics import angles_of_units
 from primedpca.priming import BlockKrylov
 from primedpca.protocols import Array
 from primedpca.result import USEFUL, Certificate, Cluster, Snapshot
-from primedpca.sources.memory.frames import aligned, column_names, is_frame
+from primedpca.sources.memory.frames import aligned, column_names, is_frame, without_index
 
 __all__ = ["audit", "certify"]
 
@@ -325,6 +325,7 @@ def _check_components(components: Any, data: Centred) -> tuple[Array, np.ndarray
     """Return valid components as columns of unit length, ``(d, k)``, and their inner products."""
     if hasattr(components, "components_"):
         raise TypeError("`components` is a fitted model. Pass its `components_` instead.")
+    components = without_index(components)
     values = as_real(components, "components")
     if values.ndim != 2 or values.shape[1] != data.shape[1]:
         remedy = ": `components[None]`" if values.ndim == 1 else ": transpose them"

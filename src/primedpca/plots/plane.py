@@ -10,6 +10,7 @@ from primedpca._io.score_file import is_missing
 from primedpca._model.columns import correlations
 from primedpca._model.tables import check_score_names
 from primedpca.plots import canvas
+from primedpca.sources.memory.frames import without_index
 
 MANY = 100_000  # points; of more, the density is drawn
 LARGE = 2_000  # points; more are rasterised, also in vector formats
@@ -95,6 +96,7 @@ def scores(
 
 def _checked_scores(scores: Any, model: Any) -> np.ndarray:
     """Return ``scores`` as a finite array ``(n, k)`` that matches the model, if there is one."""
+    scores = without_index(scores)
     check_score_names(scores, "scores")
     rows = to_numpy(scores)
     if rows.ndim != 2 or 0 in rows.shape:

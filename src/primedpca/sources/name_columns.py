@@ -79,6 +79,12 @@ def index_columns(schema: Any, but: Collection[Any] = ()) -> list[str]:
     but : collection of name
         Columns that have another role.
     """
-    stored = (schema.pandas_metadata or {}).get("index_columns", ())
+    try:
+        stored = list((schema.pandas_metadata or {}).get("index_columns", ()))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"The metadata of pandas in the Arrow schema cannot be read: {error}. Remove it from "
+            "the table by `replace_schema_metadata()`."
+        ) from error
     found = (name for name in stored if isinstance(name, str) and name in schema.names)
     return [name for name in found if name not in but]

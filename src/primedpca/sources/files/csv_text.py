@@ -32,6 +32,7 @@ BLOCK_BYTES = 2**20  # parsed by pyarrow at a time
 MOST_COLUMNS = 2**17  # each takes pyarrow 9 kB, so that a line of commas could fill the memory
 LEAST_COUNTED = 3  # fewer names, such as 0 and 1, may well be a row of whole numbers
 LINES = 30  # in which the header and the number of fields are looked for
+DELIMITERS = ";\t|,"  # the usual ones, as a message proposes them
 COMMENTS = ("#", "%", "!")  # signs with which programs begin a comment
 CONVERSION = re.compile(r"In CSV column #\d+: ")
 RAGGED = re.compile(r"Expected (\d+) columns, got (\d+): ?(.*)", re.DOTALL)
@@ -122,7 +123,7 @@ class CSVSource(table_columns.TableRows):
         self._skipping = bool(check_flag(skip_bad_lines, "skip_bad_lines"))
         self._skipped = list[str]()
         encoding = text_lines.check_encoding(encoding)
-        comment = text_lines.check_comment(comment, delimiter)
+        comment = text_lines.check_comment(comment, delimiter, self._notation.signs)
         with reading(self.path, "its first lines"), unpacked(self.path) as file:
             head = file.read(text_lines.LOOKED_AT)
             text_lines.check_container(head)
@@ -175,7 +176,7 @@ class CSVSource(table_columns.TableRows):
                 self._first = base.read_only(np.ascontiguousarray(self._first[:, :-1]))
         if columns is None and not present.all() and present.any() and self._first is not None:
             names = np.array(self.column_names, dtype=object)
-            self._leave_out(dict.fromkeys(names[~present], "no values"))
+            self._leave_out(dict.fromkeys(names[~present], table_columns.NO_VALUES))
             self._use(names[present].tolist())
             self._first = base.read_only(np.ascontiguousarray(self._first[:, present]))
         if columns is None and self._nameless in self.column_names:
@@ -369,10 +370,20 @@ class CSVSource(table_columns.TableRows):
             remedy = f"pass `comment`={sign!r}, or {remedy}"
         if begins == 0:
             remedy = "correct the lines, or pass another `delimiter`"
+        elif usual == 1 and (other := self._common_delimiter(lines)):
+            remedy = f"pass `delimiter`={other!r}, or {remedy}"
         raise ValueError(
             f"{self.path} has {shortened(line, 40)!r} in line {number + 1}, which does not name "
             f"the {count_words(usual, 'column')} of the lines below; {remedy}."
         )
+
+    def _common_delimiter(self, lines: list[tuple[int, int, str]]) -> str | None:
+        """Return a sign that cuts all these lines into the same number of fields, at least two."""
+        for mark in DELIMITERS:
+            counts = {len(text_lines.fields(line, mark)) for *_, line in lines}
+            if len(counts) == 1 and counts != {1}:
+                return mark
+        return None
 
     def _check_delimiter(self, lines: list[tuple[int, int, str]], named: bool) -> None:
         """Refuse a first line with too many columns or another delimiter."""
@@ -386,7 +397,7 @@ class CSVSource(table_columns.TableRows):
         def parts(text: str, mark: str) -> bool:
             return len(text_lines.fields(text, mark)) > 1
 
-        other = next((mark for mark in ";\t|," if parts(line, mark)), None)
+        other = next((mark for mark in DELIMITERS if parts(line, mark)), None)
         if other is None:
             rows = [line.split() for *_, line in lines[:LINES]]
             numbers = rows[1:] and all(all(map(reads_as_number, row)) for row in rows[1:])

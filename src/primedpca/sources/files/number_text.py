@@ -70,6 +70,11 @@ class Notation:
     na_values: tuple[str, ...] = ()
     na_numbers: tuple[float, ...] = ()
 
+    @property
+    def signs(self) -> str:
+        """Signs with which numbers are written, other than those of missing values and units."""
+        return f"0123456789eE+(){self.decimal}{self.thousands or ''}{MINUS}{DASHES}"
+
     @classmethod
     def of(cls, decimal: Any, thousands: Any, strip: Any, na_values: Any) -> "Notation":
         """Check the options and return the notation."""

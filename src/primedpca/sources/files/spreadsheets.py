@@ -247,7 +247,7 @@ class SheetSource(table_columns.TableRows):
         empty = np.isnan(array).all(axis=0)
         if drop and empty.any() and not empty.all():
             names = np.array(self.column_names, dtype=object)
-            self._leave_out(dict.fromkeys(names[empty], "no values"))
+            self._leave_out(dict.fromkeys(names[empty], table_columns.NO_VALUES))
             self._use(names[~empty].tolist())
             array = np.ascontiguousarray(array[:, ~empty])
         self.dtype = array.dtype

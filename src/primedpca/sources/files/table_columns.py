@@ -20,6 +20,7 @@ from primedpca.sources.files.number_text import Notation, are_numbers
 #: Describes a column of text by an entry that is not a number, and names the option for it.
 Remedied = Callable[[str], tuple[str, str]] | None
 UNNAMED = "Unnamed: {}"  # as pandas calls a column without a name
+NO_VALUES = "no values"  # of a column that is empty in all rows
 SHOWN = 5  # columns that a message describes
 #: Kinds of Arrow types that are not numbers, and their names in messages.
 NOT_NUMBERS = {
@@ -33,7 +34,7 @@ NOT_NUMBERS = {
     "time": "times of day",
     "duration": "durations",
     "dictionary": "categories",
-    "null": "no values",
+    "null": NO_VALUES,
     "list": "lists",
     "large_list": "lists",
     "struct": "records",
@@ -119,7 +120,7 @@ class TableRows(FileSource):
         types = {name: schema.field(name).type for name in wanted}
         if columns is None:
             empty = [name for name, kind in types.items() if _is_a(kind, ["null"])]
-            self._leave_out(dict.fromkeys(empty, "no values"))
+            self._leave_out(dict.fromkeys(empty, NO_VALUES))
         lists = [name for name, kind in types.items() if _is_a(kind, LISTS)]
         bad = [name for name, kind in types.items() if not is_number(kind)]
         bad = [name for name in bad if name not in self.left_out]

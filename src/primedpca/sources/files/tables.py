@@ -14,7 +14,14 @@ from primedpca.sources import base
 from primedpca.sources.column_choice import names_of
 from primedpca.sources.files import common
 from primedpca.sources.files.common import need, reading, stamp_of
-from primedpca.sources.files.table_columns import TableColumns, TableRows, as_block, common_dtype
+from primedpca.sources.files.table_columns import (
+    NO_VALUES,
+    TableColumns,
+    TableRows,
+    as_block,
+    common_dtype,
+    is_number,
+)
 from primedpca.sources.name_columns import array_of, index_columns
 
 PARQUET = (".parquet", ".pq")
@@ -211,11 +218,11 @@ class TableSource(TableRows, common.InOrder):
         self.path, self._stamps = self.paths[0], [stamp_of(path) for path in self.paths]
         self._readers = [_reader(path) for path in self.paths]
         schema = self._readers[0].schema
-        if columns is None:
-            with reading(self.path, "its metadata"):
-                index = index_columns(schema, [id_column, label_column])
-            exclude = [*names_of(exclude, "exclude"), *index]
-            id_column = index[0] if id_column is None and len(index) == 1 else id_column
+        columns = None if columns is None else names_of(columns, "columns")
+        with reading(self.path, "its metadata"):
+            index = index_columns(schema, [id_column, label_column, *(columns or ())])
+        exclude = [*names_of(exclude, "exclude"), *index]
+        id_column = index[0] if id_column is None and len(index) == 1 else id_column
         self._choose(schema, columns, [id_column, label_column], exclude, numeric_only)
         self._compare_schemas()
         vector = self._columns.vector
@@ -235,12 +242,14 @@ class TableSource(TableRows, common.InOrder):
         """Refuse files whose columns differ."""
         first = self._readers[0].schema
         names = [*self.column_names, *(one for one in (self._id, self._label) if one is not None)]
+        empty = [name for name, why in self.left_out.items() if why == NO_VALUES]
         for reader in self._readers[1:]:
             schema, new = reader.schema, set(reader.schema.names) - set(first.names)
             absent = [name for name in names if name not in schema.names]
             wrong = [f"has no column {name!r}, but {self.path} has" for name in absent]
             wrong += [f"has a column {name!r}, which {self.path} lacks" for name in sorted(new)]
-            for name in () if wrong else names:
+            filled = (n for n in empty if n in schema.names and is_number(schema.field(n).type))
+            for name in () if wrong else (*names, *filled):
                 here, there = schema.field(name).type, first.field(name).type
                 if here != there:
                     wrong.append(f"holds {here} in column {name!r}, but {self.path} holds {there}")

@@ -251,8 +251,18 @@ def check_container(head: bytes) -> None:
         raise common.UnfitError(f"it {remedy}.")
 
 
-def check_comment(given: Any, delimiter: str) -> str | None:
-    """Return the sign with which a comment begins, or None if there is none."""
+def check_comment(given: Any, delimiter: str, in_numbers: str = "") -> str | None:
+    """Return the sign with which a comment begins, or None if there is none.
+
+    Parameters
+    ----------
+    given : object
+        As the user has passed it.
+    delimiter : str
+    in_numbers : str, default=""
+        Signs with which numbers are written.  A comment may begin anywhere in a line, so that it
+        would cut them off.
+    """
     if given is None:
         return None
     known = isinstance(given, str) and len(given) == 1 and given not in '"\r\n'
@@ -261,6 +271,9 @@ def check_comment(given: Any, delimiter: str) -> str | None:
             f"must be one printable character other than the delimiter {delimiter!r}, such as '#'"
         )
         raise ValueError(f"`comment`={given!r} {words}.")
+    if given in in_numbers:
+        words = "is a part of numbers, which would be cut off there"
+        raise ValueError(f"`comment`={given!r} {words}. Pass `skip_rows`, or remove the lines.")
     return str(given)
 
 

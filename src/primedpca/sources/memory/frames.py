@@ -59,13 +59,11 @@ def as_native(x: Any) -> Any:
 
 
 def without_index(x: Any) -> Any:
-    """Return an Arrow table without the index of pandas, which is not data; other data unchanged.
+    """Return a frame, as of :func:`as_native`, without an index of pandas that Arrow stores.
 
-    Parameters
-    ----------
-    x : Any
-        As of :func:`as_native`.
+    Other data are returned unchanged.
     """
+    x = as_native(x)
     index = index_columns(x.schema) if _is_arrow(x) else []
     return x.drop_columns(index) if index else x
 
@@ -104,8 +102,9 @@ def frame_source(
         Whether to leave out columns that are not numbers, with a warning that lists them.
     """
     x, numeric_only = as_native(x), check_flag(numeric_only, "numeric_only")
-    if columns is None and _is_arrow(x):
-        stored = index_columns(x.schema, [id_column, label_column])
+    if _is_arrow(x):
+        columns = None if columns is None else names_of(columns, "columns")
+        stored = index_columns(x.schema, [id_column, label_column, *(columns or ())])
         id_column = stored[0] if id_column is None and len(stored) == 1 else id_column
         exclude = [*names_of(exclude, "exclude"), *stored] if stored else exclude
     others = {
@@ -235,6 +234,8 @@ def _values_of(x: Any, partly_sparse: bool) -> np.ndarray:
     kinds = frame.schema.items()
     wide = [name for name, kind in kinds if kind in (nw.Int128, nw.UInt128)]
     as_floats = [nw.col(name).cast(nw.Float64) for name in wide]  # NumPy has no such integers
+    if not frame.columns:  # of which pyarrow cannot make an array
+        return np.empty((len(frame), 0))
     values: np.ndarray = (frame.with_columns(as_floats) if wide else frame).to_numpy()
     # `frame[name]` would be a row where names are numbers.
     if values.dtype == object:  # nullable columns: floats, NaN where missing
@@ -291,13 +292,16 @@ def aligned_rows(values: Any, columns: Callable[[], Any], name: str) -> Any:
     Parameters
     ----------
     values : array, pandas Series or DataFrame, or other value
-        A scale ``(d,)`` or directions ``(d, q)``.  Only pandas' labels that are text are names.
+        A scale ``(d,)`` or directions ``(d, q)``.  Only pandas' labels that are text are names,
+        also where narwhals wraps them.
     columns : callable
         Returns the names of the columns, or None; called only for numbers with labels, as names
         may have to be read.
     name : str
         Of the argument, for messages.
     """
+    if type(values).__module__.split(".")[0] == "narwhals":
+        values = values.to_native()
     index = getattr(values, "index", None)  # of lists and tuples, a method
     if index is None or callable(index) or not hasattr(values, "shape"):
         return values

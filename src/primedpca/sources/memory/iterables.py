@@ -16,7 +16,7 @@ from primedpca.protocols import Block, DataSource
 from primedpca.sources import base
 from primedpca.sources.base import BlockSource, MemorySource, join, read_only
 from primedpca.sources.memory.dense import DenseSource
-from primedpca.sources.memory.frames import frame_source, is_frame
+from primedpca.sources.memory.frames import as_native, frame_source, is_frame, not_numbers
 from primedpca.sources.memory.sparse import SparseSource
 
 BLOCK_BYTES = 2**22
@@ -103,6 +103,11 @@ class IteratedBlocks(BlockSource):
         if is_frame(
             block
         ):  # whose categories, gaps and large integers NumPy would take as they are
+            block = as_native(block)
+            if text := not_numbers(block):
+                name, what = next(iter(text.items()))
+                words = f"column {name!r} ({what}) in block {number}, which does not hold numbers"
+                raise ValueError(self._yields(f"{words}; drop or encode such columns."))
             source = frame_source(block)
             names, block = list(source.column_names), source.array
         if number == 0:
