@@ -3,6 +3,7 @@
 import dataclasses
 import pickle
 import warnings
+from functools import partial
 from pathlib import Path
 
 import narwhals.stable.v2 as nw
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 import torch
+import xarray as xr
 from catalogue import PRIMINGS, PROBLEMS, SOURCES, thinned
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
@@ -30,7 +32,7 @@ from sklearn.utils.estimator_checks import (
     parametrize_with_checks,
 )
 
-from primedpca import PrimedPCA, certify, choose_k, load, svd
+from primedpca import PrimedPCA, as_source, certify, choose_k, load, prime, refine, svd
 from primedpca import sklearn as drop_in
 from primedpca._operator.operator import Centred
 from primedpca._planning.plan import make_plan
@@ -38,7 +40,7 @@ from primedpca._solve.driver import Goal, solve
 from primedpca.engines import LocalEngine
 from primedpca.metrics import angles
 from primedpca.monitoring import limits
-from primedpca.priming import REGISTRY, BlockKrylov, EigenGame, Oja, SubspaceIteration
+from primedpca.priming import REGISTRY, BlockKrylov, EigenGame, Given, Oja, SubspaceIteration
 
 BUNDLED = {f.__name__: f for f in (load_digits, load_iris, load_breast_cancer, load_wine)}
 REASON = "the default number of components differs, because the fits have different row counts"
@@ -876,3 +878,110 @@ def test_saved_directions_with_labels_stay_with_their_columns(tmp_path):
     pca.save(tmp_path / "m.safetensors")
     again = load(tmp_path / "m.safetensors").fit(X)
     np.testing.assert_array_equal(again.components_, pca.components_)
+
+
+def test_labels_of_every_kind_go_by_name():
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(30, 4)) * [1, 10, 100, 1000]
+    labels = (
+        list("abcd"),
+        [2021, 2022, 2023, 2024],
+        [0, 1, 2, 3],
+        pd.date_range("2021", periods=4),
+        pd.MultiIndex.from_product([["a", "b"], ["x", "y"]]),
+        pd.CategoricalIndex(list("abcd")),
+    )
+    for names in labels:
+        X = pd.DataFrame(values, columns=names).iloc[:, [2, 0, 3, 1]]
+        scale = X.std(ddof=0)
+        turned = scale.iloc[::-1]
+        kinds = [scale, turned]
+        if not isinstance(names, pd.MultiIndex):
+            kinds.append(xr.DataArray(turned.to_numpy(), dims="c", coords={"c": turned.index}))
+        for given in kinds:
+            np.testing.assert_array_equal(PrimedPCA(2, scale=given).fit(X).scale_, scale)
+        mapped = as_source(X, map=np.cbrt)
+        np.testing.assert_array_equal(PrimedPCA(2, scale=turned).fit(mapped).scale_, scale)
+        components = pd.DataFrame(PrimedPCA(2).fit(X).components_, columns=X.columns)
+        assert certify(X, components.iloc[:, ::-1]).angle_bounds.max() < 1e-3
+    # Labels that only number their entries name nothing.
+    named = pd.DataFrame(values, columns=list("abcd"))
+    by_order = pd.Series(np.arange(1.0, 5))
+    np.testing.assert_array_equal(PrimedPCA(2, scale=by_order).fit(named).scale_, by_order)
+    other = by_order.set_axis(pd.MultiIndex.from_product([["a", "b"], ["x", "y"]]))
+    with pytest.raises(ValueError, match=r"`scale` has the label \('a', 'x'\) for column 1"):
+        PrimedPCA(2, scale=other).fit(named)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "pyarrow", "xarray", "given", "function"])
+def test_labelled_directions_of_every_kind(kind, tmp_path):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(40, 4)) * [1, 2, 4, 8], columns=list("abcd"))
+    wanted = PrimedPCA(2).fit(X)
+    frame = wanted.loadings().loc[list("cadb")]
+    table = frame.reset_index()
+    directions = {
+        "pandas": frame,
+        "polars": pl.from_pandas(table),
+        "pyarrow": pl.from_pandas(table).to_arrow(),
+        "xarray": xr.DataArray(frame),
+        "given": Given(frame),
+        "function": lambda X, n_directions: frame,
+    }[kind]
+    options = {"priming": directions, "certificate": "none", "checkpoint": tmp_path / "kept"}
+    for _ in range(2):  # the second from the checkpoint
+        found = PrimedPCA(2, **options).fit(X)
+        np.testing.assert_allclose(found.explained_variance_, wanted.explained_variance_)
+    if kind in ("given", "function"):
+        return
+    start = next(iter(prime(X, "subspace_iteration", 2, start=directions)))
+    for given in (directions, start.directions):
+        np.testing.assert_allclose(
+            refine(X, given, 2).explained_variance, wanted.explained_variance_
+        )
+
+
+def test_given_directions_of_every_library_are_saved(tmp_path):
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 3)) * [9, 3, 1], columns=list("abc"))
+    frame = PrimedPCA(1).fit(X).loadings().iloc[::-1]
+    tensor = torch.tensor(frame.to_numpy()[::-1].copy(), requires_grad=True)
+    arrow = pl.from_pandas(frame.reset_index())
+    for i, given in enumerate((frame, tensor, arrow, Given(frame), Given(tensor))):
+        pca = PrimedPCA(1, priming=given, certificate="none").fit(X)
+        pca.save(tmp_path / f"{i}.safetensors")
+        again = load(tmp_path / f"{i}.safetensors").fit(X)
+        np.testing.assert_array_equal(again.components_, pca.components_)
+    with pytest.raises(ValueError, match="`directions` is a sparse matrix"):
+        PrimedPCA(1, priming=sp.csr_array(np.eye(3)), checkpoint=tmp_path / "kept").fit(X)
+    assert not (tmp_path / "kept").exists()
+
+
+def test_weights_in_another_order_than_the_rows_are_refused():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(9, 3)), index=list("rstuvwxyz"))
+    weights = pd.Series(np.arange(1.0, 10), index=X.index)
+    wanted = PrimedPCA(2).fit(X, sample_weight=weights.to_numpy()).components_
+    by_position = (weights, weights.reset_index(drop=True), weights.rename(str.upper))
+    for given in by_position:
+        found = PrimedPCA(2).fit(X, sample_weight=given)
+        np.testing.assert_array_equal(found.components_, wanted)
+    turned = weights[::-1]
+    model = PrimedPCA(2)
+    calls = (model.fit, model.partial_fit, partial(certify, components=wanted))
+    for call in calls:
+        with pytest.raises(ValueError, match="`sample_weight` has the label 'z' for row 1, where"):
+            call(X, sample_weight=turned)
+        call(X, sample_weight=turned.to_numpy())
+    # Of an array no names of rows are known.
+    assert PrimedPCA(2).fit(X.to_numpy(), sample_weight=turned).n_samples_ == 45
+
+
+def test_lists_of_series_name_their_entries_alike():
+    values = np.random.default_rng(0).normal(size=(6, 3))
+    rows = [pd.Series(row, index=list("abc")) for row in values]
+    wanted = PrimedPCA(2).fit(values)
+    np.testing.assert_array_equal(PrimedPCA(2).fit(rows).components_, wanted.components_)
+    rows[4] = rows[4][::-1]
+    for call in (PrimedPCA(2).fit, wanted.transform, partial(svd, k=2)):
+        with pytest.raises(ValueError, match=r"differently, or in another order. .*DataFrame"):
+            call(rows)

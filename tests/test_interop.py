@@ -1,6 +1,7 @@
 """Interoperability: column names, AnnData as scanpy fills it, xarray, pipelines."""
 
 import warnings
+from functools import partial
 
 import anndata
 import numpy as np
@@ -287,3 +288,15 @@ def test_an_anndata_gets_arrays_where_estimators_return_frames(kind):
         np.testing.assert_array_equal(found.obsm["X_pca"], wanted.obsm["X_pca"])
         scanpy_pca(found, 3, dtype="float64")
         np.testing.assert_allclose(np.abs(found.obsm["X_pca"]), np.abs(wanted.obsm["X_pca"]))
+
+
+def test_a_mask_with_labels_goes_by_name():
+    X = np.random.default_rng(0).poisson(3.0, (30, 6)) * 1.0
+    names = [f"g{j}" for j in range(6)]
+    adata = anndata.AnnData(X, var=pd.DataFrame(index=names))
+    mask = pd.Series([True, True, False, True, False, False], index=names)
+    for pca in (partial(pca_anndata, n_components=2), partial(scanpy_pca, n_comps=2)):
+        pca(adata, mask_var=mask[::-1])
+        np.testing.assert_array_equal(adata.varm["PCs"].any(axis=1), mask)
+        with pytest.raises(ValueError, match="`mask_var` has the label 'G0' for column 1"):
+            pca(adata, mask_var=mask.rename(str.upper))

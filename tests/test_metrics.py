@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import catalogue
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+import xarray as xr
 
 from primedpca._operator.operator import Centred
 from primedpca.metrics import angles, captured_variance, longest_correct_streak, subspace_error
@@ -235,3 +237,14 @@ def test_columns_of_frames_are_found_by_name():
     stored = pytest.importorskip("pyarrow").Table.from_pandas(turned.set_index(index))
     assert angles(given, stored).max() == 0
     np.testing.assert_allclose(captured_variance(rows, stored), wanted)
+
+
+def test_labels_of_data_arrays_go_by_name():
+    X = np.random.default_rng(0).normal(size=(40, 3)) * [1, 2, 4]
+    frame = pd.DataFrame(np.eye(3), columns=list("abc"))
+    coords = {"f": list("cab")}
+    turned = xr.DataArray(frame[list("cab")].to_numpy(), dims=("k", "f"), coords=coords)
+    assert not angles(turned, frame).any()
+    assert longest_correct_streak(turned, frame, 0.1) == 3
+    data = pd.DataFrame(X, columns=list("abc"))
+    np.testing.assert_allclose(captured_variance(data, turned), X.var(axis=0, ddof=1))

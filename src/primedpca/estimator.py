@@ -62,13 +62,14 @@ from primedpca._model.tables import (
     score_names,
 )
 from primedpca._operator.non_finite import refuse
-from primedpca._operator.operator import Centred
+from primedpca._operator.operator import Centred, check_own_scale
 from primedpca._operator.preparation import check_whole_numbers
 from primedpca._planning.plan import all_for_mle, likeliest_dimension, make_plan
 from primedpca._session.session import fit_session
 from primedpca._solve.driver import Goal, solve
 from primedpca.engines import storable, together
 from primedpca.priming.sketch import Stream
+from primedpca.priming.user_directions import with_columns_of
 from primedpca.protocols import DataSource
 from primedpca.result import Solution
 from primedpca.sources import as_source
@@ -127,7 +128,7 @@ class PrimedPCA(
         Subtract the mean.  With ``False``, second moments take the place of variances.
     scale : None, "std" or array of shape (n_features,), default=None
         Divisors of the centred columns; ``"std"`` is what StandardScaler does, after missing
-        values were replaced.
+        values were replaced.  Numbers with labels, such as a Series, go by the names of columns.
     whiten : bool, default=False
         Scale the scores to unit variance.
     missing : {"error", "mean"}, default="error"
@@ -290,7 +291,8 @@ class PrimedPCA(
             Frequencies: a row of weight 2 counts as that row twice, and one of weight 0 not at
             all.  Only the number of components cannot exceed the number of rows, also for
             ``n_components=None``: further ones have no variance.  Weights need not be integers,
-            but their sum must exceed 1.
+            but their sum must exceed 1.  They go by position; a Series with the names of the rows
+            in another order is refused.
 
         Returns
         -------
@@ -308,6 +310,8 @@ class PrimedPCA(
         shared = source.traits.shared
         if shared is not None:  # every rank has weights for its own rows
             sample_weight = shared.of_all(sample_weight)
+        if self.scale is not None:
+            check_own_scale(source, self.scale)
         data = Centred(
             source,
             self.engine,
@@ -747,8 +751,9 @@ class PrimedPCA(
             known = self.__dict__.get("stream_")
             source = self._source(X, reset=known is None)
             stream.check_source(source, options)
-            names = source.traits.feature_names
-            options["scale"] = frames.aligned_rows(options["scale"], names, "scale")
+            labels = partial(frames.column_labels, source)
+            options["scale"] = frames.aligned_rows(options["scale"], labels, "scale")
+            frames.check_row_order(sample_weight, source)
             k = stream.component_count(self.n_components, source.shape[1])
             known = known or stream.empty_stream(source.shape[1], k, options)
             stream.check_unchanged(known, k, options)
@@ -828,8 +833,8 @@ class PrimedPCA(
         fitted = {name: value for name, value in self.__dict__.items() if name.endswith("_")}
         options, names = self._options(), partial(fitted.get, "feature_names_in_")
         # A file has no labels: the numbers must be in the order in which they will be read.
-        for name in ("scale", "priming"):
-            options[name] = frames.aligned_rows(options[name], names, name)
+        options["scale"] = frames.aligned_rows(options["scale"], names, "scale")
+        options["priming"] = with_columns_of(options["priming"], names)
         write_model(path, options, fitted, overwrite)
 
     def to_sklearn(self) -> Any:

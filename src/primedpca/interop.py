@@ -8,6 +8,7 @@ from primedpca.estimator import PrimedPCA
 from primedpca.protocols import DataSource
 from primedpca.sources import as_source
 from primedpca.sources.files.hdf5 import is_anndata
+from primedpca.sources.memory.frames import aligned_rows
 from primedpca.sources.memory.xarray_fields import Fields, is_xarray
 from primedpca.sources.selected import Selected
 
@@ -40,8 +41,9 @@ def pca_anndata(
     layer : str, optional
         Layer to use instead of ``X``.
     mask_var : str, array of bool of shape (n_vars,), "auto" or None, default="auto"
-        Variables to use, or the column of ``var`` that selects them.  ``"auto"`` uses
-        ``"highly_variable"`` if there is such a column, as scanpy does, and ``None`` uses all.
+        Variables to use (a Series goes by name), or the column of ``var`` that selects them.
+        ``"auto"`` uses ``"highly_variable"`` if there is such a column, as scanpy does, and
+        ``None`` uses all.
     key_added : str, optional
         Key in ``obsm``, ``varm`` and ``uns`` that replaces the three above.
     **options
@@ -97,10 +99,12 @@ def selected_variables(adata: Any, mask_var: Any) -> tuple[Any, np.ndarray | Non
     if isinstance(mask_var, str) and mask_var not in adata.var:
         known = ", ".join(map(repr, adata.var.columns)) or "none"
         raise ValueError(f"`mask_var`={mask_var!r} not found. Columns of `adata.var`: {known}.")
-    mask = np.asarray(adata.var[mask_var] if isinstance(mask_var, str) else mask_var)
+    named = isinstance(mask_var, str)
+    mask = adata.var[mask_var] if named else mask_var
+    mask = np.asarray(aligned_rows(mask, lambda: adata.var_names, "mask_var"))
     if mask.dtype != bool or mask.shape != (adata.n_vars,):
         raise ValueError(f"`mask_var` must be {adata.n_vars} bools, got {mask.dtype} {mask.shape}.")
-    return (mask_var if isinstance(mask_var, str) else mask), mask
+    return (mask_var if named else mask), mask
 
 
 def selected_matrix(adata: Any, layer: str | None, mask: np.ndarray | None) -> Any:

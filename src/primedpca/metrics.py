@@ -7,7 +7,12 @@ import numpy as np
 from primedpca._core.arrays import as_real
 from primedpca._operator.operator import Centred
 from primedpca._operator.scaling import in_unit_of_data
-from primedpca.sources.memory.frames import aligned, column_names, is_frame, without_index
+from primedpca.sources.memory.frames import (
+    aligned,
+    column_labels,
+    labels_along,
+    without_index,
+)
 
 __all__ = ["angles", "captured_variance", "longest_correct_streak", "subspace_error"]
 
@@ -103,8 +108,8 @@ def captured_variance(X: Any, components: Any, **preparation: Any) -> np.ndarray
     data = Centred.of(X, **preparation)
     components = without_index(components)
     units = _units(components)
-    if is_frame(components):
-        units = aligned(units, column_names(components), data.source.traits.feature_names())
+    labels = labels_along(components, 1)
+    units = units if labels is None else aligned(units, labels, column_labels(data.source))
     found, wanted = units.shape[1], data.shape[1]
     if found != wanted:
         raise ValueError(f"`components` have {found} features, but `X` has {wanted}.")
@@ -139,9 +144,8 @@ def _pair(components: Any, reference: Any) -> tuple[np.ndarray, np.ndarray]:
     u, v = _units(components), _units(reference)
     if u.shape != v.shape:
         raise ValueError(f"`components` have shape {u.shape}, but `reference` has {v.shape}.")
-    if is_frame(components) and is_frame(reference):
-        u = aligned(u, column_names(components), column_names(reference), "`reference`")
-    return u, v
+    names = labels_along(components, 1), labels_along(reference, 1)
+    return aligned(u, *names, "`reference`"), v
 
 
 def _units(rows: Any) -> np.ndarray:

@@ -7,6 +7,7 @@ full analysis and the proofs.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from primedpca._operator.operator import Centred
 from primedpca.metrics import angles, check_threshold
 from primedpca.priming import check_directions
 from primedpca.protocols import Array
-from primedpca.sources.memory.frames import aligned_rows
+from primedpca.sources.memory.frames import aligned_rows, column_labels
 
 __all__ = ["Counterexample", "Refining", "angle_bounds", "counterexample", "when_refining_helps"]
 
@@ -158,7 +159,7 @@ def when_refining_helps(
     if data.shape[1] > MAX_FEATURES:
         raise ValueError(f"`X` has {data.shape[1]} features, at most {MAX_FEATURES} are allowed.")
     # First in the dtype of the data, so that the span is the one that `refine` uses.
-    directions = aligned_rows(directions, data.source.traits.feature_names, "directions")
+    directions = aligned_rows(directions, partial(column_labels, data.source), "directions")
     given = check_directions(directions, data.like)
     basis = basis_of(to_numpy(basis_of(given)).astype(np.float64))
     rank = basis.shape[1]

@@ -1087,3 +1087,14 @@ def test_the_choice_shows_each_rule():
         assert drawn.get(at) == one.n_components
     with pytest.raises(TypeError, match="result of choose_k, got int"):
         plots.choose_k(3)
+
+
+def test_streaks_of_frames_go_by_name():
+    reference = pd.DataFrame(np.eye(3), columns=list("abc"))
+    ax = plots.streaks([reference[list("cab")]], reference, 0.1)
+    assert ax.lines[0].get_ydata().tolist() == [3]
+
+
+def test_scores_of_durations_are_refused():
+    with pytest.raises(ValueError, match="`scores` holds dates or durations"):
+        plots.scores(np.ones((5, 2)).astype("m8[s]"))

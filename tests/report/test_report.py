@@ -566,3 +566,17 @@ def test_rows_of_a_stream_and_of_filled_values_are_those_of_the_fit():
     filled = PrimedPCA(4, missing="mean", scale="std", random_state=0).fit(holes)
     for model, rows in ((stream, X), (filled, holes)):
         assert "not those of the fit" not in words_of(report_html(model, data=rows))
+
+
+def test_scores_are_in_the_order_of_transform(tmp_path):
+    X = np.random.default_rng(0).normal(size=(30, 4)) * [4, 3, 2, 1]
+    model = PrimedPCA(3).fit(X)
+    scores = model.set_output(transform="pandas").transform(X)
+    primedpca.report.write_report(model, tmp_path / "page.html", scores=scores[["PC1", "PC2"]])
+    for names in (["PC2", "PC1"], ["PC2", "PC3"]):
+        with pytest.raises(ValueError, match="`scores` has the column PC2, where"):
+            primedpca.report.write_report(model, tmp_path / "page.html", scores=scores[names])
+    with pytest.raises(ValueError, match="`scores` holds dates or durations"):
+        primedpca.report.write_report(
+            model, tmp_path / "page.html", scores=np.ones((30, 2)).astype("m8[s]")
+        )

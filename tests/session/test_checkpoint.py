@@ -8,12 +8,16 @@ import sys
 import threading
 import time
 import warnings
+from decimal import Decimal
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 import scipy.sparse as sp
 import torch
+import xarray as xr
 from sklearn.base import clone
 
 import primedpca._session.checkpoint as module
@@ -1099,3 +1103,45 @@ def test_an_array_of_a_store_that_was_changed_is_told(tmp_path):
     zarr.open_group(str(path), mode="a")["a"][:] = CELLS
     other = module_of_fingerprints.fingerprint(as_source(f"{path}::a"))
     assert one["file"] != other["file"]
+
+
+def test_scales_are_compared_by_their_numbers_whatever_holds_them(tmp_path):
+    """Of objects but arrays and lists only the type was hashed: any Series passed for another."""
+    data, first, other = X[:60, :4], np.array([1.0, 2, 3, 4]), np.array([9.0, 1, 5, 2])
+    frame = pd.DataFrame(data, columns=list("abcd"))
+    kinds = {
+        "Series": lambda values: pd.Series(values, index=list("abcd")),
+        "polars": pl.Series,
+        "xarray": xr.DataArray,
+        "index": pd.Index,
+        "decimals": lambda values: [Decimal(value) for value in values],
+        "objects": lambda values: np.array(values, dtype=object),
+        "list": list,
+    }
+    for name, kind in kinds.items():
+        options = {"checkpoint": tmp_path / name, "random_state": 0}
+        known = PrimedPCA(2, scale=kind(first), **options).fit(frame)
+        again = PrimedPCA(2, scale=first, **options).fit(frame)  # the same numbers
+        np.testing.assert_array_equal(again.components_, known.components_)
+        with pytest.raises(ValueError, match="belongs to other parameters: scale"):
+            PrimedPCA(2, scale=kind(other), **options).fit(frame)
+
+
+def test_scales_with_labels_are_compared_in_the_order_of_the_columns(tmp_path):
+    frame = pd.DataFrame(X[:60, :4], columns=list("abcd"))
+    options = {"checkpoint": tmp_path, "random_state": 0}
+    scale = pd.Series([1.0, 2, 3, 4], index=list("abcd"))
+    known = PrimedPCA(2, scale=scale, **options).fit(frame)
+    again = PrimedPCA(2, scale=scale[::-1], **options).fit(frame)
+    np.testing.assert_array_equal(again.components_, known.components_)
+    with pytest.raises(ValueError, match="belongs to other parameters: scale"):
+        PrimedPCA(2, scale=scale.set_axis(list("dcba")), **options).fit(frame)
+
+
+def test_weights_that_are_objects_are_compared(tmp_path):
+    weights = [Decimal(1 + i % 3) for i in range(60)]
+    options = {"checkpoint": tmp_path, "random_state": 0}
+    PrimedPCA(2, **options).fit(X[:60], sample_weight=weights)
+    PrimedPCA(2, **options).fit(X[:60], sample_weight=weights)
+    with pytest.raises(ValueError, match="belongs to other data: sample_weight"):
+        PrimedPCA(2, **options).fit(X[:60], sample_weight=weights[::-1])

@@ -464,6 +464,46 @@ def test_columns_of_a_dataset_are_not_rows_and_labels():
             assert as_source(given).shape == (6, 1)
 
 
+def test_names_of_columns_of_items_are_compared():
+    X, names = np.arange(24.0).reshape(6, 4) ** 2, list("abcd")
+
+    def row(i, kind, turned):
+        given = kind(X[i], names)
+        return given[names[::-1]] if turned and i == 4 else given
+
+    kinds = {
+        "Series": pd.Series,
+        "frame": lambda x, names: pd.DataFrame([x], columns=names),
+        "field": lambda x, names: pd.Series(x, names).rename_axis("c").to_xarray(),
+    }
+    for kind in kinds.values():
+        source = as_source(Rows(6, lambda i, kind=kind: row(i, kind, False)))
+        np.testing.assert_array_equal(base.whole(source), X)
+        if kind is kinds["field"]:
+            given = Rows(6, lambda i: row(i, pd.Series, True).rename_axis("c").to_xarray())
+        else:
+            given = Rows(6, lambda i, kind=kind: row(i, kind, True))
+        words = refused(PrimedPCA(2).fit, given)
+        assert "row 4 of `X` names its columns otherwise" in words
+
+
+def test_sparse_items_and_blocks_of_other_libraries_are_named():
+    class Blocks:
+        def __init__(self, block):
+            self.block = block
+
+        def __iter__(self):
+            return iter([self.block])
+
+    tensor = torch.eye(4).to_sparse()
+    other = pytest.importorskip("sparse").COO(np.eye(4))
+    for given, remedy in ((tensor, ".to_dense()"), (other, ".todense()")):
+        assert remedy in refused(as_source, Rows(4, lambda i, given=given: given[i]))
+        assert remedy in refused(as_source, Blocks(given))
+    half = Rows(4, lambda i: torch.eye(4)[i].bfloat16())
+    np.testing.assert_array_equal(base.whole(as_source(half)), np.eye(4))
+
+
 # -- fields, frames, genotypes, AnnData -------------------------------------------------------
 
 

@@ -1,11 +1,13 @@
 """Fields over a grid: land that is never data, and areas as weights."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import xarray as xr
 from sklearn.decomposition import PCA
 
-from primedpca import PrimedPCA, as_source, load
+from primedpca import PrimedPCA, as_source, certify, load, plan, svd
 from primedpca.interop import to_xarray
 from primedpca.sources.base import whole
 
@@ -132,3 +134,57 @@ def test_mapped_fields_on_another_grid_are_refused(ocean):
     pca.transform(as_source(field, map=np.log1p))
     with pytest.raises(ValueError, match="The columns of `X` are"):
         pca.transform(as_source(field.isel(lat=slice(None, None, -1)), map=np.log1p))
+
+
+def test_weights_and_masks_of_pandas_go_by_coordinate(ocean):
+    field, sea = ocean
+    weights = np.abs(np.cos(np.deg2rad(field.lat))).broadcast_like(field[0]).transpose("lat", "lon")
+    wanted = as_source(field, weights=weights)
+    frame = weights.to_pandas()
+    for given in (frame, frame.iloc[::-1], frame.iloc[:, ::-1].T, weights[::-1]):
+        np.testing.assert_array_equal(as_source(field, weights=given).scale, wanted.scale)
+    mask = wanted.mask.to_pandas()
+    for given in (mask.iloc[::-1], mask.T):
+        np.testing.assert_array_equal(as_source(field, mask=given).mask, sea)
+    with pytest.raises(ValueError, match=r"`weights` has no value at lat=-75\.0, which `X` has"):
+        as_source(field, weights=weights[1:])
+    with pytest.raises(ValueError, match="`weights` holds dates or durations"):
+        as_source(field, weights=weights.values.astype("m8[s]"))
+
+
+def test_another_scale_does_not_replace_weights(ocean):
+    field, _ = ocean
+    source = as_source(field, weights="cos_lat")
+    known = PrimedPCA(2).fit(source)
+    same = PrimedPCA(2, scale=known.scale_).fit(source)
+    np.testing.assert_array_equal(same.components_, known.components_)
+    assert certify(source, known.components_, scale=known.scale_).angle_bounds.max() < 1e-3
+    for scale in ("std", np.ones(source.shape[1])):
+        calls = (
+            PrimedPCA(2, scale=scale).fit,
+            partial(svd, k=2, scale=scale),
+            partial(plan, n_components=2, scale=scale),
+            partial(certify, components=known.components_, scale=scale),
+        )
+        for call in calls:
+            with pytest.raises(ValueError, match="would replace the scale that Fields"):
+                call(source)
+    with pytest.raises(ValueError, match="has a scale of its own"):
+        PrimedPCA(2, scale="std").partial_fit(source)
+
+
+def test_coordinates_in_another_order_between_the_same_ends_are_refused(ocean):
+    field = ocean[0].fillna(0.0)
+    known = PrimedPCA(2).fit(field)
+    assert "order" not in known.layout_
+    inside = [0, 2, 1, 3, 4, 5]
+    streamed = PrimedPCA(2).partial_fit(field)
+    for call in (known.transform, streamed.partial_fit):
+        with pytest.raises(ValueError, match="-75 to 75, order"):
+            call(field.isel(lat=inside))
+    # Coordinates that are not sorted are another grid only in another order.
+    named = field.assign_coords(lat=list("tqvuws"))
+    model = PrimedPCA(2).fit(named)
+    assert model.transform(named).shape == (30, 2)
+    with pytest.raises(ValueError, match="order"):
+        model.transform(named.isel(lat=inside))

@@ -1167,3 +1167,9 @@ def test_a_row_of_empty_fields_between_tabs_is_a_row(tmp_path, rest, comment):
     source = as_source(path, comment=comment)
     found = np.concatenate([block for _, block in source.scan()])
     np.testing.assert_array_equal(found, wanted)
+
+
+def test_another_scale_does_not_replace_that_of_genotypes(tmp_path):
+    source = as_source(bed_file(tmp_path), standardise=True)
+    with pytest.raises(ValueError, match="`scale`='std' would replace the scale that Genotypes"):
+        PrimedPCA(2, scale="std").fit(source)

@@ -338,6 +338,7 @@ def check_python_numbers(values: Any, name: str) -> None:
     objects = isinstance(values, np.ndarray) and values.dtype.kind == "O"
     if objects or isinstance(values, (list, tuple)):
         _check_lengths(values, name)
+        _check_labels(values, name)
     for value in values if objects or isinstance(values, (list, tuple)) else ():
         if isinstance(value, (list, tuple, np.ndarray)):
             check_python_numbers(value, name)
@@ -360,6 +361,19 @@ def _check_lengths(rows: Any, name: str) -> None:
                 f"The rows of {name} differ in length: row 1 {one}, row {i + 1} {other}. Make "
                 "them equally long, with float('nan') for a missing value (`missing`='mean')."
             )
+
+
+def _check_labels(rows: Any, name: str) -> None:
+    """Refuse Series that do not name their entries alike, as numbers are joined by position."""
+    indices = (getattr(row, "index", None) for row in rows if hasattr(row, "shape"))
+    first = next(indices, None)
+    if first is None or callable(first):
+        return
+    if any(index is not None and list(index) != list(first) for index in indices):
+        raise ValueError(
+            f"The rows of {name} name their entries differently, or in another order. Join them by "
+            "name: pandas.DataFrame(rows)."
+        )
 
 
 def _length(row: Any) -> int | None:

@@ -132,7 +132,7 @@ def _degree(theta: np.ndarray, lengths: np.ndarray, low: float) -> int:
 def _wanted(theta: np.ndarray, lengths: np.ndarray, count: int, unit: float) -> int:
     """Return how many vectors are eigenvectors up to rounding and apart from the others, or 0."""
     for c in range(count, min(count + 8, theta.size - 1)):
-        if np.linalg.norm(lengths[:c]) > 2 * unit:
+        if np.linalg.norm(lengths[:c]) > 4 * unit:
             return 0
         if theta[c] + 2 * np.linalg.norm(lengths[c:]) < theta[c - 1]:
             return c

@@ -9,6 +9,7 @@ import math
 import os
 import re
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +75,9 @@ def write_model(
             stacklevel=3,
         )
     kept = {name: _as_array(value) for name, value in params.items() if name not in lost}
-    if fitted["plan_"] is not None and not _is_plain(fitted["plan_"].priming):
-        fitted = fitted | {"plan_": None}
+    if (plan := fitted["plan_"]) is not None:
+        plan = replace(plan, priming=_as_array(plan.priming)) if _is_plain(plan.priming) else None
+        fitted = fitted | {"plan_": plan}
     if fitted.get("where_", "").startswith("Dask, "):  # without the address of the scheduler
         fitted = fitted | {"where_": "Dask"}
     held = {"params": kept, "fitted": fitted}
@@ -109,6 +111,8 @@ def _as_array(value: Any) -> Any:
     """Return arrays of any library as NumPy arrays, and NumPy scalars as Python numbers."""
     if isinstance(value, np.generic):
         return value.item()
+    if type(value) is Given:
+        return Given(to_numpy(value.array))
     return to_numpy(value) if hasattr(value, "shape") else value
 
 

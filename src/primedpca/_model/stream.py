@@ -137,8 +137,8 @@ def check_source(source: Any, parameters: Mapping[str, Any]) -> None:
         raise ValueError(f"`scale`={scale!r} must be None, 'std' or one number for each column.")
     if known.missing == "mean" and missing == "error":
         words = f"{source!r} fills gaps by the means of all rows. Open it with `missing`='error'"
-    elif known.scale is not None and scale is None:
-        words = f"{source!r} has a scale of its own. Pass one `scale` for all batches"
+    elif known.scale is not None and (scale is None or isinstance(scale, str)):
+        words = f"{source!r} has a scale of its own. Pass one array as `scale` for all batches"
     else:
         return
     raise ValueError(f"{words}, or use `fit`.")

@@ -10,11 +10,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from primedpca._core.arrays import (
+    as_real,
     check_held,
     dtype_name,
     is_sparse,
@@ -49,7 +51,7 @@ from primedpca.protocols import (
 )
 from primedpca.sources import as_source
 from primedpca.sources.base import OneBlock
-from primedpca.sources.memory.frames import aligned_rows
+from primedpca.sources.memory.frames import aligned_rows, check_row_order, column_labels
 
 __all__ = ["Centred"]
 
@@ -164,14 +166,15 @@ class Centred:
         traits = traits if source is given else source.traits
         if missing == "error" and traits.missing == "mean":
             missing = "mean"  # the convention of this kind of data
-        names = traits.feature_names
-        scale = traits.scale if scale is None else aligned_rows(scale, names, "scale")
+        labels = partial(column_labels, given)
+        scale = traits.scale if scale is None else aligned_rows(scale, labels, "scale")
         first, block = next(iter(source.scan()))  # for its type; kept for the first pass
         check_block(block, source, first)
         float64 = float64 or (scale is not None and statistics.beyond_float32(scale))
         like = like_block(block, source.shape[1], float64)
         root, weight, unit = None, float(source.shape[0]), 1.0
         if sample_weight is not None:
+            check_row_order(sample_weight, given)
             root, weight, unit = statistics.roots_of(sample_weight, source.shape[0], like)
         frame = Frame() if scale is None else statistics.before_any_pass(like, scale)
         vars(self).update(
@@ -209,6 +212,8 @@ class Centred:
             raise TypeError(f"Unknown option `{min(unknown)}`. Use one of {', '.join(OPTIONS)}.")
         if not isinstance(x, Centred):
             check_held(x, "`X`")  # not in the constructor: a shape is enough for `plan`
+            x = as_source(x)
+            check_own_scale(x, preparation.get("scale"))
             return cls(x, **preparation)
         asked = [name for name, value in preparation.items() if value is not None]
         if asked:
@@ -653,3 +658,22 @@ class Centred:
             return self.wide(self.root)
         xp = self.like.xp
         return xp.ones(self.shape[0], dtype=xp.float64, device=self.like.device)
+
+
+def check_own_scale(source: DataSource, scale: Any) -> None:
+    """Refuse another scale than the one that the options of the data have set.
+
+    Only of one that the user passes: new rows take the scale of their model.
+    """
+    own = None if scale is None else source.traits.scale
+    if own is None:
+        return
+    values = None
+    if not isinstance(scale, str):
+        values = as_real(aligned_rows(scale, partial(column_labels, source), "scale"), "scale")
+    if values is None or (values.shape == np.shape(own) and not np.allclose(values, own, atol=0)):
+        shown = repr(scale) if values is None else "an array"
+        raise ValueError(
+            f"`scale`={shown} would replace the scale that {source!r} has from its own options "
+            "(`weights` of fields, `standardise` of genotypes). Leave out one of the two."
+        )

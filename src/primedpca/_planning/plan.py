@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -15,15 +15,16 @@ from primedpca._core.parameters import DEFAULTS, check_options, is_proven, is_wh
 from primedpca._core.process import one_blas_thread
 from primedpca._core.units import as_bytes
 from primedpca._core.wording import memory_words
-from primedpca._operator.operator import Centred
+from primedpca._operator.operator import Centred, check_own_scale
 from primedpca._planning.costs import FALLS_AT, FLAT, REFERENCE_WORKERS, Load, ways
 from primedpca._planning.memory_limits import within_budget
 from primedpca._planning.rates import CORE
 from primedpca.priming import REGISTRY, BlockKrylov, Exact, as_priming
 from primedpca.priming.extra_directions import best_extra
+from primedpca.priming.user_directions import with_columns_of
 from primedpca.result import Plan, Way
 from primedpca.sources import as_source
-from primedpca.sources.memory.frames import aligned_rows
+from primedpca.sources.memory.frames import column_labels
 from primedpca.sources.wrappers.on_device import on_device
 
 __all__ = ["all_for_mle", "likeliest_dimension", "make_plan", "plan"]
@@ -86,6 +87,7 @@ def plan(
     preparation = {name: known[name] for name in ("center", "scale", "missing", "engine")}
     limit = as_bytes(known["max_memory"])
     source = on_device(as_source(X), known["device"], limit)
+    check_own_scale(source, known["scale"])
     data = Centred(source, sample_weight=sample_weight, **preparation)
     data.check_rows()
     guess = isinstance(n_components, str) and n_components == "mle"
@@ -253,9 +255,7 @@ def make_plan(
     overhead = load.overhead
     fixed = overhead if isinstance(extra_components, str) else None
     if asked:
-        if not isinstance(priming, str):  # directions may have labels
-            priming = aligned_rows(priming, data.source.traits.feature_names, "priming")
-        priming = as_priming(priming)
+        priming = as_priming(with_columns_of(priming, partial(column_labels, data.source)))
         extra = _extra(extra_components, type(priming), k, overhead)
         given = priming.width()
         if given is not None:  # the user's directions: use them all

@@ -23,7 +23,12 @@ from primedpca.metrics import angles_of_units
 from primedpca.priming import BlockKrylov
 from primedpca.protocols import Array
 from primedpca.result import USEFUL, Certificate, Cluster, Snapshot
-from primedpca.sources.memory.frames import aligned, column_names, is_frame, without_index
+from primedpca.sources.memory.frames import (
+    aligned,
+    column_labels,
+    labels_along,
+    without_index,
+)
 
 __all__ = ["audit", "certify"]
 
@@ -58,9 +63,9 @@ def certify(
     ----------
     X : data of shape (n, d)
         Data of which the components are to be the principal components.
-    components : array or data frame of shape (k, d)
-        Orthonormal rows, in order of decreasing variance.  If both a frame of components and
-        ``X`` have names of columns, the columns are found by name; names that differ are refused.
+    components : array, data frame or DataArray of shape (k, d)
+        Orthonormal rows, in order of decreasing variance.  If both they and ``X`` have names of
+        columns, the columns are found by name; names that differ are refused.
     tol : float, optional
         Angle in radians that is to be proven.  If the data are decomposed, they are to three
         quarters of it, so that components within the last quarter are proven.  By default pi/1024,
@@ -342,9 +347,8 @@ def _check_components(components: Any, data: Centred) -> tuple[Array, np.ndarray
             f"`components` has a non-finite value, {values[i, j]}, in row {i + 1}, column {j + 1}. "
             "Pass finite numbers."
         )
-    if is_frame(components):
-        names = data.source.traits.feature_names()
-        values = aligned(values, column_names(components), names)
+    labels = labels_along(components, 1)
+    values = values if labels is None else aligned(values, labels, column_labels(data.source))
     own = values @ values.T
     off = float(np.abs(own - np.eye(values.shape[0])).max())
     if not off <= 1e-4:

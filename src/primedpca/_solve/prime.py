@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,10 @@ from primedpca._operator.one_pass import stream
 from primedpca._operator.operator import Centred
 from primedpca._solve import replay
 from primedpca.priming import OWN, BlockKrylov, as_priming, check_directions
+from primedpca.priming.user_directions import with_columns_of
 from primedpca.protocols import Array, Journal, Priming, State
 from primedpca.result import DivergenceError, Snapshot
-from primedpca.sources.memory.frames import aligned_rows
+from primedpca.sources.memory.frames import aligned_rows, column_labels
 
 __all__ = ["prime", "steps"]
 
@@ -75,8 +77,8 @@ def prime(
     (2, 8)
     """
     data = Centred.of(X, **preparation)
-    names = data.source.traits.feature_names
-    priming = as_priming(aligned_rows(priming, names, "priming"))
+    labels = partial(column_labels, data.source)
+    priming = as_priming(with_columns_of(priming, labels))
     for name, value in (("batch_size", batch_size), ("max_passes", max_passes)):
         if not is_whole(value) or value < 1:
             raise ValueError(f"`{name}`={value!r} must be a whole number, at least 1.")
@@ -86,7 +88,7 @@ def prime(
             f"{data.shape[1]}."
         )
     if start is not None:
-        start = check_directions(aligned_rows(start, names, "start"), data.like)
+        start = check_directions(aligned_rows(start, labels, "start"), data.like)
     seed = as_seed(random_state)
     return steps(data, priming, n_directions, max_passes, seed, start, batch_size, replays=True)
 

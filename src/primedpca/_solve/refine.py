@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from primedpca._operator.scaling import decomposition
 from primedpca.priming import check_directions
 from primedpca.protocols import Array
 from primedpca.result import Decomposition, DivergenceError
-from primedpca.sources.memory.frames import aligned_rows
+from primedpca.sources.memory.frames import aligned_rows, column_labels
 
 __all__ = ["refine", "refine_span"]
 
@@ -71,7 +72,7 @@ def refine(
         raise ValueError(f"`share`={share} must be above 0 and at most 1.")
     data = Centred.of(X, sample_weight=sample_weight, **preparation)
     data.check_rows()
-    directions = aligned_rows(directions, data.source.traits.feature_names, "directions")
+    directions = aligned_rows(directions, partial(column_labels, data.source), "directions")
     basis = basis_of(check_directions(directions, data.like))
     rank = basis.shape[1]
     if rank == 0:

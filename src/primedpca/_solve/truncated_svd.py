@@ -13,7 +13,7 @@ from primedpca._core.orthonormal import orthonormalise
 from primedpca._core.parameters import DEFAULTS, as_seed, check_options, is_proven, is_whole
 from primedpca._core.process import one_blas_thread, reusing_memory
 from primedpca._core.units import as_bytes
-from primedpca._operator.operator import Centred
+from primedpca._operator.operator import Centred, check_own_scale
 from primedpca._planning.plan import make_plan
 from primedpca._solve.driver import Goal, solve
 from primedpca.result import Certificate, Solution, Status
@@ -115,8 +115,10 @@ def svd(
     """
     check_held(A, "`A`")
     known = _known(A, k, {"tol": tol, "center": center, "random_state": random_state}, options)
+    source = on_device(as_source(A), known["device"])
+    check_own_scale(source, known["scale"])
     data = Centred(
-        on_device(as_source(A), known["device"]),
+        source,
         known["engine"],
         **{name: known[name] for name in ("center", "scale", "missing")},
     )

@@ -192,7 +192,7 @@ def certify(
         for option, value in (("--scale", scale), ("--missing", missing)):
             if value is not None:
                 raise ValueError(f"`{option}` {value} is set by the model. Omit it.")
-        prepared = {"center": model.center, "scale": model.scale_, "missing": model.missing}
+        prepared = {"center": model.center_, "scale": model.scale_, "missing": model.missing}
     if files.is_csv(components):
         # Options that DATA cannot have describe the components only.
         reading = replace(reading, **dict.fromkeys(files.foreign_options(data)))

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from primedpca._core.arrays import is_dense, to_numpy
+from primedpca._core.arrays import as_real, is_dense, to_numpy
 from primedpca._io.score_file import is_missing
 from primedpca._model.columns import correlations
 from primedpca._model.tables import check_score_names
@@ -98,13 +98,12 @@ def _checked_scores(scores: Any, model: Any) -> np.ndarray:
     """Return ``scores`` as a finite array ``(n, k)`` that matches the model, if there is one."""
     scores = without_index(scores)
     check_score_names(scores, "scores")
-    rows = to_numpy(scores)
+    rows = as_real(scores, "scores")
     if rows.ndim != 2 or 0 in rows.shape:
         raise ValueError(f"`scores` must have shape (n > 0, k), got {rows.shape}. Use `transform`.")
     k = rows.shape[1] if model is None else model.components_.shape[0]
     if rows.shape[1] != k:
         raise ValueError(f"`scores` must be of this model, with {k} columns, got {rows.shape[1]}.")
-    rows = rows.astype(np.float64)
     wrong = np.flatnonzero(~np.isfinite(rows).all(axis=1))
     if wrong.size:
         raise ValueError(f"`scores`[{wrong[0]}] has a non-finite value. Remove such rows.")

@@ -15,6 +15,7 @@ from primedpca.plots import canvas
 from primedpca.plots.plane import LARGE
 from primedpca.result import Snapshot
 from primedpca.sources import as_source
+from primedpca.sources.memory.frames import aligned, labels_along
 
 LOOKS = ("-o", "--s", ":^", "-.D")
 COLOURS = (canvas.BLUE, canvas.RED, canvas.GREEN, canvas.PURPLE)
@@ -63,14 +64,17 @@ def streaks(
     """
     if unit not in UNITS:
         raise ValueError(f"`unit`={unit!r} must be one of {', '.join(map(repr, UNITS))}.")
-    reference, levels = np.atleast_2d(to_numpy(reference)), np.atleast_1d(thresholds)
+    names, levels = labels_along(reference, 1), np.atleast_1d(thresholds)
+    reference = np.atleast_2d(to_numpy(reference))
     where, found, axis = [], [], UNITS["step"]
     steps = run.items() if isinstance(run, Mapping) else enumerate(run, start=1)
     for step, components in steps:
         if isinstance(components, Snapshot):
             step, axis = getattr(components, unit), UNITS[unit]
             components = to_numpy(components.directions).T
+        given = labels_along(components, 1)
         components = np.atleast_2d(to_numpy(components))
+        components = aligned(components, given, names, "`reference`")
         least = min(len(components), len(reference))  # early on there may be fewer
         pair = components[:least], reference[:least]
         where.append(step)

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from primedpca._core.arrays import as_real, dtype_name, is_sparse, namespace, to_numpy
+from primedpca._core.arrays import (
+    as_real,
+    dtype_name,
+    has_kernels,
+    is_sparse,
+    namespace,
+    to_numpy,
+)
 from primedpca.priming.base import BasePriming
 from primedpca.protocols import Array, Like, Operator, PrimingTraits
+from primedpca.sources.memory.frames import aligned_rows, column_labels
 
 __all__ = ["FromFunction", "Given"]
 
@@ -31,8 +40,9 @@ class Given(BasePriming):
 
     Parameters
     ----------
-    array : array of shape (d, q)
-        Array of any library.  Its rank must be at least the number of components wanted.
+    array : array or data frame of shape (d, q)
+        Of any library.  Its rank must be at least the number of components wanted.  If both it
+        and the data have labels of columns, they go by these.
     """
 
     array: Array
@@ -100,6 +110,7 @@ class FromFunction(Given):
     def _call(self, state: GivenState, data: Operator) -> Array:
         held = data.source.traits.array
         found = self.array(data.source if held is None else held, state.n_directions)
+        found = aligned_rows(found, partial(column_labels, data.source), "priming")
         return check_directions(found, data.like)
 
 
@@ -144,6 +155,25 @@ def check_directions(directions: Any, like: Like) -> Array:
         peak = xp.max(xp.abs(values), axis=0)
         values = values / xp.where(peak > 0, peak, xp.ones_like(peak))
     return like.asarray(values)
+
+
+def with_columns_of(priming: Any, labels: Callable[[], Any]) -> Any:
+    """Return given directions as an array that a file can hold, in the order of the columns.
+
+    Parameters
+    ----------
+    priming : str, Priming, callable or array of shape (d, q)
+        All but directions, or a :class:`Given` of them, are returned unchanged.
+    labels : callable
+        Returns the labels of the columns of the data, or None.
+    """
+    if type(priming) is Given:
+        return Given(with_columns_of(priming.array, labels))
+    if not hasattr(priming, "shape") or callable(priming) or hasattr(priming, "visits"):
+        return priming
+    values = aligned_rows(priming, labels, "priming")
+    plain = values.dtype.kind in "biuf" if type(values) is np.ndarray else has_kernels(values)
+    return values if plain and not np.ma.is_masked(values) else as_real(values, "directions")
 
 
 def check_change(change: Any, n_components: int) -> np.ndarray:

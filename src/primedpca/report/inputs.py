@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from primedpca._core.arrays import dtype_name, is_dense, to_numpy
+from primedpca._core.arrays import as_real, dtype_name
+from primedpca._model.tables import check_score_names
 from primedpca.monitoring import Statistics, _kept, _scores_and_statistics
 from primedpca.plots.plane import label_values
 from primedpca.protocols import DataSource
@@ -90,7 +91,8 @@ def check_inputs(model: Any, data: Any, scores: Any, labels: Any, names: Any) ->
             scores = known.pop("scores")
             known["foreign"] = _is_foreign(model, known["shape"][0], known.get("all_scores"))
     if scores is not None:
-        scores = to_numpy(scores) if is_dense(scores) else np.asarray(scores)
+        check_score_names(scores, "scores")
+        scores = as_real(scores, "scores")
         if scores.ndim != 2 or not 1 <= scores.shape[1] <= k:
             raise ValueError(f"`scores` must have shape (rows, at most {k}), got {scores.shape}.")
     if labels is not None:

@@ -207,7 +207,7 @@ def _mapped_whole(x: Any, map: Any, columns: Any, options: dict[str, Any]) -> Da
     """
     if columns is not None and (is_frame(x) or isinstance(x, (str, os.PathLike))):
         whole: Any = _found_source(x, None, dict(options))
-        known = list(getattr(whole, "column_names", ()))
+        known = list(getattr(whole, "column_names", None) or ())
         if len(known) == whole.shape[1]:
             one = isinstance(columns, str) or not hasattr(columns, "__iter__")
             index = place_of([columns] if one else [*columns], known, options)

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from primedpca._core.arrays import (
+    as_real,
     check_unmasked,
     dtype_name,
     is_sparse,
@@ -254,11 +255,11 @@ class MemorySource(BlockSource):
 
     Attributes
     ----------
-    column_names : list
+    column_names : list or None
         Names of the columns of a data frame, which need not be text; not set for other data.
     """
 
-    column_names: list[Any]
+    column_names: list[Any] | None
 
     def batches(self, size: int, seed: int | None, epoch: int = 0, start: int = 0) -> Batches:
         """Mini-batches of a fresh permutation of all rows every epoch."""
@@ -330,6 +331,12 @@ class View(WithOptions):
         """Names of the columns, where there are as many as in the source below."""
         same = self.shape[1] == self.source.shape[1]
         return self.source.traits.feature_names() if same else None
+
+    @property
+    def column_names(self) -> Any:
+        """Labels of the columns of a data frame, where there are as many as in the source below."""
+        same = self.shape[1] == self.source.shape[1]
+        return getattr(self.source, "column_names", None) if same else None
 
     @cached_property
     def row_names(self) -> Any:
@@ -513,7 +520,7 @@ def fingerprint(source: DataSource, sample_weight: Any = None) -> dict[str, Any]
         "blocks": digest(source.blocks),
         "device": str(source.device),
         "contents": digest(chosen, _hashes(source, chosen)),
-        "sample_weight": None if sample_weight is None else digest(to_numpy(sample_weight)),
+        "sample_weight": None if sample_weight is None else digest(_hashable(sample_weight)),
     }
     # Of data that are hashed as a whole, the absence of options says nothing more: checkpoints of
     # earlier versions do not have these.
@@ -524,6 +531,12 @@ def fingerprint(source: DataSource, sample_weight: Any = None) -> dict[str, Any]
     elif files:
         known["file"] = _dates(files)
     return known
+
+
+def _hashable(weight: Any) -> np.ndarray:
+    """Weights as an array of numbers: an array of objects has no bits of its own."""
+    values = to_numpy(weight)
+    return values if values.dtype.kind in "biuf" else as_real(values, "sample_weight")
 
 
 def _meaning(traits: Traits) -> dict[str, str]:

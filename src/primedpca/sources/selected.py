@@ -49,6 +49,12 @@ class Selected(PartView):
         names = self.source.traits.feature_names()
         return None if names is None else np.asarray(names, dtype=object)[self.index]
 
+    @property
+    def column_names(self) -> Any:
+        """Labels of the chosen columns of a data frame."""
+        labels = getattr(self.source, "column_names", None)
+        return None if labels is None else [labels[j] for j in self.index]
+
     def read(self, i: int) -> Block:
         """The chosen columns of a block."""
         return self._chosen(i, self.source.read(self._owner[i]))

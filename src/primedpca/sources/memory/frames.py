@@ -1,7 +1,8 @@
 """pandas and polars frames (and whatever else narwhals reads)."""
 
+from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -30,6 +31,9 @@ NOT_NUMBERS = {
     "Duration": "durations",
     "List": "lists",
 }
+
+#: Of these, what can be labels.
+LABELS = ("text", "categories")
 
 
 def is_frame(x: Any) -> bool:
@@ -254,78 +258,143 @@ def _values_of(x: Any, partly_sparse: bool) -> np.ndarray:
     return values
 
 
-def aligned(values: np.ndarray, names: Any, known: Any, other: str = "`X`") -> np.ndarray:
-    """Return components with their columns in the order of others, found by name.
+def aligned(values: np.ndarray, labels: Any, known: Any, other: str = "`X`") -> np.ndarray:
+    """Return components with their columns in the order of others, found by label.
 
-    Without names on both sides, or if one side has only numbered its columns and the other has
-    names, the columns are in order already.
+    Without labels on both sides, or if one side only numbers its columns, the columns are in order
+    already.
 
     Parameters
     ----------
     values : ndarray of shape (k, d)
-    names, known : sequence of length d, or None
-        Names of the columns of ``values``, and of the others; only texts are names.
+    labels, known : sequence of length d, or None
+        Labels of the columns of ``values``, and of the others.
     other : str, default="`X`"
         What the others are, for messages.
     """
-    if known is None or names is None or not all(isinstance(name, str) for name in names):
-        return values
-    given, known = [str(name) for name in names], [str(name) for name in known]
-    if given == known or len(given) != len(known):  # another length is refused as a shape
-        return values
-    if sorted(given) == sorted(known) and len(set(given)) == len(given):
-        place = {name: j for j, name in enumerate(given)}
-        return values[:, [place[name] for name in known]]
-    if _is_numbered(given) or _is_numbered(known):
-        return values
-    j = next(j for j, pair in enumerate(zip(given, known, strict=True)) if pair[0] != pair[1])
-    raise ValueError(
-        f"`components` have the name {given[j]!r} in column {j + 1}, where {other} has "
-        f"{known[j]!r}, and not all names are the same. Rename the columns, or remove the names "
-        f"from `components` if the order is that of {other}."
+    refusal = (
+        f"`components` have the name {{}} in column {{}}, where {other} has {{}}, and not all "
+        "names are the same. Rename the columns, or remove the names from `components` if the "
+        f"order is that of {other}."
     )
+    places = _places(labels, known, refusal)
+    return values if places is None else values[:, places]
 
 
 def aligned_rows(values: Any, columns: Callable[[], Any], name: str) -> Any:
-    """Return numbers for each column, in the order of the columns if both have names.
+    """Return numbers for each column, in the order of the columns if both have labels.
 
     Parameters
     ----------
-    values : array, pandas Series or DataFrame, or other value
-        A scale ``(d,)`` or directions ``(d, q)``.  Only pandas' labels that are text are names,
-        also where narwhals wraps them.
+    values : array, or Series, data frame or DataArray with labels, or other value
+        A scale ``(d,)`` or directions ``(d, q)``; narwhals may wrap it.  A data frame without an
+        index has its labels in a first column of text, as that of
+        :meth:`~primedpca.PrimedPCA.loadings`.
     columns : callable
-        Returns the names of the columns, or None; called only for numbers with labels, as names
+        Returns the labels of the columns, or None; called only for numbers with labels, as names
         may have to be read.
     name : str
         Of the argument, for messages.
+
+    Returns
+    -------
+    ndarray
+        Of numbers that may have labels; other values unchanged.
     """
     if type(values).__module__.split(".")[0] == "narwhals":
         values = values.to_native()
-    index = getattr(values, "index", None)  # of lists and tuples, a method
-    if index is None or callable(index) or not hasattr(values, "shape"):
+    values = as_native(values)
+    labels = labels_along(values, 0)
+    if is_frame(values) and _is_numbered(labels):
+        names = column_names(values)
+        if len(names) > 1 and not_numbers(values).get(names[0]) in LABELS:
+            labels, values = _column(values, names[0]).tolist(), _taken(values, names[1:])
+    elif labels is None:
         return values
-    given, known = list(index), columns()
-    if known is None or not all(isinstance(label, str) for label in given):
-        return values
-    known = [str(column) for column in known]
-    if given == known or len(given) != len(known) or _is_numbered(given) or _is_numbered(known):
-        return values  # another length is refused as a shape
-    if sorted(given) == sorted(known) and len(set(given)) == len(given):
-        place = {label: j for j, label in enumerate(given)}
-        return np.asarray(values)[[place[column] for column in known]]
-    j = next(j for j, pair in enumerate(zip(given, known, strict=True)) if pair[0] != pair[1])
-    raise ValueError(
-        f"`{name}` has the label {given[j]!r} for column {j + 1}, where `X` has {known[j]!r}, and "
-        f"not all labels are the same. Use the labels of the columns, or pass `{name}.to_numpy()` "
-        "if the order is that of `X`."
+    refusal = (
+        f"`{name}` has the label {{}} for column {{}}, where `X` has {{}}, and not all labels are "
+        f"the same. Use the labels of the columns, or pass `{name}.to_numpy()` if the order is "
+        "that of `X`."
     )
+    numbers = np.asarray(values)
+    places = None if labels is None else _places(labels, columns(), refusal)
+    return numbers if places is None else numbers[places]
 
 
-def _is_numbered(names: list[str]) -> bool:
-    """Whether names only count the columns, as libraries write frames without names."""
+def labels_along(values: Any, axis: Literal[0, 1]) -> list[Any] | None:
+    """Return the labels along an axis of a data frame, Series or DataArray; of others None."""
+    if is_frame(values) and axis == 1:
+        return column_names(values)
+    index = _index_along(values, axis)
+    return None if index is None else list(index)
+
+
+def check_row_order(weights: Any, source: Any) -> None:
+    """Refuse weights that have the names of the rows in another order.
+
+    They count by position, as in scikit-learn; of weights with other labels, or with none but the
+    numbers of the rows, nothing else can be meant.
+    """
+    index = _index_along(weights, 0)
+    names = None if index is None else source.traits.row_names()
+    if names is None:
+        return
+    labels, names = np.asarray(index), np.asarray(names)
+    if np.array_equal(labels, names) or np.array_equal(labels, np.arange(len(labels))):
+        return
+    if Counter(labels.tolist()) == Counter(names.tolist()):
+        i = int(np.argmax(labels != names))
+        raise ValueError(
+            f"`sample_weight` has the label {str(labels[i])!r} for row {i + 1}, where `X` has "
+            f"{str(names[i])!r}: the labels are the same in another order. Bring it into the order "
+            "of `X`, or pass `sample_weight.to_numpy()` if it is."
+        )
+
+
+def _index_along(values: Any, axis: Literal[0, 1]) -> Any:
+    """Return the index of pandas along an axis of a Series, data frame or DataArray, or None."""
+    if type(values).__module__.split(".")[0] == "xarray" and hasattr(values, "ndim"):
+        return values.indexes.get(values.dims[axis]) if values.ndim > axis else None
+    index = getattr(values, "index", None)  # of lists and tuples, a method
+    return None if axis or callable(index) or not hasattr(values, "shape") else index
+
+
+def column_labels(source: Any) -> Any:
+    """Return the labels of a source's columns: names, or what else a data frame has, or None."""
+    names = source.traits.feature_names()
+    if names is not None:
+        return names
+    labels = getattr(source, "column_names", None)
+    # Files without a header have texts to call their columns by.
+    named = labels is None or all(isinstance(label, str) for label in labels)
+    return None if named else labels
+
+
+def _places(labels: Any, known: Any, refusal: str) -> list[int] | None:
+    """Return where the labels have those that are known, or None if they are in order already."""
+    if labels is None or known is None:
+        return None
+    labels, known = (
+        [str(label) if isinstance(label, str) else label for label in side]
+        for side in (labels, known)
+    )
+    if labels == known or len(labels) != len(known):  # another length is refused as a shape
+        return None
+    place = {label: j for j, label in enumerate(labels)}
+    if len(place) == len(labels) and place.keys() == set(known):
+        return [place[label] for label in known]
+    if _is_numbered(labels) or _is_numbered(known):
+        return None
+    j = next(j for j, pair in enumerate(zip(labels, known, strict=True)) if pair[0] != pair[1])
+    raise ValueError(refusal.format(repr(labels[j]), j + 1, repr(known[j])))
+
+
+def _is_numbered(labels: list[Any] | None) -> bool:
+    """Whether labels only number the columns, as libraries do without names, or are missing."""
+    if labels is None or all(isinstance(label, (int, float, np.number)) for label in labels):
+        return True
     return any(
-        names == [f"{word}{j}" for j in range(first, first + len(names))]
+        labels == [f"{word}{j}" for j in range(first, first + len(labels))]
         for word in ("", "column_")
         for first in (0, 1)
     )

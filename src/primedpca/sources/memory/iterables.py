@@ -10,13 +10,25 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from primedpca._core.arrays import dtype_name, is_sparse, to_numpy, work_dtype
+from primedpca._core.arrays import (
+    dtype_name,
+    is_sparse,
+    is_sparse_tensor,
+    to_numpy,
+    work_dtype,
+)
 from primedpca._core.process import lock_of, renewed_after_fork
 from primedpca.protocols import Block, DataSource
 from primedpca.sources import base
 from primedpca.sources.base import BlockSource, MemorySource, join, read_only
 from primedpca.sources.memory.dense import DenseSource
-from primedpca.sources.memory.frames import as_native, frame_source, is_frame, not_numbers
+from primedpca.sources.memory.frames import (
+    as_native,
+    frame_source,
+    is_frame,
+    labels_along,
+    not_numbers,
+)
 from primedpca.sources.memory.sparse import SparseSource
 
 BLOCK_BYTES = 2**22
@@ -99,17 +111,15 @@ class IteratedBlocks(BlockSource):
 
     def _checked(self, block: Any, number: int) -> Block:
         """A block as rows that can be worked on."""
-        names = None
-        if is_frame(
-            block
-        ):  # whose categories, gaps and large integers NumPy would take as they are
+        names = labels_along(block, 1)
+        if is_frame(block):  # NumPy would take categories, gaps and large integers as they are
             block = as_native(block)
             if text := not_numbers(block):
                 name, what = next(iter(text.items()))
                 words = f"column {name!r} ({what}) in block {number}, which does not hold numbers"
                 raise ValueError(self._yields(f"{words}; drop or encode such columns."))
             source = frame_source(block)
-            names, block = list(source.column_names), source.array
+            names, block = list(source.column_names or ()), source.array
         if number == 0:
             self._columns = names
         if names != self._columns:
@@ -123,8 +133,7 @@ class IteratedBlocks(BlockSource):
         rows = "it must yield 2-d arrays of rows, such as row[None] for a single one."
         if not hasattr(block, "shape") and not hasattr(block, "__array__"):
             raise TypeError(self._yields(f"a {type(block).__name__} as block {number}; {rows}"))
-        base.check_entries(block, f"block {number} of `X`")
-        values = np.array(to_numpy(block))
+        values = np.array(_dense(block, f"block {number}"))
         if values.ndim != 2:
             words = f"an array of shape {values.shape} as block {number}"
             raise ValueError(self._yields(f"{words}; {rows}"))
@@ -203,7 +212,7 @@ class DatasetRows(MemorySource):
     library = "numpy"
 
     def __init__(self, dataset: Any) -> None:
-        self.dataset, n = dataset, len(dataset)
+        self.dataset, n, self._labels = dataset, len(dataset), list[Any]()
         if n == 0:
             raise ValueError("`X` is empty: the dataset has no rows.")
         first, again = self._row(0), self._row(0)
@@ -214,7 +223,7 @@ class DatasetRows(MemorySource):
         self.blocks = base.cut_evenly(n, max(1, BLOCK_BYTES // max(first.nbytes, 1)))
 
     def _row(self, number: int) -> np.ndarray:
-        return _numbers(self.dataset[number], f"row {number}").reshape(-1)
+        return _numbers(self.dataset[number], f"row {number}", self._labels).reshape(-1)
 
     def read(self, i: int) -> Block:
         """Rows of the block, in a fresh array."""
@@ -263,29 +272,51 @@ def torch_source(x: Any) -> DataSource:
 
 def _batches(loader: Any) -> Iterator[np.ndarray]:
     """Batches of a data loader, each row flattened."""
+    labels: list[Any] = []
     for number, batch in enumerate(loader):
         single = loader.batch_size is None and loader.batch_sampler is None
-        values = _numbers(batch, f"batch {number}", 1 if single else 2)
+        values = _numbers(batch, f"batch {number}", labels, 1 if single else 2)
         if single:
             values = values[None] if values.ndim == 1 else values
         yield values.reshape(values.shape[0], -1)
 
 
 def _single_rows(dataset: Any) -> Iterator[np.ndarray]:
+    labels: list[Any] = []
     for number, item in enumerate(dataset):
-        yield _numbers(item, f"row {number}").reshape(1, -1)
+        yield _numbers(item, f"row {number}", labels).reshape(1, -1)
 
 
-def _numbers(item: Any, what: str, least: int = 1) -> np.ndarray:
-    """Rows of an item, without its label, beside which they have at least so many dimensions."""
+def _dense(values: Any, what: str) -> np.ndarray:
+    """The numbers of an array of any library but a sparse one."""
+    base.check_entries(values, f"{what} of `X`")
+    if is_sparse_tensor(values) or hasattr(values, "todense"):  # of PyTorch, of the library sparse
+        dense = "to_dense" if is_sparse_tensor(values) else "todense"
+        kind = f"{type(values).__module__.split('.')[0]}.{type(values).__name__}"
+        raise TypeError(
+            f"{what} of `X` is a sparse {kind}. Give `.{dense}()` of it, or yield blocks of rows "
+            "as sparse arrays of SciPy."
+        )
+    return to_numpy(values)
+
+
+def _numbers(item: Any, what: str, labels: list[Any], least: int = 1) -> np.ndarray:
+    """Rows of an item, without its label, beside which they have at least so many dimensions.
+
+    Names of columns, as a Series has them, are compared with those of the first item, which are
+    kept in ``labels``.
+    """
     several = isinstance(item, (tuple, list))
     values = item[0] if several and len(item) else item
-    base.check_entries(values, f"{what} of `X`")
-    if hasattr(values, "detach"):
-        values = values.detach().cpu()
     if not hasattr(values, "__array__"):
         raise TypeError(f"`X` gave a {type(values).__name__} as {what}, not a row or (row, label).")
-    found = np.asarray(values)
+    found = _dense(values, what)
+    names = labels_along(values, 1 if is_frame(values) or found.ndim > 1 else 0)
+    if not labels:
+        labels.append(names)
+    elif names != labels[0]:
+        words = "names its columns otherwise than the first item, or in another order"
+        raise ValueError(f"{what} of `X` {words}. Give arrays with the columns in one order.")
     if several and len(item) > 1 and found.ndim < least:
         words = f"{len(item)} separate columns as {what}, not a row or (row, label)"
         raise TypeError(f"`X` gave {words}. Join them in one array, as torch.stack does.")

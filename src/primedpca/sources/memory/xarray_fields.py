@@ -6,10 +6,11 @@ from zlib import crc32
 
 import numpy as np
 
-from primedpca._core.arrays import dtype_name, work_dtype
+from primedpca._core.arrays import as_real, dtype_name, work_dtype
 from primedpca.protocols import Block
 from primedpca.sources import base
 from primedpca.sources.base import BlockSource, cut_evenly, read_only
+from primedpca.sources.memory.frames import labels_along
 
 #: Names of the latitude, in lower case.
 LATITUDES = ("lat", "latitude", "nav_lat")
@@ -44,8 +45,9 @@ class Fields(BlockSource):
     feature_names : ndarray of shape (d,) or None
         The coordinate of the other dimension, if there is one and it is text.
     layout : str
-        The other dimensions in order, each with its size and the ends of its coordinate, and a
-        checksum of the points that are left out.  A model refuses fields on another grid.
+        The other dimensions in order, each with its size, the ends of its coordinate and, if that
+        neither rises nor falls, a checksum of its order, and a checksum of the points that are
+        left out.  A model refuses fields on another grid.
     """
 
     library = "numpy"
@@ -87,13 +89,24 @@ class Fields(BlockSource):
             if dim in self.field.coords and size:
                 ends = self.field.coords[dim].values[[0, -1]]
                 words = [f"{end:.5g}" if ends.dtype.kind in "iuf" else str(end) for end in ends]
-                part += " ({} to {})".format(*words)
+                part += " ({} to {}{})".format(*words, self._order(dim))
             parts.append(part)
         if self._kept is not None:
             parts.append(
                 f"{self._kept.size} points {crc32(self._kept.astype('<i8').tobytes()):08x}"
             )
         return ", ".join(parts)
+
+    def _order(self, dim: Any) -> str:
+        """Checksum of a coordinate that neither rises nor falls, whose ends say too little."""
+        values = np.asarray(self.field.coords[dim].values)
+        numbers = values.dtype.kind in "iufmM"
+        order = np.argsort(values if numbers else values.astype(str), kind="stable")
+        if self.feature_names is not None or set(np.diff(order)) in ({1}, {-1}, set()):
+            return ""
+        # The order alone of numbers, which float32 rounds.
+        words = order.tolist() if numbers else values.astype(str).tolist()
+        return f", order {crc32(repr(words).encode()):08x}"
 
     def _seen(self) -> np.ndarray:
         """Whether each grid point has a value in some sample, ``(points,)``."""
@@ -114,13 +127,17 @@ class Fields(BlockSource):
         one = self.field.isel({self.sample_dim: 0}, drop=True)
         if given is False:
             return np.ones(one.size, bool)
+        if labels_along(given, 0) is not None:  # of pandas
+            named = xr.DataArray(given)
+            given = named if set(named.dims) <= set(one.dims) else given
         if isinstance(given, xr.DataArray):
             if extra := set(given.dims) - set(one.dims):
                 raise ValueError(
                     f"`{name}` has the dimension {min(map(str, extra))!r}; `X` has not."
                 )
+            given = _at_points(given, one, name)
             given = given.broadcast_like(one).transpose(*one.dims).values
-        values = np.asarray(given)
+        values = as_real(given, name)
         if values.shape != one.shape:
             shapes = f"shape {values.shape}, but a field of `X` has {one.shape}"
             raise ValueError(f"`{name}` has {shapes}. Give one value for each grid point.")
@@ -245,6 +262,21 @@ class Fields(BlockSource):
         n = self.shape[0]
         inside = " x ".join(f"{size} {dim}" for dim, size in list(self.field.sizes.items())[1:])
         return f"Fields({n} {self.sample_dim}, {inside or '1'}, {dtype_name(self.dtype)})"
+
+
+def _at_points(given: Any, one: Any, name: str) -> Any:
+    """Values at the coordinates of a field, which they must have."""
+    for dim in set(given.dims) & given.indexes.keys() & one.indexes.keys():
+        index = one.indexes[dim]
+        absent = ~index.isin(given.indexes[dim])
+        if absent.any():
+            raise ValueError(
+                f"`{name}` has no value at {dim}={index[absent][0]}, which `X` has. Give values at "
+                f"the coordinates of `X`, or an array of shape {one.shape}."
+            )
+        if not given.indexes[dim].equals(index):
+            given = given.reindex({dim: index})
+    return given
 
 
 def is_xarray(x: Any) -> bool:

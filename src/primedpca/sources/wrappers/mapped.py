@@ -182,6 +182,7 @@ def in_rows(source: Any, function: Any) -> MemorySource:
         rows.blocks = base.cut_evenly(rows.shape[0], base.BLOCK_BYTES // (8 * rows.shape[1]))
     rows.feature_names, rows.row_names = known.feature_names(), known.row_names()
     rows.labels, rows.missing, rows.paths = known.labels(), known.missing, known.paths
+    rows.column_names = getattr(source, "column_names", None)
     return rows
 
 

@@ -160,6 +160,7 @@ def _copied(torch: Any, source: DataSource, device: Any) -> DataSource:
     found.labels, found.missing, found.scale = traits.labels(), traits.missing, traits.scale
     found.image_shape, found.paths = traits.image_shape, traits.paths
     found.layout = traits.layout
+    found.column_names = getattr(source, "column_names", None)
     return found
 
 
@@ -496,6 +497,7 @@ def _in_pieces(source: Any, most: float) -> Any:
     other: Any = type(source)(array)
     other.feature_names, other.row_names = source.feature_names, source.row_names
     other.labels, other.missing = source.labels, source.missing
+    other.column_names = getattr(source, "column_names", None)
     if is_sparse(array):
         pieces = max(1, round(array.nnz / min(DEVICE_ENTRIES, most)))
         edges = np.searchsorted(array.indptr, np.linspace(0, array.nnz, pieces + 1)[1:-1])
