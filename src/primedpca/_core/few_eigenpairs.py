@@ -26,6 +26,8 @@ POWERS = 6
 MIXED = 1e4
 #: Squarings after which the norm of a matrix is compared, and once more.
 SQUARINGS = (6, 12)
+#: Residuals up to this multiple of rounding errors may be rounding errors of dependent vectors.
+NEAR = 1000
 #: Largest condition of the vectors' Gram matrix in the last round: they are orthonormal then.
 SKEWED = 4.0
 UNIT = 2.0**-53
@@ -69,9 +71,11 @@ def few_eigenpairs(square: Array, count: int) -> tuple[np.ndarray, Array] | None
         x, image = x @ rotation, image @ rotation
         values = torch.from_numpy(theta).to(square.device)
         lengths = to_numpy(torch.linalg.vector_norm(image - x * values, dim=0))
-        wanted = _wanted(theta, lengths, count, m * UNIT * theta[0])
-        if wanted and condition > SKEWED:
-            continue  # once more, without another polynomial
+        rounding = m * UNIT * theta[0]
+        wanted = _wanted(theta, lengths, count, rounding)
+        before, left = left, float(lengths[:count].max())
+        if condition > SKEWED and (wanted or left <= NEAR * rounding):
+            continue  # once more, without another polynomial: dependent columns lose digits
         if wanted:
             beside = float(np.linalg.norm(lengths[wanted:]))
             limit = float(theta[wanted - 1]) - beside
@@ -79,9 +83,9 @@ def few_eigenpairs(square: Array, count: int) -> tuple[np.ndarray, Array] | None
             if not _is_below(square - (x * values) @ x.T, limit - blur):
                 return None
             return theta[:count], x[:, :count]
-        low, before, left = float(theta[-1]), left, float(lengths[:count].max())
+        low = float(theta[-1])
         # The last rounds gain little: what is left is nearly rounding.
-        slow = left > max(FALL * before, 100 * m * UNIT * theta[0])
+        slow = left > max(FALL * before, NEAR * rounding)
         if slow or not 0 < low < theta[count - 1]:
             return None
         degree = _degree(theta[:count], lengths[:count], low)
@@ -132,7 +136,7 @@ def _degree(theta: np.ndarray, lengths: np.ndarray, low: float) -> int:
 def _wanted(theta: np.ndarray, lengths: np.ndarray, count: int, unit: float) -> int:
     """Return how many vectors are eigenvectors up to rounding and apart from the others, or 0."""
     for c in range(count, min(count + 8, theta.size - 1)):
-        if np.linalg.norm(lengths[:c]) > 4 * unit:
+        if np.linalg.norm(lengths[:c]) > 3 * unit:
             return 0
         if theta[c] + 2 * np.linalg.norm(lengths[c:]) < theta[c - 1]:
             return c
