@@ -338,7 +338,9 @@ def test_certificates_of_unfinished_fits_hold(X, side, passes):
 @given(tables(most=20), st.integers(0, 10**6), st.floats(0, 1.5))
 def test_audits_of_wrong_components_hold(X, seed, angle):
     k = count(X)
-    vt = np.linalg.svd((X - X.mean(axis=0)).astype(float), full_matrices=False)[2][:k]
+    rows = X.astype(np.longdouble)  # float32 would round the mean, and with it the reference
+    centred = (rows - rows.mean(axis=0)).astype(np.float64)
+    vt = np.linalg.svd(centred, full_matrices=False)[2][:k]
     off = np.random.default_rng(seed).standard_normal(vt.shape)
     given_ = np.linalg.qr((vt + math.tan(angle) * off / np.linalg.norm(off, axis=1)[:, None]).T)[
         0
