@@ -237,6 +237,14 @@ def test_rules_for_the_number_of_components():
     assert few["Broken stick"] == "at least 1"
 
 
+def test_what_is_not_all_of_the_variance_is_not_100_per_cent():
+    rows = np.random.default_rng(0).normal(size=(200, 4)) * [0.1, 0.1, 0.1, 700]
+    rules, said = _how_many(PrimedPCA(3).fit(rows))
+    assert rules[0][2] == "the first explains more than 99.9 %"
+    assert "variance, the first alone more than 99.9 %" in said[0]
+    assert _how_many(PrimedPCA().fit(rows))[1][0].startswith("The 4 components explain 100 % of")
+
+
 def test_names_are_short_and_on_one_line():
     assert quoted("a\nb`c") == "`a b'c`"
     assert len(quoted("x" * 500)) <= 43

@@ -437,6 +437,10 @@ def test_datasets(monkeypatch):
     np.testing.assert_array_equal(
         source.rows(np.array([7, 2])), np.add.outer([7, 2], np.arange(4.0))
     )
+    few = as_source(Rows(5, lambda i: [np.ones(2), np.ones(2)][i]))
+    assert "row 2 of `X` cannot be read: IndexError(list index out of range)" in refused(
+        few.read, 0
+    )
     uneven = as_source(Rows(3, lambda i: np.ones(4 + (i == 2))))
     assert "row 2 of `X` has 5 entries of float64, but row 0 has 4" in refused(uneven.read, 0)
     turns = iter(range(9))

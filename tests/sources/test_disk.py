@@ -989,3 +989,17 @@ def test_what_xarray_writes_is_read_or_refused(tmp_path):
         as_source(f"{tmp_path / 'packed.zarr'}::x")
     opened = xr.open_zarr(tmp_path / "packed.zarr", consolidated=False)["x"]
     np.testing.assert_allclose(as_source(opened).read(0), x)
+
+
+def test_numbers_narrower_in_the_file_than_in_memory(tmp_path):
+    """HDF5 describes bfloat16 as a float of its own, which h5py reads as float32."""
+    kind = h5py.h5t.IEEE_F32LE.copy()
+    kind.set_fields(15, 7, 8, 0, 7)
+    kind.set_size(2)
+    kind.set_ebias(127)
+    X = np.arange(60, dtype=np.float32).reshape(12, 5)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        made = h5py.h5d.create(file.id, b"x", kind, h5py.h5s.create_simple(X.shape))
+        made.write(h5py.h5s.ALL, h5py.h5s.ALL, X)
+    source = as_source(tmp_path / "x.h5")
+    np.testing.assert_array_equal(np.vstack([block for _, block in source.scan()]), X)

@@ -337,6 +337,12 @@ def _no_measures(facts: Any, name: Names) -> list[str]:
 # -- components ------------------------------------------------------------------------------
 
 
+def _explained(ratio: float) -> str:
+    """Format an explained variance ratio: what is not all of the variance is not 100 %."""
+    text = f"{100 * ratio:.3g}"
+    return "more than 99.9 %" if text == "100" and ratio < 1 - 1e-12 else f"{text} %"
+
+
 def _how_many(model: Any) -> tuple[list[tuple[str, str, str]], list[str]]:
     """Apply rules for the number of components that need no more than the variances."""
     ratios = np.asarray(model.explained_variance_ratio_, dtype=np.float64)
@@ -349,7 +355,7 @@ def _how_many(model: Any) -> tuple[list[tuple[str, str, str]], list[str]]:
         number = str(enough) if enough <= k else f"more than {k}"
         reached = f"the first {enough} explain" if 1 < enough <= k else "the first explains"
         reached = f"all {k} explain" if enough > k > 1 else reached
-        why = f"{reached} {100 * sums[min(enough, k) - 1]:.3g} %"
+        why = f"{reached} {_explained(sums[min(enough, k) - 1])}"
         rules.append((f"{100 * share:g} % of the variance", number, why))
     width = max(k, int(min(model.n_samples_ - model.center_, model.n_features_in_)))
     if width > 1:
@@ -393,12 +399,12 @@ def _at_least(count: int, k: int) -> str:
 
 
 def _summary(ratios: np.ndarray, sums: np.ndarray, rules: list[tuple[str, str, str]]) -> str:
-    k, total = ratios.size, f"{100 * sums[-1]:.3g} %"
+    k, total = ratios.size, _explained(sums[-1])
     if k == 1:
         return f"The component explains {total} of the variance."
     found = {rule: number for rule, number, _ in rules}.get("Broken stick", "")
     half = f"The {k} components explain {total} of the variance"
-    first = f"the first alone {100 * ratios[0]:.3g} %"
+    first = f"the first alone {_explained(ratios[0])}"
     if not found or found.startswith("at least"):
         more = "; more components may stand out, as all of these do" if found else ""
         return f"{half}, {first}{more}."

@@ -74,7 +74,8 @@ class HDF5Source(chunked.ChunkedSource):
         self._cut(label, chunks, missing, strict, dataset.fillvalue)
 
     def _count_missing(self, dataset: Any, label: str) -> int:
-        (n, d), itemsize = self.shape, self.dtype.itemsize
+        # Numbers may be narrower in the file than NumPy's type for them, such as bfloat16.
+        (n, d), itemsize = self.shape, dataset.id.get_type().get_size()
         stored = int(dataset.id.get_storage_size())
         common.check_plausible(label, self.shape, itemsize, stored)
         present = min(stored, 1) if dataset.chunks is None else int(dataset.id.get_num_chunks())

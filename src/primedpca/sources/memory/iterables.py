@@ -223,7 +223,14 @@ class DatasetRows(MemorySource):
         self.blocks = base.cut_evenly(n, max(1, BLOCK_BYTES // max(first.nbytes, 1)))
 
     def _row(self, number: int) -> np.ndarray:
-        return _numbers(self.dataset[number], f"row {number}", self._labels).reshape(-1)
+        try:
+            item = self.dataset[number]
+        except IndexError as error:
+            raise ValueError(
+                f"row {number} of `X` cannot be read: IndexError({error}). Its length is "
+                f"{len(self.dataset)}; correct `__len__` or `__getitem__` of the dataset."
+            ) from error
+        return _numbers(item, f"row {number}", self._labels).reshape(-1)
 
     def read(self, i: int) -> Block:
         """Rows of the block, in a fresh array."""
