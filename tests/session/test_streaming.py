@@ -494,3 +494,8 @@ def test_batches_of_bfloat16_are_taken_in_exactly():
     rows = torch.tensor(np.random.default_rng(0).normal(size=(40, 5))).bfloat16()
     one, other = (PrimedPCA(2).partial_fit(kind) for kind in (rows, rows.float()))
     np.testing.assert_array_equal(one.components_, other.components_)
+
+
+def test_a_negative_weight_of_a_stream_is_named():
+    with pytest.raises(ValueError, match=r"`sample_weight`\[1\]=-2\.0 must be finite and not neg"):
+        PrimedPCA(2).partial_fit(np.eye(3), sample_weight=[1.0, -2.0, 1.0])

@@ -394,6 +394,6 @@ def _is_exact(value: int | np.integer[Any] | Decimal) -> bool:
 def _refuse_whole_number(value: Any, name: str) -> None:
     raise InexactError(
         f"{name} holds {str(value)[:40]}, which float64 cannot hold exactly (whole numbers up to "
-        "2^53 = 9007199254740992 are exact). Subtract a constant such as the first value, or drop "
-        "it."
+        "2^53 = 9007199254740992 are exact). Subtract a constant such as the first value, drop it, "
+        "or round it yourself by astype(float)."
     )

@@ -615,9 +615,7 @@ def as_weights(sample_weight: Any, n: int) -> np.ndarray | None:
     if sample_weight is None:
         return None
     weights = as_real(sample_weight, "sample_weight")
-    if weights.shape != (n,) or not (np.isfinite(weights) & (weights >= 0)).all():
-        words = f"must be {n} finite numbers of at least 0, got shape {weights.shape}"
-        raise ValueError(f"`sample_weight` {words}. Use 0 to leave a row out.")
+    statistics.check_weights(weights, n)
     return weights
 
 

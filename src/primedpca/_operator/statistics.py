@@ -37,6 +37,7 @@ __all__ = [
     "beyond_float32",
     "chain_of",
     "check_deviations",
+    "check_weights",
     "deviations_of",
     "far_from_zero",
     "given",
@@ -173,13 +174,8 @@ def beyond_float32(scale: Any) -> bool:
     return bool(((values < ORDINARY[0]) | (values > ORDINARY[1])).any())
 
 
-def roots_of(weight: Any, n: int, like: Like) -> tuple[Array, float, float]:
-    """Return the square roots of the row weights ``(n,)``, the sum of the weights, and their unit.
-
-    Weights and their sum are divided by the unit, a power of four.  The unit is 1 unless the sum
-    is so large that subtracting 1 does not change it; then weighted squares might overflow.
-    """
-    values = as_real(weight, "sample_weight")
+def check_weights(values: np.ndarray, n: int) -> None:
+    """Raise ValueError unless there is a weight that is finite and not negative for each row."""
     if values.shape != (n,):
         raise ValueError(
             f"`sample_weight` has shape {values.shape}, but `X` has {n} rows. Give one weight "
@@ -191,6 +187,16 @@ def roots_of(weight: Any, n: int, like: Like) -> tuple[Array, float, float]:
             f"`sample_weight`[{bad[0]}]={values[bad[0]]} must be finite and not negative. Use 0 to "
             "leave a row out."
         )
+
+
+def roots_of(weight: Any, n: int, like: Like) -> tuple[Array, float, float]:
+    """Return the square roots of the row weights ``(n,)``, the sum of the weights, and their unit.
+
+    Weights and their sum are divided by the unit, a power of four.  The unit is 1 unless the sum
+    is so large that subtracting 1 does not change it; then weighted squares might overflow.
+    """
+    values = as_real(weight, "sample_weight")
+    check_weights(values, n)
     largest = float(values.max(initial=0.0))
     if largest > np.finfo(np.float64).max / n:
         raise ValueError(
