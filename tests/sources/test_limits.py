@@ -364,7 +364,8 @@ def test_a_damaged_dataset_of_hdf5_is_named(tmp_path, monkeypatch):
 
 
 def test_few_bytes_of_a_contiguous_dataset():
-    dataset = SimpleNamespace(chunks=None, id=SimpleNamespace(get_storage_size=lambda: 0))
+    numbers = SimpleNamespace(get_type=lambda: h5py.h5t.IEEE_F64LE)
+    dataset = SimpleNamespace(chunks=None, id=numbers)
     source = SimpleNamespace(shape=(4, 3), dtype=np.dtype("f8"))
     for stored, missing in ((0, 1), (1, None), (95, None), (96, 0), (97, 0)):
         dataset.id.get_storage_size = lambda stored=stored: stored
